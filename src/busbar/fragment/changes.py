@@ -1,0 +1,75 @@
+"""What a fragment's commands change in its store, gathered over one group commit.
+
+A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is always right.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from busbar.model.message import LANES, Overlay, Record
+
+
+@final
+class Head:
+    """A fragment's durable counters, written with every commit of it, so that nothing is ever counted by scanning."""
+
+    def __init__(self, fragment: i64, last: i64, counts: list[int], size: i64) -> None:
+        self.fragment = fragment
+        self.last = last  # the last number given; never goes back
+        self.counts = counts  # by lane
+        self.size = size  # bytes of all messages kept
+
+    def copy(self) -> Head:
+        return Head(self.fragment, self.last, list(self.counts), self.size)
+
+
+def empty_head(fragment: int) -> Head:
+    return Head(fragment, 0, [0] * LANES, 0)
+
+
+@final
+class Edit:
+    """Move a message to another lane and/or set its delivery count and overlay (`lane == to`: no move)."""
+
+    def __init__(
+        self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None
+    ) -> None:
+        self.lane = lane
+        self.n = n
+        self.to = to
+        self.deliveries = deliveries
+        self.overlay = overlay
+
+
+@final
+class Lock:
+    """A message handed to a receiver: until when, and which nonce proves it."""
+
+    def __init__(self, record: Record, lane: i64, nonce: i64, until: i64) -> None:
+        self.record = record
+        self.lane = lane  # ACTIVE, DEAD, DEFERRED or DEAD_DEFERRED: where the message stands in the store
+        self.nonce = nonce
+        self.until = until
+
+
+@final
+class Changes:
+    """One fragment's part of a group commit."""
+
+    def __init__(self, fragment: i64) -> None:
+        self.fragment = fragment
+        self.puts: dict[int, list[Record]] = {}  # by lane
+        self.edits: list[Edit] = []
+        self.deletes: dict[int, list[int]] = {}  # numbers by lane
+        self.head: Head | None = None  # the counters after this commit
+        # For undoing a refused commit without losing locks: oldest first.
+        self.locked: list[list[Lock]] = []
+        self.unlocked: list[list[Lock]] = []
+        self.weight: i64 = 0  # messages touched, to bound a commit
+        self.bytes: i64 = 0
+
+
+NOTHING: Final[tuple[Changes, ...]] = ()

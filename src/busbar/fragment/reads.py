@@ -1,0 +1,50 @@
+"""What a machine asks of its store before it can apply a command. The host reads, the machine is supplied."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from busbar.model.message import Record
+
+
+class Read:
+    """Any read. `records` is filled by the store, in ascending order (for ReadDue: by due time, then number)."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+
+@final
+class ReadPage(Read):
+    """The next messages of a lane from a number on, up to a count and (but at least one) a number of bytes."""
+
+    def __init__(self, lane: i64, start: i64, limit: i64, max_bytes: i64) -> None:
+        super().__init__()
+        self.lane = lane
+        self.start = start
+        self.limit = limit
+        self.max_bytes = max_bytes
+
+
+@final
+class ReadMany(Read):
+    """Messages of a lane by number; those that are not there are left out."""
+
+    def __init__(self, lane: i64, numbers: list[int]) -> None:
+        super().__init__()
+        self.lane = lane
+        self.numbers = numbers
+
+
+@final
+class ReadDue(Read):
+    """Scheduled messages that are due at a time, and the due time of the next one after those (0: none)."""
+
+    def __init__(self, until: i64, limit: i64, max_bytes: i64) -> None:
+        super().__init__()
+        self.until = until
+        self.limit = limit
+        self.max_bytes = max_bytes
+        self.next_due: i64 = 0

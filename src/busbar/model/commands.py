@@ -1,0 +1,192 @@
+"""What a gateway asks of a fragment. Batches of plain values: each can be encoded and sent to another process.
+
+`fragment` is the fragment's id in its store, `origin` names the gateway connection to which effects go back,
+`request` is the origin's own number for the answer. A lock is named by the message's number and the nonce it was
+taken with. `sub` is the sub-queue: ACTIVE for the main queue, DEAD for the dead-letter queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from busbar.model.message import Draft, Overlay
+
+COMPLETE: Final = 0
+ABANDON: Final = 1  # unlock, delivery count + 1
+DEFER: Final = 2
+DEAD_LETTER: Final = 3
+RELEASE: Final = 4  # unlock, delivery count unchanged
+
+
+class Command:
+    """Any command; the concrete classes below are the whole list."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
+        self.fragment = fragment
+        self.origin = origin
+        self.request = request
+
+
+@final
+class Send(Command):
+    """Store messages (those with a future `scheduled` time as scheduled ones). Answer: Sent.
+
+    Atomic: all or none (a Service Bus batch). Otherwise each message is accepted or refused by itself.
+    """
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, drafts: list[Draft], atomic: bool
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.drafts = drafts
+        self.atomic = atomic
+
+
+@final
+class Demand(Command):
+    """A consumer wants `credit` more messages. Answers: Delivered, as messages come.
+
+    With `drain`, what is available now is delivered, the rest of the credit is forgotten and Drained says so.
+    With `delete` (ReceiveAndDelete) messages are removed as they are delivered and carry no lock.
+    """
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        consumer: i64,
+        sub: i64,
+        credit: i64,
+        drain: bool,
+        delete: bool,
+    ) -> None:
+        super().__init__(fragment, origin, 0)
+        self.consumer = consumer
+        self.sub = sub
+        self.credit = credit
+        self.drain = drain
+        self.delete = delete
+
+
+@final
+class Leave(Command):
+    """The consumer is gone (or, with consumer 0, all consumers of the origin). Its locks stay. No answer."""
+
+    def __init__(self, fragment: i64, origin: i64, consumer: i64) -> None:
+        super().__init__(fragment, origin, 0)
+        self.consumer = consumer
+
+
+@final
+class Settle(Command):
+    """Settle locks, each by itself, or all or none if `atomic`. Answer: Settled, or Refused if atomic and one is lost."""
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        outcome: i64,
+        numbers: list[int],
+        nonces: list[int],
+        overlay: Overlay | None,
+        atomic: bool,
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.outcome = outcome
+        self.numbers = numbers
+        self.nonces = nonces
+        self.overlay = overlay
+        self.atomic = atomic
+
+
+@final
+class Renew(Command):
+    """Extend locks, all or none. Answer: Renewed or Refused."""
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, numbers: list[int], nonces: list[int]
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.numbers = numbers
+        self.nonces = nonces
+
+
+@final
+class ReceiveDeferred(Command):
+    """Take deferred messages by number, all or none. Answer: Received or Refused."""
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        sub: i64,
+        numbers: list[int],
+        delete: bool,
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.sub = sub
+        self.numbers = numbers
+        self.delete = delete
+
+
+@final
+class Peek(Command):
+    """Look, without locking, at messages of a sub-queue in every state, from a number on. Answer: Peeked."""
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        sub: i64,
+        from_number: i64,
+        count: i64,
+        max_bytes: i64,
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.sub = sub
+        self.from_number = from_number
+        self.count = count
+        self.max_bytes = max_bytes
+
+
+@final
+class CancelScheduled(Command):
+    """Delete scheduled messages by number, all or none. Answer: Done or Refused."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, numbers: list[int]) -> None:
+        super().__init__(fragment, origin, request)
+        self.numbers = numbers
+
+
+@final
+class Purge(Command):
+    """Delete up to `count` available (active, unlocked) messages enqueued before a time. Answer: Purged."""
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, sub: i64, before: i64, count: i64
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.sub = sub
+        self.before = before
+        self.count = count
+
+
+@final
+class Inspect(Command):
+    """Ask for the counters. Answer: Inspected."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
+        super().__init__(fragment, origin, request)
+
+
+@final
+class Tick(Command):
+    """Time has passed, or a turn was cut short: expire locks, activate what is due, serve those who wait."""
+
+    def __init__(self, fragment: i64) -> None:
+        super().__init__(fragment, 0, 0)

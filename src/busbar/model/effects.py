@@ -1,0 +1,144 @@
+"""What a fragment answers, performed only when everything it rests on is durable. Plain values, like commands."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from busbar.model.message import Record
+
+
+class Effect:
+    """Any effect; the concrete classes below are the whole list."""
+
+    def __init__(self, origin: i64, request: i64) -> None:
+        self.origin = origin
+        self.request = request
+
+
+@final
+class Sent(Effect):
+    """The messages of a Send are durable, but for the refused ones.
+
+    `numbers` has one entry for each draft (0 for a refused one); `refused` is empty in the ordinary case, else pairs of
+    index and (condition, text).
+    """
+
+    def __init__(
+        self,
+        origin: i64,
+        request: i64,
+        numbers: list[int],
+        refused: list[tuple[int, str, str]],
+    ) -> None:
+        super().__init__(origin, request)
+        self.numbers = numbers
+        self.refused = refused
+
+
+@final
+class Delivered(Effect):
+    """Messages for a consumer, in order. `until` is the end of their locks (0: ReceiveAndDelete, no lock)."""
+
+    def __init__(
+        self,
+        origin: i64,
+        consumer: i64,
+        fragment: i64,
+        records: list[Record],
+        nonce: i64,
+        until: i64,
+    ) -> None:
+        super().__init__(origin, 0)
+        self.consumer = consumer
+        self.fragment = fragment
+        self.records = records
+        self.nonce = nonce
+        self.until = until
+
+
+@final
+class Drained(Effect):
+    """All that was there has been delivered; the consumer's remaining credit is forgotten."""
+
+    def __init__(self, origin: i64, consumer: i64) -> None:
+        super().__init__(origin, 0)
+        self.consumer = consumer
+
+
+@final
+class Settled(Effect):
+    """Locks were settled; `lost` has the indexes of those that were not held any more."""
+
+    def __init__(self, origin: i64, request: i64, lost: list[int]) -> None:
+        super().__init__(origin, request)
+        self.lost = lost
+
+
+@final
+class Renewed(Effect):
+    def __init__(self, origin: i64, request: i64, until: i64) -> None:
+        super().__init__(origin, request)
+        self.until = until
+
+
+@final
+class Received(Effect):
+    """Deferred messages, locked with one nonce until a time (0: deleted, no lock)."""
+
+    def __init__(
+        self, origin: i64, request: i64, records: list[Record], nonce: i64, until: i64
+    ) -> None:
+        super().__init__(origin, request)
+        self.records = records
+        self.nonce = nonce
+        self.until = until
+
+
+@final
+class Peeked(Effect):
+    """Messages in ascending order of number, with the lane of each."""
+
+    def __init__(
+        self, origin: i64, request: i64, records: list[Record], lanes: list[int]
+    ) -> None:
+        super().__init__(origin, request)
+        self.records = records
+        self.lanes = lanes
+
+
+@final
+class Purged(Effect):
+    def __init__(self, origin: i64, request: i64, count: i64) -> None:
+        super().__init__(origin, request)
+        self.count = count
+
+
+@final
+class Inspected(Effect):
+    """Counts by lane, bytes kept, and the last number given."""
+
+    def __init__(
+        self, origin: i64, request: i64, counts: list[int], size: i64, last: i64
+    ) -> None:
+        super().__init__(origin, request)
+        self.counts = counts
+        self.size = size
+        self.last = last
+
+
+@final
+class Done(Effect):
+    def __init__(self, origin: i64, request: i64) -> None:
+        super().__init__(origin, request)
+
+
+@final
+class Refused(Effect):
+    """The whole command was refused and changed nothing."""
+
+    def __init__(self, origin: i64, request: i64, condition: str, text: str) -> None:
+        super().__init__(origin, request)
+        self.condition = condition
+        self.text = text

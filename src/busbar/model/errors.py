@@ -1,0 +1,150 @@
+"""One error tree: what went wrong, how each protocol says it, and whether trying again can help.
+
+Raised anywhere, translated only at the edges. A message names the value that was wrong and the rule it broke.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BusbarError(Exception):
+    """An error with a meaning for clients; subclasses fix the AMQP condition and the HTTP status."""
+
+    condition: ClassVar[str] = "amqp:internal-error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        return str(self)
+
+
+class InternalError(BusbarError):
+    """Our own fault: a bug or a store that failed."""
+
+
+class EntityNotFound(BusbarError):
+    condition = "amqp:not-found"
+    status = 404
+    retryable = False
+
+    def __init__(self, path: str) -> None:
+        # JS and Java recognise a missing entity by exactly this wording.
+        super().__init__(f"The messaging entity '{path}' could not be found.")
+
+
+class Unauthorized(BusbarError):
+    condition = "amqp:unauthorized-access"
+    status = 401
+    retryable = False
+
+
+class InvalidOperation(BusbarError):
+    """The operation is not allowed on this entity, in this mode or in this state."""
+
+    condition = "amqp:not-allowed"
+    status = 400
+    retryable = False
+
+
+class NotImplementedHere(BusbarError):
+    condition = "amqp:not-implemented"
+    status = 501
+    retryable = False
+
+
+class ArgumentError(BusbarError):
+    condition = "com.microsoft:argument-error"
+    status = 400
+    retryable = False
+
+
+class ArgumentOutOfRange(BusbarError):
+    condition = "com.microsoft:argument-out-of-range"
+    status = 400
+    retryable = False
+
+
+class EntityDisabled(BusbarError):
+    condition = "com.microsoft:entity-disabled"
+    status = 400
+    retryable = False
+
+
+class EntityAlreadyExists(BusbarError):
+    condition = "com.microsoft:entity-already-exists"
+    status = 409
+    retryable = False
+
+
+class MessageLockLost(BusbarError):
+    condition = "com.microsoft:message-lock-lost"
+    status = 410
+    retryable = False
+
+
+class MessageNotFound(BusbarError):
+    condition = "com.microsoft:message-not-found"
+    status = 404
+    retryable = False
+
+
+class MessageSizeExceeded(BusbarError):
+    condition = "amqp:link:message-size-exceeded"
+    status = 403
+    retryable = False
+
+
+class QuotaExceeded(BusbarError):
+    condition = "amqp:resource-limit-exceeded"
+    status = 403
+    retryable = False
+
+
+class OperationTimeout(BusbarError):
+    condition = "com.microsoft:timeout"
+    status = 408
+
+
+class ServerBusy(BusbarError):
+    """Overload, or a fragment whose store is out: try again later."""
+
+    condition = "com.microsoft:server-busy"
+    status = 503
+
+
+class MalformedMessage(BusbarError):
+    """The bytes of a message are not AMQP sections in their order."""
+
+    condition = "amqp:decode-error"
+    status = 400
+    retryable = False
+
+
+_BY_CONDITION: dict[str, type[BusbarError]] = {
+    kind.condition: kind
+    for kind in (
+        InternalError,
+        Unauthorized,
+        InvalidOperation,
+        NotImplementedHere,
+        ArgumentError,
+        ArgumentOutOfRange,
+        EntityDisabled,
+        EntityAlreadyExists,
+        MessageLockLost,
+        MessageNotFound,
+        MessageSizeExceeded,
+        QuotaExceeded,
+        OperationTimeout,
+        ServerBusy,
+        MalformedMessage,
+    )
+}
+
+
+def error_of(condition: str, text: str) -> BusbarError:
+    """The error that a condition and its text stand for (they crossed a process or a machine as plain values)."""
+    kind = _BY_CONDITION.get(condition, InternalError)
+    return kind(text)

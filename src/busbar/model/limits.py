@@ -1,0 +1,33 @@
+"""The limits of a namespace. All are settings: tests lower the documented minimums, operators raise the maximums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Documented limits by default. Times in ms, sizes in bytes."""
+
+    max_message_size: int = 256 * 1024
+    max_header_size: int = 64 * 1024
+    min_lock_duration: int = 5_000
+    max_lock_duration: int = 300_000
+    max_id_length: int = 128
+    max_path_length: int = 260
+    max_entities: int = 10_000
+    max_dead_letter_text: int = 4096
+    peek_bytes: int = 256 * 1024
+    peek_count: int = 250
+    schedule_count: int = 100
+    delete_count: int = 4000
+    # Connections: what a peer may hold before and after it has proven who it is.
+    max_frame_size: int = 64 * 1024
+    idle_timeout: int = 240_000
+    token_wait: int = 20_000  # no successful put-token by then: the connection is dropped
+    link_wait: int = 60_000  # no link by then: closed
+    max_sessions: int = 256
+    max_links: int = 256
+    max_unsettled: int = 5_000  # deliveries a link may hold unsettled before it gets no more
+    max_connections: int = 5_000
+    incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses

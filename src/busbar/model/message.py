@@ -1,0 +1,84 @@
+"""A message on its way in (Draft) and a message in a fragment (Record).
+
+Both are treated as immutable: a change makes a new object, so that a refused commit can be undone by forgetting.
+Times are milliseconds since 1970 UTC, durations are milliseconds; 0 means "not set" for ttl, scheduled and due.
+The content is opaque here: amqp/envelope.py packs and unpacks it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+# Where a message stands. A lane is a contiguous, ordered range of the store, so that nothing is found by scanning.
+ACTIVE: Final = 0
+DEAD: Final = 1  # the dead-letter queue
+DEFERRED: Final = 2
+SCHEDULED: Final = 3
+DEAD_DEFERRED: Final = 4  # deferred inside the dead-letter queue
+LANES: Final = 5
+
+Overlay = dict[str, bytes]
+"""Application properties set after the send (abandon, defer, dead-letter): name to encoded AMQP value."""
+
+
+@final
+class Draft:
+    """What a sender gave: the content, and the few fields that the broker acts on."""
+
+    def __init__(
+        self,
+        content: bytes,
+        message_id: str,
+        session_id: str | None,
+        partition_key: str | None,
+        ttl: i64,
+        scheduled: i64,
+    ) -> None:
+        self.content = content
+        self.message_id = message_id
+        self.session_id = session_id
+        self.partition_key = partition_key
+        self.ttl = ttl
+        self.scheduled = scheduled
+
+
+@final
+class Record:
+    """A message that has a number. `content` is None while only the store holds the bytes."""
+
+    def __init__(
+        self,
+        n: i64,
+        enqueued: i64,
+        ttl: i64,
+        due: i64,
+        deliveries: i64,
+        size: i64,
+        content: bytes | None,
+        overlay: Overlay | None,
+    ) -> None:
+        self.n = n
+        self.enqueued = enqueued
+        self.ttl = ttl
+        self.due = due
+        self.deliveries = deliveries
+        self.size = size
+        self.content = content
+        self.overlay = overlay
+
+    def expired(self, now: i64) -> bool:
+        ttl = self.ttl
+        return ttl > 0 and self.enqueued + ttl <= now
+
+    def changed(self, deliveries: i64, overlay: Overlay | None) -> Record:
+        """The same message with another delivery count and other properties."""
+        return Record(
+            self.n, self.enqueued, self.ttl, self.due, deliveries, self.size, self.content, overlay
+        )
+
+    def without_content(self) -> Record:
+        return Record(
+            self.n, self.enqueued, self.ttl, self.due, self.deliveries, self.size, None, self.overlay
+        )

@@ -1,0 +1,1 @@
+"""Messaging stores: where fragments are durable."""
