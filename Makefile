@@ -1,0 +1,55 @@
+# Busbar's commands. `make` alone lists them.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= .busbar
+ARGS ?=
+
+.PHONY: help setup run test check format bench deep requirements clean
+
+help: ## List the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST)
+
+setup: $(VENV)/installed ## Create .venv with all that is needed and build the compiled rooms (seconds if nothing changed)
+	@$(BIN)/python tools/build_rooms.py
+
+# The stamp is written last, so an interrupted installation is taken up again.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Busbar needs Python 3.11 or later; %s is %s.%s (set PYTHON=...)" % (sys.executable, *sys.version_info[:2]))'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "installing what constraints.txt pins"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt setuptools
+	@BUSBAR_INTERPRETED=1 $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation \
+		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: setup ## Serve the sample namespace from ./.busbar until Ctrl-C (DATA=dir, ARGS='--port 0')
+	@$(BIN)/busbar serve --dev --data $(DATA) --config src/busbar/app/sample/Config.json $(ARGS)
+
+test: setup ## Check, then run every suite; the time of each is printed
+	@$(BIN)/python tools/run_suites.py
+
+check: setup ## Format, lint, types and import contracts
+	@$(BIN)/python tools/run_suites.py check
+
+format: setup ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff check --quiet --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+bench: setup ## Run every benchmark of bench/ (ARGS='name ...' for some)
+	@$(BIN)/python bench/run.py $(ARGS)
+
+deep: setup ## The long campaigns of every suite, then the mutations (hours)
+	@BUSBAR_DEEP=1 $(BIN)/python tools/run_suites.py deep
+
+requirements: setup ## Print which requirements the last `make test` proved, and by which tests
+	@$(BIN)/python tools/requirements.py
+
+clean: ## Remove everything that can be made again (not the data directory)
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src -name '*.so' -delete

@@ -1,0 +1,167 @@
+"""Runs the checks and the test suites, streams what they print, and closes with a table and one line of totals.
+
+    python tools/run_suites.py             check and every suite (`make test`)
+    python tools/run_suites.py check       format, lint, types, contracts only
+    python tools/run_suites.py deep        every suite with its long campaigns, then the mutations
+    python tools/run_suites.py unit ...    the suites named
+
+Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
+build/results/, where `make requirements` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "results"
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Directories run by one pytest, with what it needs beside the defaults."""
+
+    name: str
+    paths: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the closing table."""
+
+    name: str
+    counts: Counter[str]
+    seconds: float
+    ok: bool
+
+
+PARALLEL = ("-n", "2")
+BY_FILE = ("-n", "2", "--dist", "loadfile")  # a server for each module is not started twice
+
+SUITES = (
+    Suite("unit", ("tests/unit",), PARALLEL),
+    Suite(
+        "interpreted", ("tests/unit/amqp", "tests/unit/fragment"), PARALLEL, {"BUSBAR_INTERPRETED": "1"}
+    ),
+    Suite("conformance", ("tests/conformance",), PARALLEL),
+    Suite("simulation", ("tests/simulation",), PARALLEL),
+    Suite("interop", ("tests/interop",), BY_FILE),
+    # Alone on the machine: they measure, kill and flood.
+    Suite("durability", ("tests/durability",)),
+    Suite("robustness", ("tests/robustness",)),
+)
+
+CHECKS = (
+    ("format", ("ruff", "format", "--check", "--quiet", ".")),
+    ("lint", ("ruff", "check", "--quiet", ".")),
+    ("types", ("mypy",)),
+    ("contracts", ("lint-imports",)),
+)
+
+NOT_SUITES = {"plugins", "mutations", "support", "__pycache__"}
+
+
+def heading(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+def run_check(name: str, command: tuple[str, ...]) -> Row:
+    heading(f"check: {name}")
+    began = time.monotonic()
+    arguments = [str(BIN / command[0]), *command[1:]]
+    if name == "types":  # only what is there: mypy refuses a path that is not
+        arguments += [path for path in ("src", "tests", "tools", "bench", "samples", "setup.py") if (ROOT / path).exists()]
+    code = subprocess.run(arguments, cwd=ROOT, check=False).returncode
+    if name == "format" and code != 0:
+        subprocess.run([str(BIN / "ruff"), "format", "--check", "--output-format", "concise", "."], cwd=ROOT, check=False)
+    return Row(f"check: {name}", Counter(), time.monotonic() - began, code == 0)
+
+
+def other_suites() -> list[Suite]:
+    """A directory of tests that no suite names is a suite of its own: nothing is forgotten silently."""
+    named = {path for suite in SUITES for path in suite.paths}
+    found = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in NOT_SUITES)
+    return [
+        Suite(path.name, (f"tests/{path.name}",), BY_FILE) for path in found if f"tests/{path.name}" not in named
+    ]
+
+
+def run_suite(suite: Suite) -> Row | None:
+    paths = [path for path in suite.paths if any((ROOT / path).rglob("test_*.py"))]
+    if not paths:
+        heading(f"{suite.name}: no tests yet ({', '.join(suite.paths)})")
+        return None
+    heading(suite.name)
+    results = RESULTS / f"{suite.name}.json"
+    results.unlink(missing_ok=True)
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", *suite.options, f"--results={results}", *paths]
+    code = subprocess.run(command, cwd=ROOT, env=os.environ | suite.environment, check=False).returncode
+    seconds = time.monotonic() - began
+    tests = json.loads(results.read_text()) if results.exists() else {}
+    return Row(suite.name, Counter(test["outcome"] for test in tests.values()), seconds, code == 0)
+
+
+def run_mutations() -> Row:
+    heading("mutations")
+    began = time.monotonic()
+    code = subprocess.run([sys.executable, "tools/mutate.py"], cwd=ROOT, check=False).returncode
+    return Row("mutations", Counter(), time.monotonic() - began, code == 0)
+
+
+def report(rows: list[Row]) -> int:
+    heading("summary")
+    print(f"{'suite':<20}{'tests':>7}{'skipped':>9}{'seconds':>9}  result")
+    for row in rows:
+        ran = row.counts["passed"] + row.counts["failed"]
+        tests = str(ran) if row.counts else "-"
+        skipped = str(row.counts["skipped"]) if row.counts else "-"
+        print(f"{row.name:<20}{tests:>7}{skipped:>9}{row.seconds:>9.1f}  {'passed' if row.ok else 'FAILED'}")
+    print(f"{'total':<20}{'':>16}{sum(row.seconds for row in rows):>9.1f}")
+    failed_parts = [row.name for row in rows if not row.ok]
+    if failed_parts:
+        print(f"failed: {', '.join(failed_parts)}")
+    totals: Counter[str] = sum((row.counts for row in rows), Counter())
+    # A check, or a suite that fell over without naming a test, counts as one failure.
+    failed = totals["failed"] + sum(1 for row in rows if not row.ok and not row.counts["failed"])
+    print(f"{totals['passed']} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    chosen = sys.argv[1:]
+    known = [*SUITES, *other_suites()]
+    names = {"check", "deep", *(suite.name for suite in known)}
+    unknown = [name for name in chosen if name not in names]
+    if unknown:
+        print(f"no suite is named {', '.join(unknown)}; there are: {', '.join(sorted(names))}")
+        return 2
+    everything = not chosen or "deep" in chosen
+    if everything:
+        shutil.rmtree(RESULTS, ignore_errors=True)
+    rows: list[Row] = []
+    if not chosen or "check" in chosen:
+        rows += [run_check(name, command) for name, command in CHECKS]
+    for suite in known:
+        if everything or suite.name in chosen:
+            row = run_suite(suite)
+            if row is not None:
+                rows.append(row)
+    if "deep" in chosen:
+        rows.append(run_mutations())
+    return report(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
