@@ -30,4 +30,5 @@ class Limits:
     max_links: int = 256
     max_unsettled: int = 5_000  # deliveries a link may hold unsettled before it gets no more
     max_connections: int = 5_000
+    max_unproven_connections: int = 1_000  # connected, no token yet
     incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses

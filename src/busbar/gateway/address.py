@@ -1,0 +1,72 @@
+"""Addresses as clients write them, and the nodes they mean.
+
+Each SDK spells an address in its own way (`amqps://host:port/q`, `/q`, `q`); names compare without case. A reply echoes
+the client's own spelling, so nothing here is ever sent back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import unquote
+
+from busbar.model.errors import ArgumentError
+
+
+class NodeKind(Enum):
+    ENTITY = "entity"
+    MANAGEMENT = "management"
+    CBS = "cbs"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What an address names: `path` is the entity's, without sub-queue; `dead_letter` says which sub-queue."""
+
+    kind: NodeKind
+    path: str
+    dead_letter: bool = False
+    transfer: bool = False
+
+    @property
+    def key(self) -> str:
+        """The same for every spelling of the same node."""
+        suffix = "/$transfer" if self.transfer else ""
+        suffix += "/$deadletterqueue" if self.dead_letter else ""
+        return f"{self.kind.value}:{self.path.lower()}{suffix}"
+
+
+def plain_path(address: str) -> str:
+    """The path inside the namespace: no scheme, no authority, no outer slashes, percent-decoded."""
+    rest = address
+    scheme = rest.find("://")
+    if scheme >= 0:
+        slash = rest.find("/", scheme + 3)
+        rest = "" if slash < 0 else rest[slash:]
+    return unquote(rest).strip("/")
+
+
+def node_of(address: str | None) -> Node:
+    """The node that an address names; ArgumentError if it names none."""
+    if not address:
+        raise ArgumentError("The link names no address; give the path of a queue, '$cbs' or '<path>/$management'.")
+    path = plain_path(address)
+    lowered = path.lower()
+    if lowered == "$cbs":
+        return Node(NodeKind.CBS, "")
+    kind = NodeKind.ENTITY
+    if lowered.endswith("/$management"):
+        kind = NodeKind.MANAGEMENT
+        path = path[: -len("/$management")]
+        lowered = path.lower()
+    dead_letter = transfer = False
+    if lowered.endswith("/$deadletterqueue"):
+        dead_letter = True
+        path = path[: -len("/$deadletterqueue")]
+        lowered = path.lower()
+        if lowered.endswith("/$transfer"):
+            transfer = True
+            path = path[: -len("/$transfer")]
+    if not path or path.startswith("$"):
+        raise ArgumentError(f"The address '{address}' names no entity.")
+    return Node(kind, path, dead_letter, transfer)

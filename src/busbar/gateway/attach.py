@@ -1,0 +1,139 @@
+"""Decides what a link that a client attaches becomes, or why it is refused.
+
+    who sends   address                 becomes
+    client      $cbs, x/$management     RequestLink
+    broker      $cbs, x/$management     ReplyLink
+    client      queue                   IncomingLink    needs Send
+    broker      queue, its dead letters OutgoingLink    needs Listen
+
+The right is checked before the entity is looked up: who may not use a name does not learn whether it exists.
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.link import Link
+from busbar.gateway.address import Node, NodeKind, node_of
+from busbar.gateway.authority import LISTEN, SEND
+from busbar.gateway.cbs import MAX_REQUEST, TokenNode
+from busbar.gateway.incoming import IncomingLink
+from busbar.gateway.management import ManagementNode
+from busbar.gateway.outgoing import OutgoingLink
+from busbar.gateway.peer import Peer
+from busbar.gateway.requests import ReplyLink, RequestLink
+from busbar.model.entities import QueueDescription
+from busbar.model.errors import (
+    EntityDisabled,
+    InvalidOperation,
+    NotImplementedHere,
+    Unauthorized,
+)
+from busbar.model.message import ACTIVE, DEAD
+from busbar.model.port import EntityView
+
+GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
+RepliesByNode = dict[str, list[ReplyLink]]
+"""The reply links of one AMQP session, by the node they belong to."""
+
+SESSION_FILTER = "com.microsoft:session-filter"
+SETTLED = 1
+"""snd-settle-mode: the broker settles as it sends, which is ReceiveAndDelete."""
+
+
+async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
+    """The gateway's end of a link, with the engine's end accepted; raises BusbarError to refuse."""
+    end = link.source if link.sending else link.target
+    if end is not None and end.coordinator:
+        raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+    node = node_of(None if end is None else end.address)
+    if node.kind is NodeKind.CBS:
+        return _request_response(peer, link, node, replies, None)
+    _authorize(peer, link, node)
+    entity = await peer.service.port.entity(node.path)
+    _check_served(entity)
+    if node.transfer:
+        raise NotImplementedHere(
+            f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
+        )
+    if node.kind is NodeKind.MANAGEMENT:
+        return _request_response(peer, link, node, replies, entity)
+    return _outgoing(peer, link, node, entity) if link.sending else _incoming(peer, link, node, entity)
+
+
+def message_size(peer: Peer, entity: EntityView) -> int:
+    own = entity.description.max_message_size if isinstance(entity.description, QueueDescription) else 0
+    return own or peer.service.limits.max_message_size
+
+
+def _authorize(peer: Peer, link: Link, node: Node) -> None:
+    if node.kind is NodeKind.MANAGEMENT:
+        if not (peer.may(LISTEN, node.path) or peer.may(SEND, node.path)):
+            raise Unauthorized(f"A link to '{node.path}/$management' needs the right Listen or Send.")
+        return
+    right = LISTEN if link.sending else SEND
+    if not peer.may(right, node.path):
+        raise Unauthorized(
+            f"A link to '{node.path}' needs the right {right}; put a token that grants it to $cbs first."
+        )
+
+
+def _check_served(entity: EntityView) -> None:
+    """What is described but not served yet is refused, plainly."""
+    queue = entity.description
+    missing = ""
+    if not isinstance(queue, QueueDescription):
+        missing = "topics"
+    elif queue.requires_session:
+        missing = "message sessions"
+    elif queue.enable_partitioning:
+        missing = "partitioning"
+    elif queue.requires_duplicate_detection:
+        missing = "duplicate detection"
+    elif queue.forward_to:
+        missing = "automatic forwarding"
+    if missing:
+        raise NotImplementedHere(
+            f"'{entity.path}' uses {missing}, which this version of Busbar does not serve yet."
+        )
+
+
+def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> IncomingLink:
+    if node.dead_letter:
+        raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
+    if not entity.description.status.can_send:
+        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it takes no messages.")
+    size = message_size(peer, entity)
+    link.accept(size)
+    return IncomingLink(peer, link, entity, size)
+
+
+def _outgoing(peer: Peer, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
+    if not entity.description.status.can_receive:
+        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it gives no messages.")
+    filters = link.source.filter if link.source is not None else None
+    if filters and any(str(key) == SESSION_FILTER for key in filters):
+        raise InvalidOperation(
+            f"'{entity.path}' does not require sessions: a receiver for a message session cannot be opened on it."
+        )
+    link.accept(message_size(peer, entity))
+    return OutgoingLink(
+        peer, link, entity, DEAD if node.dead_letter else ACTIVE, link.snd_settle_mode == SETTLED
+    )
+
+
+def _request_response(
+    peer: Peer, link: Link, node: Node, replies: RepliesByNode, entity: EntityView | None
+) -> GatewayLink:
+    siblings = replies.setdefault(node.key, [])
+    size = MAX_REQUEST if entity is None else 4 * message_size(peer, entity)
+    link.accept(size)
+    if link.sending:
+        reply = ReplyLink(link)
+        siblings.append(reply)
+        return reply
+    if entity is None:
+        return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
+    sub = DEAD if node.dead_letter else ACTIVE
+    management = ManagementNode(peer, entity, sub, message_size(peer, entity))
+    return RequestLink(peer, link, siblings, management.perform, size)
+
+

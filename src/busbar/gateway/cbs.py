@@ -1,0 +1,48 @@
+"""The `$cbs` node: a client puts tokens, and the connection may then use what they grant.
+
+The kind of a token is seen from its text, not from the request's `type`: the Python SDK labels signatures `jwt`.
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.message import Message
+from busbar.amqp.types import Int
+from busbar.gateway.peer import Peer
+from busbar.gateway.service import wall_clock
+from busbar.model.errors import ArgumentError, BusbarError, Unauthorized
+
+MAX_REQUEST = 64 * 1024
+
+
+class TokenNode:
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def perform(self, request: Message) -> Message:
+        try:
+            self._put_token(request)
+        except Unauthorized as error:
+            return _reply(401, f"{error.text} {self._peer.service.tracking}")
+        except BusbarError as error:
+            return _reply(400, error.text)
+        return _reply(202, "Accepted")
+
+    def _put_token(self, request: Message) -> None:
+        properties = request.application_properties or {}
+        operation = properties.get("operation")
+        if operation != "put-token":
+            raise ArgumentError(f"The operation {operation!r} is not known here; 'put-token' is.")
+        audience = properties.get("name")
+        if not isinstance(audience, str) or not audience:
+            raise ArgumentError("A put-token request needs the application property 'name': the audience.")
+        if not isinstance(request.value, str):
+            raise ArgumentError("A put-token request needs the token, a string, as its value.")
+        self._peer.granted(self._peer.service.authority.verify_token(request.value, audience, wall_clock()))
+
+
+def _reply(code: int, text: str) -> Message:
+    reply = Message()
+    # No key that says "error" on success: the Python SDK takes its presence for a failure.
+    reply.application_properties = {"status-code": Int(code), "status-description": text}
+    reply.value = None
+    return reply

@@ -1,0 +1,432 @@
+"""One client connection: bytes to the engine, events to links, commands to the port, effects back to links.
+
+A turn is one read of the socket or one batch of effects. What a turn has to say goes out once, at its end: commands in
+one `submit`, frames in one `write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from busbar.amqp.connection import Connection, ConnectionConfig
+from busbar.amqp.events import (
+    Arrived,
+    Closed,
+    CreditChanged,
+    Delivery,
+    Disposed,
+    Event,
+    LinkAttaching,
+    LinkDetached,
+    Opened,
+    SaslInit,
+    SessionEnded,
+)
+from busbar.amqp.link import Link
+from busbar.gateway.address import node_of
+from busbar.gateway.attach import GatewayLink, RepliesByNode, attach
+from busbar.gateway.authority import Grant
+from busbar.gateway.incoming import IncomingLink
+from busbar.gateway.outgoing import OutgoingLink
+from busbar.gateway.peer import Answered, Consumer
+from busbar.gateway.requests import ReplyLink, RequestLink
+from busbar.gateway.service import Service, wall_clock
+from busbar.model.commands import RELEASE, Command, Settle
+from busbar.model.effects import Delivered, Drained, Effect, Refused
+from busbar.model.errors import BusbarError, Unauthorized, error_of
+
+if TYPE_CHECKING:
+    from busbar.gateway.listener import AmqpListener
+
+log = logging.getLogger(__name__)
+
+MECHANISMS = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"]
+SASL_OK, SASL_AUTH = 0, 1
+MAX_EARLY = 1_000
+"""Deliveries that a client may send on a link before its attach is answered."""
+EXPIRY_GRACE = 60_000
+"""An expired token still counts for a minute, so that clocks may differ."""
+LINKLESS_WAIT = 300_000
+"""A connection whose links are all gone is closed after this time."""
+
+
+class _Attaching:
+    """A link whose attach is being decided; keeps what the client sent ahead."""
+
+    def __init__(self) -> None:
+        self.early: list[Delivery] = []
+        self.gone = False
+
+
+class _Future:
+    """Waits for one effect."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[Effect]) -> None:
+        self.future = future
+
+    def answered(self, effect: Effect) -> None:
+        if not self.future.done():
+            if isinstance(effect, Refused):
+                self.future.set_exception(error_of(effect.condition, effect.text))
+            else:
+                self.future.set_result(effect)
+
+
+class GatewayConnection(asyncio.Protocol):
+    """Drives the engine of one client; implements `Peer` for its links."""
+
+    def __init__(self, listener: AmqpListener, service: Service) -> None:
+        limits = service.limits
+        self.service = service
+        self.writable = True
+        self.origin = 0
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._engine = Connection(
+            ConnectionConfig(
+                server=True,
+                container_id=service.container_id,
+                max_frame_size=limits.max_frame_size,
+                idle_timeout=limits.idle_timeout,
+                mechanisms=MECHANISMS,
+                max_sessions=limits.max_sessions,
+                max_links=limits.max_links,
+                max_message_size=limits.max_message_size,
+            )
+        )
+        self._transport: asyncio.Transport | None = None
+        self._commands: list[Command] = []
+        self._requests: dict[int, Answered] = {}
+        self._last_request = 0
+        self._consumers: dict[int, Consumer] = {}
+        self._last_consumer = 0
+        self._grants: list[Grant] = []
+        self._replies: dict[object, RepliesByNode] = {}
+        self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arriving = 0
+        self._reading = True
+        self._id_base = ""
+        self._ids_given = 0
+        self._since = wall_clock()
+        self._linkless_since = self._since
+        self._timer: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
+        if not self._listener.admit(self):
+            transport.abort()
+            return
+        self.origin = self.service.port.connect(self.effects)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        self._handle(self._engine.receive_data(data, wall_clock()))
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._listener.gone(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self.origin:
+            self.service.port.disconnect(self.origin)
+        self._links.clear()
+        self._requests.clear()
+        self._consumers.clear()
+        self._commands.clear()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for consumer in self._consumers.values():
+            consumer.replenish()
+        self.flush()
+
+    def shut_down(self) -> None:
+        """Tell the client that the broker stops, and close."""
+        if self._transport is not None:
+            self._engine.close("amqp:connection:forced", "The broker is shutting down; connect again later.")
+            self.flush()
+            self._transport.close()
+
+    # Effects
+
+    def effects(self, effects: list[Effect]) -> None:
+        """The port's effects for this connection, in order."""
+        for effect in effects:
+            if isinstance(effect, Delivered):
+                consumer = self._consumers.get(effect.consumer)
+                if consumer is not None:
+                    consumer.delivered(effect)
+                elif effect.until:
+                    self.command(_give_back(effect, self.origin))
+            elif isinstance(effect, Drained):
+                consumer = self._consumers.get(effect.consumer)
+                if consumer is not None:
+                    consumer.drained()
+            elif effect.request:
+                waiting = self._requests.pop(effect.request, None)
+                if waiting is not None:
+                    waiting.answered(effect)
+        self.flush()
+
+    # Peer
+
+    def command(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def expect(self, who: Answered) -> int:
+        self._last_request += 1
+        self._requests[self._last_request] = who
+        return self._last_request
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        future: asyncio.Future[Effect] = self._loop.create_future()
+        self.command(build(self.expect(_Future(future))))
+        self.flush()
+        return await future
+
+    def consumer(self, who: Consumer) -> int:
+        self._last_consumer += 1
+        self._consumers[self._last_consumer] = who
+        return self._last_consumer
+
+    def forget_consumer(self, number: int) -> None:
+        self._consumers.pop(number, None)
+
+    def arriving(self, size: int) -> None:
+        self._arriving += size
+        if self._transport is None:
+            return
+        limit = self.service.limits.incoming_bytes
+        if self._reading and self._arriving > limit:
+            self._reading = False
+            self._transport.pause_reading()
+        elif not self._reading and self._arriving <= limit // 2:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def may(self, right: str, path: str) -> bool:
+        now = wall_clock()
+        return any(
+            right in grant.rights and grant.covers(path) and (not grant.expires or grant.expires > now)
+            for grant in self._grants
+        )
+
+    def granted(self, grant: Grant) -> None:
+        # A new token for the same path takes the place of the old one.
+        self._grants = [known for known in self._grants if known.path != grant.path or known.rights != grant.rights]
+        self._grants.append(grant)
+        self._listener.authenticated(self)
+        self._arm()
+
+    def fresh_id(self) -> str:
+        if not self._id_base:
+            self._id_base = secrets.token_hex(8)
+        self._ids_given += 1
+        return f"{self._id_base}{self._ids_given:016x}"
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def flush(self) -> None:
+        if self._commands:
+            commands, self._commands = self._commands, []
+            self.service.port.submit(commands)
+        data = self._engine.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a request failed in the gateway", exc_info=task.exception())
+
+    # Events
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Arrived):
+                self._arrived(event.link, event.deliveries)
+            elif isinstance(event, Disposed):
+                link = event.link.user
+                if isinstance(link, OutgoingLink):
+                    link.disposed(event.ids, event.tags, event.settled, event.outcome)
+            elif isinstance(event, CreditChanged):
+                link = event.link.user
+                if isinstance(link, OutgoingLink | ReplyLink):
+                    link.credit_changed(event.drain)
+            elif isinstance(event, LinkAttaching):
+                self._attaching(event.link)
+            elif isinstance(event, LinkDetached):
+                self._detached(event.link)
+            elif isinstance(event, SessionEnded):
+                self._ended(event.session)
+            elif isinstance(event, SaslInit):
+                self._authenticate(event)
+            elif isinstance(event, Opened):
+                self._arm()
+            elif isinstance(event, Closed):
+                self._close()
+
+    def _arrived(self, link: Link, deliveries: list[Delivery]) -> None:
+        end = link.user
+        if isinstance(end, IncomingLink | RequestLink):
+            end.arrived(deliveries)
+        elif isinstance(end, _Attaching):
+            end.early.extend(deliveries)
+            if len(end.early) > MAX_EARLY:
+                end.gone = True
+                end.early.clear()
+                link.detach("amqp:link:transfer-limit-exceeded", "Too many deliveries before the link was attached.")
+
+    def _attaching(self, link: Link) -> None:
+        pending = _Attaching()
+        link.user = pending
+        self.spawn(self._decide(link, pending))
+
+    async def _decide(self, link: Link, pending: _Attaching) -> None:
+        session = link.session
+        replies = self._replies.setdefault(session, {})
+        try:
+            end = await attach(self, link, replies)
+        except BusbarError as error:
+            if not pending.gone:
+                link.user = None
+                link.refuse(error.condition, f"{error.text} {self.service.tracking}")
+            self.flush()
+            return
+        if pending.gone:
+            end.closed()
+            self.flush()
+            return
+        link.user = end
+        if isinstance(end, IncomingLink | OutgoingLink):
+            address = link.source if link.sending else link.target
+            path = node_of(None if address is None else address.address).path
+            self._links[link] = (end, path, "Listen" if link.sending else "Send")
+        else:
+            self._links[link] = (end, "", "")
+        end.opened()
+        if pending.early and isinstance(end, IncomingLink | RequestLink):
+            end.arrived(pending.early)
+        self.flush()
+
+    def _detached(self, link: Link) -> None:
+        end = link.user
+        link.user = None
+        if isinstance(end, _Attaching):
+            end.gone = True
+        elif isinstance(end, IncomingLink | OutgoingLink | RequestLink | ReplyLink):
+            end.closed()
+            self._links.pop(link, None)
+            if isinstance(end, ReplyLink):
+                for siblings in self._replies.get(link.session, {}).values():
+                    if end in siblings:
+                        siblings.remove(end)
+        if not self._links:
+            self._linkless_since = wall_clock()
+            self._arm()
+
+    def _ended(self, session: object) -> None:
+        self._replies.pop(session, None)
+        for link in [link for link in self._links if link.session is session]:
+            self._detached(link)
+
+    def _authenticate(self, event: SaslInit) -> None:
+        if event.mechanism == "PLAIN":
+            parts = event.response.split(b"\0")
+            try:
+                if len(parts) != 3:
+                    raise Unauthorized("A PLAIN response has three parts.")
+                name, key = parts[1].decode(), parts[2].decode()
+                self.granted(self.service.authority.verify_password(name, key))
+            except (BusbarError, UnicodeDecodeError):
+                self._engine.sasl_outcome(SASL_AUTH)
+                return
+        elif event.mechanism not in MECHANISMS:
+            self._engine.sasl_outcome(SASL_AUTH)
+            return
+        self._engine.sasl_outcome(SASL_OK)
+
+    def _close(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Time
+
+    def _arm(self) -> None:
+        """One timer for everything that time brings to this connection: heartbeats, idleness, tokens that end."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is None or self._transport.is_closing():
+            return
+        now = wall_clock()
+        at = [deadline for deadline in (self._engine.next_tick(now), *self._deadlines()) if deadline]
+        if at:
+            self._timer = self._loop.call_later(max(0.01, (min(at) - now) / 1000), self._tick)
+
+    def _deadlines(self) -> list[int]:
+        limits = self.service.limits
+        deadlines = [grant.expires + EXPIRY_GRACE for grant in self._grants if grant.expires]
+        if not self._grants:
+            deadlines.append(self._since + limits.token_wait)
+        if not self._links:
+            deadlines.append(self._linkless_deadline())
+        return deadlines
+
+    def _linkless_deadline(self) -> int:
+        never_had_one = self._linkless_since == self._since
+        return self._linkless_since + (self.service.limits.link_wait if never_had_one else LINKLESS_WAIT)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = wall_clock()
+        self._handle(self._engine.tick(now))
+        if not self._grants and now >= self._since + self.service.limits.token_wait:
+            self._engine.close("amqp:connection:forced", "No token was put in time; put one to $cbs after connecting.")
+            self._close()
+        elif not self._links and now >= self._linkless_deadline():
+            self._engine.close("amqp:connection:forced", "The connection has had no link for too long.")
+            self._close()
+        else:
+            self._expire(now)
+        self.flush()
+        self._arm()
+
+    def _expire(self, now: int) -> None:
+        """Tokens that have ended take their links with them."""
+        kept = [grant for grant in self._grants if not grant.expires or grant.expires + EXPIRY_GRACE > now]
+        if len(kept) == len(self._grants):
+            return
+        self._grants = kept
+        for link, (_end, path, right) in list(self._links.items()):
+            if right and not self.may(right, path):
+                link.detach(Unauthorized.condition, f"The token for '{path}' has expired; put a new one to $cbs.")
+                self._detached(link)
+
+
+def _give_back(effect: Delivered, origin: int) -> Command:
+    """Messages for a link that has gone return as if they had never left."""
+    numbers = [record.n for record in effect.records]
+    return Settle(effect.fragment, origin, 0, RELEASE, numbers, [effect.nonce] * len(numbers), None, False)

@@ -1,0 +1,68 @@
+"""What a link needs of the connection it lives on. Links know this, never the connection's class."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+from busbar.gateway.authority import Grant
+from busbar.gateway.service import Service
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+
+
+class Answered(Protocol):
+    """Somebody who waits for the effect of a request."""
+
+    def answered(self, effect: Effect) -> None: ...
+
+
+class Consumer(Protocol):
+    """A link that takes deliveries from a fragment."""
+
+    def delivered(self, effect: Effect) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def replenish(self) -> None: ...
+
+
+class Peer(Protocol):
+    """The connection, as its links see it."""
+
+    service: Service
+    origin: int
+    writable: bool
+    """False while the client reads too slowly: then nothing more is asked for it."""
+
+    def command(self, command: Command) -> None:
+        """Hand a command over with the others of this turn."""
+
+    def expect(self, who: Answered) -> int:
+        """A new request number whose effect goes to `who`."""
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+
+    def consumer(self, who: Consumer) -> int:
+        """A new consumer number."""
+
+    def forget_consumer(self, number: int) -> None: ...
+
+    def arriving(self, size: int) -> None:
+        """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""
+
+    def may(self, right: str, path: str) -> bool:
+        """Whether a grant that has not expired gives the right on the path."""
+
+    def granted(self, grant: Grant) -> None: ...
+
+    def fresh_id(self) -> str:
+        """A message id for a message that came without one."""
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run work that belongs to this connection and ends with it."""
+
+    def flush(self) -> None:
+        """Send what the engine has to say and the commands of this turn."""

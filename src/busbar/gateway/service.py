@@ -1,0 +1,25 @@
+"""What every connection of a gateway shares."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from busbar.gateway.authority import Authority
+from busbar.model.limits import Limits
+from busbar.model.port import FragmentPort
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    port: FragmentPort
+    authority: Authority
+    limits: Limits
+    container_id: str
+    tracking: str
+    """Ends every error text, so that a user's report finds its place in the operator's log."""

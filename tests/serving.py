@@ -1,0 +1,157 @@
+"""A real Busbar in a process of its own, as a user starts it. Used by every test that talks over a socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Properties = Mapping[str, object]
+
+READY_SECONDS = 30.0
+
+
+def config_text(queues: Mapping[str, Properties], limits: Mapping[str, object] | None = None) -> str:
+    """The emulator's Config.json for these queues, with the namespace limits a test lowers."""
+    namespace = {
+        "Name": "busbar",
+        "Queues": [{"Name": name, "Properties": dict(properties)} for name, properties in queues.items()],
+        "Topics": [],
+    }
+    document: dict[str, Any] = {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
+    if limits:
+        document["Busbar"] = {"Limits": dict(limits)}
+    return json.dumps(document, indent=2)
+
+
+class ServerDied(Exception):
+    """The process ended before it was ready; the text is what it said."""
+
+
+class Busbar:
+    """`busbar serve` on a data directory; can be stopped, killed and started again on the same data."""
+
+    def __init__(
+        self,
+        data: Path,
+        config: str | None = None,
+        *,
+        key: str = "SAS_KEY_VALUE",
+        arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
+        self.data = data
+        self.key = key
+        self._arguments = arguments
+        self._environment = dict(environment or {})
+        self._prefix = prefix
+        self._config: Path | None = None
+        if config is not None:
+            self._config = data.parent / f"{data.name}-Config.json"
+            self._config.write_text(config)
+        self.process: subprocess.Popen[str] | None = None
+        self.connection_string = ""
+        self.port = 0
+        self._errors: list[str] = []
+
+    def start(self) -> Busbar:
+        command = [*self._prefix, sys.executable, "-m", "busbar", "serve", "--data", str(self.data)]
+        command += ["--port", str(self.port), "--http-port", "0"]
+        command += ["--key-name", "RootManageSharedAccessKey", "--key", self.key, *self._arguments]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self._environment},
+        )
+        # A server that never gets ready must fail the test, not hang it.
+        alarm = threading.Timer(READY_SECONDS, self.process.kill)
+        alarm.start()
+        self._errors = []
+        threading.Thread(target=self._collect_errors, args=(self.process,), daemon=True).start()
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                if line.startswith("ready "):
+                    self.connection_string = line.removeprefix("ready ").strip()
+                    break
+            else:
+                self.process.wait()
+                raise ServerDied(f"exit code {self.process.returncode}\n{self.error_text}")
+        finally:
+            alarm.cancel()
+        found = re.search(r"Endpoint=sb://[^;]*:(\d+)", self.connection_string)
+        assert found is not None, self.connection_string
+        self.port = int(found.group(1))
+        return self
+
+    def _collect_errors(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self._errors.append(line)
+
+    @property
+    def error_text(self) -> str:
+        return "".join(self._errors)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> int:
+        process = self.process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            code = process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self.process = None
+        return code
+
+    def resident_bytes(self) -> int:
+        """Memory of the serving process."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+
+@contextmanager
+def serving(
+    queues: Mapping[str, Properties], limits: Mapping[str, object] | None = None, **options: Any
+) -> Iterator[Busbar]:
+    """A server with these queues for the time of a `with` block."""
+    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
+        server = Busbar(Path(directory) / "data", config_text(queues, limits), **options).start()
+        try:
+            yield server
+        finally:
+            server.stop()
