@@ -1,0 +1,115 @@
+"""The rules of the repository that a machine can check (CONTRIBUTING.md)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.mutate import MUTATIONS, Mutation, mutated, read_mutations
+from tools.requirements import read_requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+VAGUE = {"utils", "util", "helpers", "helper", "manager", "common", "misc", "base2", "context"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = [line.strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {normal(name): version for name, version in pairs}
+
+
+def test_files_stay_small() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: lines for name, lines in long.items() if lines > 600} == {}
+
+
+def test_names_are_words_of_the_domain() -> None:
+    assert [str(path) for path in SOURCES if {path.stem, path.parent.name} & VAGUE] == []
+
+
+def test_every_dependency_is_pinned_exactly() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {normal(re.match(r"[\w.-]+", line)[0]) for line in wanted}  # type: ignore[index]
+    assert names - set(pins()) == set()
+
+
+def test_pins_name_no_place() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    assert "://" not in text
+    assert "@" not in text
+
+
+def test_every_command_is_documented() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    listing = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for command in phony[1].split():
+        assert f"make {command} " in listing
+
+
+def test_requirements_have_titles_and_no_gaps() -> None:
+    ids = [row.id for row in read_requirements(ROOT)]
+    for letter, last in (("P", 33), ("S", 18), ("B", 14), ("D", 7)):
+        assert [name for name in ids if name[0] == letter] == [f"{letter}{n}" for n in range(1, last + 1)]
+
+
+def run_pytest(tmp_path: Path, body: str) -> tuple[int, str]:
+    """Run one test file under the project's own configuration and plugins."""
+    test = tmp_path / "test_example.py"
+    test.write_text(body)
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"),
+        "-p", "tests.plugins.results", f"--results={tmp_path / 'results.json'}", str(test),
+    ]  # fmt: skip
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_a_mark_with_an_unknown_requirement_fails_the_run(tmp_path: Path) -> None:
+    code, output = run_pytest(tmp_path, 'import pytest\n@pytest.mark.req("P99")\ndef test_it(): pass\n')
+    assert code != 0
+    assert "P99" in output
+
+
+def test_a_requirement_is_proven_only_by_a_test_that_passed(tmp_path: Path) -> None:
+    from tools.requirements import add_results
+
+    body = (
+        "import pytest\n"
+        '@pytest.mark.req("P1", "P2")\ndef test_good(): pass\n'
+        '@pytest.mark.req("P2")\ndef test_bad(): assert False\n'
+        '@pytest.mark.req("P3")\ndef test_skipped(): pytest.skip("not now")\n'
+    )
+    run_pytest(tmp_path, body)
+    rows = read_requirements(ROOT)
+    add_results(rows, tmp_path)
+    assert [row.id for row in rows if row.proven] == ["P1"]
+
+
+def test_mutations_are_there() -> None:
+    assert len(read_mutations()) == len(list(MUTATIONS.glob("*.toml"))) > 0
+
+
+@pytest.mark.parametrize("mutation", read_mutations(), ids=lambda mutation: mutation.name)
+def test_a_mutation_still_fits_its_code(mutation: Mutation) -> None:
+    """`make deep` runs them; this keeps them from going stale in between."""
+    assert mutated(mutation, ROOT) != (ROOT / mutation.file).read_text()
+    assert mutation.tests, f"{mutation.name} names no test"
+    for node in mutation.tests:
+        file, _, name = node.partition("::")
+        function = re.sub(r"\[.*", "", name.rpartition("::")[2])
+        assert f"def {function}(" in (ROOT / file).read_text(), f"{mutation.name}: there is no test {node}"
+    known = {row.id for row in read_requirements(ROOT)}
+    assert not mutation.requirement or mutation.requirement in known
