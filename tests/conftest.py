@@ -14,7 +14,9 @@ DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 pytest_plugins = ["tests.plugins.results"]
 
 # No deadlines: two cores are shared with whatever else runs. A failure prints what reproduces it.
-settings.register_profile("test", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "test", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("deep", settings.get_profile("test"), max_examples=20_000)
 settings.load_profile("deep" if DEEP else "test")
 

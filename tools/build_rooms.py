@@ -86,8 +86,12 @@ def build() -> int:
     STAMP.parent.mkdir(exist_ok=True)
     STAMP.unlink(missing_ok=True)
     if not can_compile():
-        print("no C compiler (or no Python headers) on this machine: Busbar runs interpreted from the same source,")
-        print("correct but slower. Install a compiler and call `make setup` again to have the compiled rooms.")
+        print(
+            "no C compiler (or no Python headers) on this machine: Busbar runs interpreted from the same source,"
+        )
+        print(
+            "correct but slower. Install a compiler and call `make setup` again to have the compiled rooms."
+        )
         STAMP.write_text(f"{WITHOUT_COMPILER} {wanted}")
         return 0
     print(f"compiling {len(compiled_sources())} modules with mypyc (half a minute or so)", flush=True)

@@ -69,7 +69,9 @@ def mutated(mutation: Mutation, root: Path) -> str:
     text = (root / mutation.file).read_text()
     count = text.count(mutation.old)
     if count != 1:
-        raise ValueError(f"mutation {mutation.name}: its old text occurs {count} times in {mutation.file}, not once")
+        raise ValueError(
+            f"mutation {mutation.name}: its old text occurs {count} times in {mutation.file}, not once"
+        )
     return text.replace(mutation.old, mutation.new)
 
 
@@ -91,7 +93,13 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> tuple[int, str]:
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     result = subprocess.run(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return result.returncode, result.stdout
 
@@ -130,7 +138,9 @@ def main() -> int:
             began = time.monotonic()
             if mutation.tests not in sound:
                 code, output = run_tests(tree, mutation.tests)
-                sound[mutation.tests] = "" if code == PASSED else f"its tests fail before the change:\n{output}"
+                sound[mutation.tests] = (
+                    "" if code == PASSED else f"its tests fail before the change:\n{output}"
+                )
             why = sound[mutation.tests] or survives(tree, mutation)
             survivors += bool(why)
             verdict = f"SURVIVED: {why}" if why else "caught"

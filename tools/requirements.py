@@ -34,7 +34,9 @@ class Requirement:
 def read_requirements(root: Path = ROOT) -> list[Requirement]:
     """Every row, in the order of the document."""
     text = (root / "docs" / "requirements.md").read_text()
-    rows = [Requirement(match["id"], match["title"]) for line in text.splitlines() if (match := ROW.match(line))]
+    rows = [
+        Requirement(match["id"], match["title"]) for line in text.splitlines() if (match := ROW.match(line))
+    ]
     ids = [row.id for row in rows]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:

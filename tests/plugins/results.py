@@ -42,9 +42,13 @@ class ResultsWriter:
         self.tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        entry = self.tests.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0, "requirements": []})
+        entry = self.tests.setdefault(
+            report.nodeid, {"outcome": "passed", "seconds": 0.0, "requirements": []}
+        )
         entry["seconds"] = round(entry["seconds"] + report.duration, 3)
-        entry["requirements"] = sorted({str(value) for name, value in report.user_properties if name == "req"})
+        entry["requirements"] = sorted(
+            {str(value) for name, value in report.user_properties if name == "req"}
+        )
         if report.outcome == "failed":
             entry["outcome"] = "failed"
         elif report.outcome == "skipped" and entry["outcome"] != "failed":

@@ -18,7 +18,11 @@ BREACHES = {
     "siblings import each other": ("layers", "amqp/breach.py", "import busbar.store.contract"),
     "a room that no layer names": ("layers", "utilities/__init__.py", ""),
     "the gateway reaches past the port": ("port", "gateway/breach.py", "import busbar.fragment.changes"),
-    "the gateway reaches a store through the wire": ("port", "amqp/breach.py", "import busbar.fragment.reads"),
+    "the gateway reaches a store through the wire": (
+        "port",
+        "amqp/breach.py",
+        "import busbar.fragment.reads",
+    ),
     "the machine reads a clock": ("pure", "fragment/breach.py", "import time"),
     "the wire engine opens a socket": ("pure", "amqp/breach.py", "from socket import socket"),
     "the model starts a task": ("pure", "model/breach.py", "import asyncio"),
