@@ -1,0 +1,168 @@
+"""The file of an embedded store: its tables, how it is opened, and when it is refused.
+
+Tables
+    msg         every message. `id` is only where the bytes lie: new ones go to the end of the file's tree, whatever
+                their fragment. The index `msg_place` (fragment, lane, n) makes each lane a contiguous, ordered range; a move
+                between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
+    fragment    the counters of each fragment, written with every commit of it.
+    kept_lock   message locks that a clean shutdown left for the next start.
+    catalogue   a copy of the namespace's catalogue.
+    meta        the version of this schema, and the epoch that each claim raises.
+
+Rules
+    * A file that is not a Busbar store, or of a newer schema, is refused and left as it is.
+    * Opening is cheap: nothing is scanned or counted.
+    * What lies in the write-ahead log when a store is opened may be known to the page cache alone: after a failed
+      sync the kernel forgets that pages were never written. So the log is written again and synced before anything
+      is built on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from busbar.store.contract import StoreError, StoreInUse
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x42757362  # "Busb"
+OLDEST_SQLITE = (3, 35, 0)  # RETURNING
+PAGE_SIZE = 8192
+
+_PRAGMAS = (
+    f"page_size = {PAGE_SIZE}",
+    "locking_mode = EXCLUSIVE",  # no other process reads or writes, and the log's index is ordinary memory
+    "journal_mode = WAL",
+    "synchronous = FULL",  # every commit is synced before it returns
+    "wal_autocheckpoint = 0",  # the store checkpoints by itself: it must see the errors
+    "cache_size = -8192",  # KiB
+    "temp_store = MEMORY",
+    "secure_delete = OFF",  # some systems turn it on: it writes zeros over every deleted message
+)
+
+_SCHEMA = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    """CREATE TABLE msg(
+        id INTEGER PRIMARY KEY,
+        fragment INTEGER NOT NULL,
+        lane INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        enqueued INTEGER NOT NULL,
+        ttl INTEGER NOT NULL,
+        due INTEGER NOT NULL,
+        deliveries INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        overlay BLOB,
+        content BLOB NOT NULL)""",
+    "CREATE UNIQUE INDEX msg_place ON msg(fragment, lane, n)",
+    "CREATE INDEX msg_due ON msg(fragment, due, n) WHERE lane = 3",
+    """CREATE TABLE fragment(
+        id INTEGER PRIMARY KEY,
+        last INTEGER NOT NULL,
+        active INTEGER NOT NULL,
+        dead INTEGER NOT NULL,
+        deferred INTEGER NOT NULL,
+        scheduled INTEGER NOT NULL,
+        dead_deferred INTEGER NOT NULL,
+        size INTEGER NOT NULL)""",
+    """CREATE TABLE kept_lock(
+        fragment INTEGER NOT NULL,
+        lane INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        nonce INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (fragment, lane, n)) WITHOUT ROWID""",
+    "CREATE TABLE catalogue(name TEXT PRIMARY KEY, definition BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    f"INSERT INTO meta VALUES ('schema', {SCHEMA_VERSION}), ('epoch', 0)",
+)
+
+
+def wal_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """A connection to the store in `path`, created when there is none. The caller holds the store's lock."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        need = ".".join(map(str, OLDEST_SQLITE))
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for {path}: {need} or newer is needed")
+    try:
+        _rewrite_log(wal_of(path))
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+    except (OSError, sqlite3.Error) as problem:
+        raise StoreError(f"{path} cannot be opened: {problem}") from problem
+    try:
+        _prepare(connection, path)
+    except sqlite3.Error as problem:
+        connection.close()
+        raise _refusal(path, problem) from problem
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    # Read before anything is set: the header of a foreign file must not change.
+    identity = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if identity != APPLICATION_ID and (tables or identity):
+        raise StoreError(f"{path} is not a Busbar store: it is an SQLite database of another application")
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        raise StoreError(f"{path} cannot have a write-ahead log on this file system")
+    if not tables:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+        _sync_directory(path.parent)
+    version = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    if version is None or version[0] > SCHEMA_VERSION:
+        found = "no version" if version is None else f"version {version[0]}"
+        raise StoreError(
+            f"{path} has {found} of the schema: this Busbar knows up to version {SCHEMA_VERSION}"
+        )
+
+
+def _refusal(path: Path, problem: sqlite3.Error) -> StoreError:
+    name = getattr(problem, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreInUse(f"{path} is in use: another program has the database open")
+    if name == "SQLITE_NOTADB":
+        return StoreError(
+            f"{path} is not a Busbar store: it is not an SQLite database, or its header is damaged"
+        )
+    if name.startswith("SQLITE_CORRUPT"):
+        return StoreError(f"{path} is damaged: {problem}")
+    return StoreError(f"{path} cannot be opened: {problem} ({name})")
+
+
+def _rewrite_log(log: Path) -> None:
+    """Write the log's bytes over themselves and sync, so that they are on the disk and not only in the cache."""
+    try:
+        file = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        at = 0
+        while chunk := os.pread(file, 1 << 20, at):
+            at += os.pwrite(file, chunk, at)
+        if at:
+            os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
