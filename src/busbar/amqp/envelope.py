@@ -1,0 +1,50 @@
+"""Messages on their way in and out: what the broker reads, what it keeps, and what it writes in front.
+
+On arrival (arrival.py) the broker reads the few fields it acts on and keeps the sender's bytes:
+
+- header: durable, priority and ttl are read; the section is written anew for every delivery.
+- delivery-annotations: dropped, they were for this hop.
+- message-annotations: kept as they are, without the keys that only the broker sets (clients that send a received
+  message on carry them along). x-opt-scheduled-enqueue-time and x-opt-partition-key are read and kept.
+- properties: kept byte for byte; message-id and group-id are read. A message without a message-id (absent, null or
+  empty) gets the fresh one: JavaScript receivers cannot settle a message that has none.
+- everything behind: kept byte for byte. Application properties are counted, so that nothing can go wrong later.
+
+Time to live: header.ttl, or, when that is absent or 0xFFFFFFFF, absolute-expiry-time minus creation-time if both
+are there (durations above 49.7 days). Zero, and a difference that is not positive, mean "not set".
+
+Content, opaque to every other room (integers big-endian):
+
+    0  1 byte   version in the high four bits (1); bit 0: durable; bit 1: the priority is set
+    1  1 byte   priority
+    2  2 bytes  number of values in the kept message annotations (two for each pair)
+    4  4 bytes  their length in bytes
+    8           the kept annotations, without a map around them
+                properties to footer, as they travel, all with smallulong descriptors
+
+On delivery (delivery.py) a header and the broker's annotations go in front of bytes 8 and following. Properties
+stay as sent: absolute-expiry-time is not set, because clients derive expiry from enqueued-time and ttl. A ttl that
+does not fit into a uint is left out of the header; its sender said it in the properties.
+
+The lock token of a delivery is its tag: lock_token.py.
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.arrival import message_format_batch, parse_batch, parse_message
+from busbar.amqp.delivery import encode_deliveries, encode_delivery, encode_peeked
+from busbar.amqp.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
+
+__all__ = [
+    "encode_deliveries",
+    "encode_delivery",
+    "encode_peeked",
+    "lock_tag",
+    "message_format_batch",
+    "parse_batch",
+    "parse_message",
+    "split_tags",
+    "tag_fragment",
+    "tag_to_uuid",
+    "uuid_to_tag",
+]

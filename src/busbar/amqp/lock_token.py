@@ -1,0 +1,72 @@
+"""The lock token of a delivery: 16 bytes from which any node can tell whose lock it is.
+
+    0  4 bytes  fragment id
+    4  6 bytes  number of the message in the fragment
+    10 6 bytes  nonce of the lock, so that a later lock of the same message has another token
+
+Integers are big-endian. On a receiving link these bytes are the delivery tag, which .NET reads as a GUID in its own
+byte order; the management link shows the same GUID as an AMQP uuid, in RFC order. So a token means the same
+wherever a client took it from.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from librt.strings import BytesWriter, read_i16_be, write_i16_be
+from mypy_extensions import i16, i64
+
+from busbar.amqp.codec import read_u32, write_u32
+from busbar.model.errors import ArgumentError
+
+
+def lock_tag(fragment: i64, n: i64, nonce: i64) -> bytes:
+    w = BytesWriter()
+    write_tag(w, fragment, n, nonce)
+    return w.getvalue()
+
+
+def write_tag(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
+    write_u32(w, fragment)
+    _write_u48(w, n)
+    _write_u48(w, nonce)
+
+
+def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
+    """The numbers and the nonces of tags of one fragment."""
+    numbers: list[int] = []
+    nonces: list[int] = []
+    for tag in tags:
+        _check(tag)
+        numbers.append(int(_read_u48(tag, 4)))
+        nonces.append(int(_read_u48(tag, 10)))
+    return numbers, nonces
+
+
+def tag_fragment(tag: bytes) -> int:
+    _check(tag)
+    return int(read_u32(tag, 0))
+
+
+def tag_to_uuid(tag: bytes) -> UUID:
+    _check(tag)
+    return UUID(bytes_le=tag)
+
+
+def uuid_to_tag(token: UUID) -> bytes:
+    return token.bytes_le
+
+
+def _check(tag: bytes) -> None:
+    if len(tag) != 16:
+        raise ArgumentError(f"A lock token has 16 bytes, not {len(tag)}.")
+
+
+def _write_u48(w: BytesWriter, value: i64) -> None:
+    high = value >> 32 & 0xFFFF
+    write_i16_be(w, i16(high - 0x10000 if high > 0x7FFF else high))
+    write_u32(w, value & 0xFFFFFFFF)
+
+
+def _read_u48(tag: bytes, pos: i64) -> i64:
+    return (i64(read_i16_be(tag, pos)) & 0xFFFF) << 32 | read_u32(tag, pos + 2)
