@@ -1,6 +1,7 @@
 """What a fragment's commands change in its store, gathered over one group commit.
 
-A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is always right.
+A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is
+always right.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from busbar.model.message import LANES, Overlay, Record
+
+OVERHEAD: Final = 64
+"""What a message counts in its entity's size beyond its content: Record.size is always len(content) + OVERHEAD."""
 
 
 @final
@@ -34,9 +38,7 @@ def empty_head(fragment: int) -> Head:
 class Edit:
     """Move a message to another lane and/or set its delivery count and overlay (`lane == to`: no move)."""
 
-    def __init__(
-        self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None
-    ) -> None:
+    def __init__(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None) -> None:
         self.lane = lane
         self.n = n
         self.to = to
@@ -46,7 +48,7 @@ class Edit:
 
 @final
 class Lock:
-    """A message handed to a receiver: until when, and which nonce proves it."""
+    """A message handed to a receiver: until when, and which nonce proves it. Only `until` ever changes (renewal)."""
 
     def __init__(self, record: Record, lane: i64, nonce: i64, until: i64) -> None:
         self.record = record
@@ -65,11 +67,11 @@ class Changes:
         self.edits: list[Edit] = []
         self.deletes: dict[int, list[int]] = {}  # numbers by lane
         self.head: Head | None = None  # the counters after this commit
-        # For undoing a refused commit without losing locks: oldest first.
-        self.locked: list[list[Lock]] = []
+        # For undoing a refused commit: the locks that ended, in the order of their end. Those that were taken are
+        # named by the Delivered and Received effects which are discarded with the commit.
         self.unlocked: list[list[Lock]] = []
         self.weight: i64 = 0  # messages touched, to bound a commit
-        self.bytes: i64 = 0
+        self.bytes: i64 = 0  # of the messages put
 
 
 NOTHING: Final[tuple[Changes, ...]] = ()

@@ -26,6 +26,8 @@ class ReadPage(Read):
         self.start = start
         self.limit = limit
         self.max_bytes = max_bytes
+        # Set by a store that knows that nothing of the lane lies behind the last record. False is always safe.
+        self.complete = False
 
 
 @final

@@ -1,0 +1,71 @@
+"""Looking without touching: peek and counters.
+
+Rules of peek
+- Main shows ACTIVE (locked ones too), DEFERRED and SCHEDULED; dead-letter shows DEAD and DEAD_DEFERRED; by
+  rising number.
+- It shows what the store holds, expired messages included. At most the asked count and (but at least one)
+  bytes.
+- Each lane is read by itself and may be cut short. Nothing is shown from beyond the end of a lane that was
+  cut, since the caller goes on behind the last number it has seen and would never see the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.fragment.reads import Read, ReadPage
+from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.model.commands import Inspect, Peek
+from busbar.model.effects import Inspected, Peeked
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Record
+
+MAIN_LANES: Final = [ACTIVE, DEFERRED, SCHEDULED]
+DEAD_LANES: Final = [DEAD, DEAD_DEFERRED]
+
+
+def peek_reads(state: State, command: Peek) -> list[Read]:
+    start: i64 = command.from_number if command.from_number > 1 else 1
+    count: i64 = command.count if command.count < TURN_MESSAGES else TURN_MESSAGES
+    head = state.ledger.head
+    reads: list[Read] = []
+    if count > 0 and start <= head.last:
+        for lane in DEAD_LANES if command.sub == DEAD else MAIN_LANES:
+            if head.counts[lane] > 0:
+                reads.append(ReadPage(lane, start, count, command.max_bytes))
+    return reads
+
+
+def peek(state: State, command: Peek) -> None:
+    found: list[tuple[int, int, Record]] = []
+    end: int = state.ledger.head.last
+    for read in state.supplied:
+        if isinstance(read, ReadPage) and read.records:
+            records = read.records
+            lane: int = read.lane
+            for record in records:
+                found.append((record.n, lane, record))
+            last: int = records[-1].n
+            if last < end and not read.complete and len(records) < state.ledger.head.counts[lane]:
+                end = last
+    found.sort(key=_number)
+    shown: list[Record] = []
+    lanes: list[int] = []
+    size: i64 = 0
+    for n, lane, record in found:
+        size += record.size
+        if n > end or len(shown) >= command.count or (shown and size > command.max_bytes):
+            break
+        shown.append(record)
+        lanes.append(lane)
+    state.effects.append(Peeked(command.origin, command.request, shown, lanes))
+
+
+def _number(entry: tuple[int, int, Record]) -> int:
+    return entry[0]
+
+
+def inspect(state: State, command: Inspect) -> None:
+    head = state.ledger.head
+    state.effects.append(Inspected(command.origin, command.request, list(head.counts), head.size, head.last))

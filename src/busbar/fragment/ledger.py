@@ -1,0 +1,117 @@
+"""A fragment's counters, and the changes gathered since the host last took them.
+
+Rules
+- Every kept message counts in exactly one lane; `head` is what the store will hold once all changes are
+  made.
+- Numbers are given in rising order and never again. The numbers given since the changes were opened start
+  at `_first`, so a message with such a number was put by the very changes that are open.
+- A message put and deleted by the same changes is written by neither: it leaves no trace but the last
+  number.
+- Ended locks are noted in the changes that end them, so that an undo can bring them back. An end that
+  changes nothing durable (a release) is noted only if changes are open; undone without a note it stays a
+  release, which is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from busbar.fragment.changes import Changes, Edit, Head, Lock
+from busbar.model.message import Overlay, Record
+
+
+@final
+class Ledger:
+    def __init__(self, head: Head) -> None:
+        self.head = head.copy()
+        self._changes: Changes | None = None
+        self._first: i64 = 0
+        self._cancelled: set[int] = set()
+
+    def _open(self) -> Changes:
+        changes = self._changes
+        if changes is None:
+            changes = Changes(self.head.fragment)
+            self._changes = changes
+            self._first = self.head.last + 1
+        return changes
+
+    def put(self, lane: i64, records: list[Record], size: i64) -> None:
+        """Add messages with new numbers, ascending; `given` must be called with the last one afterwards."""
+        if not records:
+            return
+        changes = self._open()
+        count = len(records)
+        present = changes.puts.get(lane)
+        if present is None:
+            changes.puts[lane] = records
+        else:
+            present.extend(records)
+        changes.weight += count
+        changes.bytes += size
+        head = self.head
+        head.counts[lane] += count
+        head.size += size
+
+    def given(self, last: i64) -> None:
+        """Numbers up to `last` are taken."""
+        self.head.last = last
+
+    def edit(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None) -> None:
+        changes = self._open()
+        changes.edits.append(Edit(lane, n, to, deliveries, overlay))
+        changes.weight += 1
+        if lane != to:
+            counts = self.head.counts
+            counts[lane] -= 1
+            counts[to] += 1
+
+    def delete(self, lane: i64, numbers: list[int], size: i64) -> None:
+        """Remove messages of a lane that have `size` bytes in all."""
+        if not numbers:
+            return
+        changes = self._open()
+        head = self.head
+        gone = numbers
+        if head.last >= self._first:
+            first: int = self._first
+            gone = []
+            for n in numbers:
+                if n >= first:
+                    self._cancelled.add(n)
+                else:
+                    gone.append(n)
+        present = changes.deletes.get(lane)
+        if present is None:
+            changes.deletes[lane] = list(gone)
+        else:
+            present.extend(gone)
+        count = len(numbers)
+        changes.weight += count
+        head.counts[lane] -= count
+        head.size -= size
+
+    def note_unlocked(self, locks: list[Lock]) -> None:
+        changes = self._changes
+        if changes is not None:
+            changes.unlocked.append(locks)
+
+    def weight(self) -> i64:
+        changes = self._changes
+        return 0 if changes is None else changes.weight
+
+    def take(self) -> Changes | None:
+        changes = self._changes
+        if changes is None:
+            return None
+        cancelled = self._cancelled
+        if cancelled:
+            for lane in list(changes.puts):
+                changes.puts[lane] = [r for r in changes.puts[lane] if r.n not in cancelled]
+            changes.edits = [edit for edit in changes.edits if edit.n not in cancelled]
+            self._cancelled = set()
+        changes.head = self.head.copy()
+        self._changes = None
+        return changes

@@ -1,0 +1,238 @@
+"""The fragment machine: all semantics of a queue's fragment, as a function of commands and time.
+
+How the host drives it
+1. `needs(command, now)`: what must be read first. If anything, the host commits all earlier changes, reads,
+   and calls `supply`; no other command of the fragment is applied meanwhile, so a read sees everything that
+   was applied.
+2. `apply(command, now, nonce)`: never raises for what a client can send; a command that cannot be done is
+   answered by Refused.
+3. `take_changes` (to be made durable) and `take_effects` (to be performed when they are, in order).
+4. `more(now)`: a turn was cut short, or a consumer could be served after a read: submit a Tick.
+   `wake_at()`: submit one then.
+5. `undo` when commits have failed.
+
+What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
+most TURN_MESSAGES messages beyond those that its command names, however many have expired or are due.
+
+The rules of each part stand at the top of its file: sending, settling, serving, browsing; lane (the order
+of messages and what is in memory), locks, ledger (counters and changes).
+
+Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
+before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
+deliveries are not held. Windows are read anew; counters come from the store. A consumer gets back the
+credit of what was not delivered, and a drain that was not answered is pending again. What consumers asked
+for (Demand, Leave) stays: it was never durable.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from busbar.fragment import browsing, sending, serving, settling
+from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.ledger import Ledger
+from busbar.fragment.reads import Read, ReadMany, ReadPage
+from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.model.commands import (
+    CancelScheduled,
+    Command,
+    Demand,
+    Inspect,
+    Leave,
+    Peek,
+    Purge,
+    ReceiveDeferred,
+    Renew,
+    Send,
+    Settle,
+    Tick,
+)
+from busbar.model.effects import Delivered, Drained, Effect, Received
+from busbar.model.errors import NotImplementedHere
+from busbar.model.message import Record
+from busbar.model.settings import FragmentSettings
+
+
+@final
+class Fragment:
+    def __init__(
+        self, id: i64, settings: FragmentSettings, head: Head, next_due: i64, locks: list[Lock]
+    ) -> None:
+        """A fragment as its store knows it; `locks` were kept over a clean shutdown."""
+        self.id = id
+        self.settings = settings
+        self._state = State(settings, head, next_due, locks)
+
+    # ---- a command's way through ----
+
+    def needs(self, command: Command, now: i64) -> list[Read]:
+        """What must be read from the store before the command is applied; nothing: apply it at once."""
+        state = self._state
+        state.settings = self.settings
+        if isinstance(command, Demand):
+            if command.credit > 0 and self.settings.can_receive:
+                return serving.window_reads(state, state.window(command.sub))
+        elif isinstance(command, Tick):
+            reads = sending.due_reads(state, now)
+            if serving.could_serve(state, state.main):
+                reads += serving.window_reads(state, state.main)
+            if serving.could_serve(state, state.dead):
+                reads += serving.window_reads(state, state.dead)
+            return reads
+        elif isinstance(command, ReceiveDeferred):
+            return serving.deferred_reads(state, command)
+        elif isinstance(command, Peek):
+            return browsing.peek_reads(state, command)
+        elif isinstance(command, CancelScheduled):
+            return sending.cancel_reads(state, command)
+        elif isinstance(command, Purge):
+            return serving.purge_reads(state, command)
+        return []
+
+    def supply(self, reads: list[Read]) -> None:
+        """The reads that `needs` asked for, filled. `apply` of the same command follows."""
+        state = self._state
+        held = state.locks.held
+        last = state.ledger.head.last
+        rest: list[Read] = []
+        for read in reads:
+            if isinstance(read, ReadPage):
+                if state.main.absorb_page(read, held, last) or state.dead.absorb_page(read, held, last):
+                    continue
+            elif isinstance(read, ReadMany) and (
+                state.main.absorb_stubs(read) or state.dead.absorb_stubs(read)
+            ):
+                continue
+            rest.append(read)
+        state.supplied = rest
+
+    def apply(self, command: Command, now: i64, nonce: i64) -> None:
+        """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
+        state = self._state
+        state.settings = self.settings
+        budget: i64 = TURN_MESSAGES
+        if isinstance(command, ReceiveDeferred):
+            # First, since the end of a lock would change what was read; such a lock still hides its message.
+            serving.receive_deferred(state, command, now, nonce)
+            budget -= settling.expire_locks(state, now, budget)
+        else:
+            budget -= settling.expire_locks(state, now, budget)
+            if isinstance(command, Send):
+                sending.send(state, command, now)
+            elif isinstance(command, Demand):
+                serving.demand(state, command)
+            elif isinstance(command, Settle):
+                settling.settle(state, command, now)
+            elif isinstance(command, Tick):
+                sending.activate(state, now)
+            else:
+                self._apply_rare(command, now)
+        if state.supplied:
+            state.supplied = []
+        serving.serve(state, now, nonce, budget)
+
+    def _apply_rare(self, command: Command, now: i64) -> None:
+        state = self._state
+        if isinstance(command, Renew):
+            settling.renew(state, command, now)
+        elif isinstance(command, Leave):
+            serving.leave(state, command)
+        elif isinstance(command, Peek):
+            browsing.peek(state, command)
+        elif isinstance(command, CancelScheduled):
+            sending.cancel(state, command)
+        elif isinstance(command, Purge):
+            serving.purge(state, command)
+        elif isinstance(command, Inspect):
+            browsing.inspect(state, command)
+        else:
+            state.refuse(command, NotImplementedHere.condition, "A fragment does not know this command.")
+
+    # ---- what came of it ----
+
+    def take_changes(self) -> Changes | None:
+        """All changes since the last call, with the counters after them; None if there are none."""
+        return self._state.ledger.take()
+
+    def take_effects(self) -> list[Effect]:
+        """All effects since the last call, in the order of the commands."""
+        effects = self._state.effects
+        if effects:
+            self._state.effects = []
+        return effects
+
+    def weight(self) -> i64:
+        """How many messages the changes touch that take_changes would return now."""
+        return self._state.ledger.weight()
+
+    def wake_at(self) -> i64:
+        """When the next lock ends or the next scheduled message is due; 0: never."""
+        until = self._state.locks.earliest()
+        due = self._state.due
+        if until == 0 or (0 < due < until):
+            return due
+        return until
+
+    def more(self, now: i64) -> bool:
+        """Is there something to do at once, so that the host should submit a Tick?"""
+        state = self._state
+        state.settings = self.settings
+        wake = self.wake_at()
+        if 0 < wake <= now:
+            return True
+        return serving.could_serve(state, state.main) or serving.could_serve(state, state.dead)
+
+    # ---- when things go wrong, and at the end ----
+
+    def undo(self, batches: list[Changes], effects: list[Effect], head: Head, next_due: i64) -> None:
+        """Commits have failed, and none of the effects was performed.
+
+        The batches are newest first; `head` and `next_due` are the store's. The host has taken all changes and
+        effects before.
+        """
+        state = self._state
+        held = state.locks.held
+        for batch in batches:
+            for locks in reversed(batch.unlocked):
+                for lock in locks:
+                    held[lock.record.n] = lock
+        for effect in effects:
+            if isinstance(effect, (Delivered, Received)):
+                self._drop_locks(effect.records, effect.nonce)
+        state.locks.restore(list(held.values()))
+        state.ledger = Ledger(head)
+        state.due = next_due
+        state.main.forget(1)
+        state.dead.forget(1)
+        state.supplied = []
+        for effect in effects:
+            if isinstance(effect, Delivered):
+                self._give_credit_back(effect.origin, effect.consumer, len(effect.records), False)
+            elif isinstance(effect, Drained):
+                self._give_credit_back(effect.origin, effect.consumer, 0, True)
+
+    def _drop_locks(self, records: list[Record], nonce: i64) -> None:
+        held = self._state.locks.held
+        for record in records:
+            lock = held.get(record.n)
+            if lock is not None and lock.nonce == nonce:
+                del held[record.n]
+
+    def _give_credit_back(self, origin: i64, consumer: i64, credit: i64, drain: bool) -> None:
+        found = self._state.consumers.get((origin, consumer))
+        if found is not None:
+            serving.add_credit(self._state, found, credit)
+            if drain:
+                serving.start_draining(self._state, found)
+
+    def locks(self) -> list[Lock]:
+        """Every lock that is held."""
+        return list(self._state.locks.held.values())
+
+    def forget_locks(self, numbers: list[int]) -> None:
+        """The messages of these locks are gone from the store."""
+        gone = set(numbers)
+        state = self._state
+        state.locks.restore([lock for n, lock in state.locks.held.items() if n not in gone])

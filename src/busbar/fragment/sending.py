@@ -1,0 +1,161 @@
+"""Messages come in: sends, scheduled messages and their activation.
+
+Rules
+- A message gets the next number, the time of its arrival, and the smaller of its own and the entity's time
+  to live.
+- A message scheduled for later stands in SCHEDULED with a number of its own. When it is due it is appended
+  as a new message: new number, enqueued then, its time to live counted from then. Until then it can be
+  cancelled.
+- A message that would take the entity over its quota is refused; an atomic send is then refused as a whole.
+  The quota counts every message kept, in whatever lane. An activation is never refused: its bytes are
+  counted already.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.reads import Read, ReadDue, ReadMany
+from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.model.commands import CancelScheduled, Send
+from busbar.model.effects import Done, Sent
+from busbar.model.errors import EntityDisabled, MessageNotFound, QuotaExceeded
+from busbar.model.message import ACTIVE, SCHEDULED, Record
+
+DUE_BYTES: Final = 1024 * 1024
+
+
+def send(state: State, command: Send, now: i64) -> None:
+    settings = state.settings
+    if not settings.can_send:
+        state.refuse(command, EntityDisabled.condition, "The entity is disabled for sending.")
+        return
+    ledger = state.ledger
+    head = ledger.head
+    quota = settings.quota_bytes
+    room: i64 = quota - head.size if quota > 0 else 1 << 62
+    if command.atomic:
+        asked: i64 = 0
+        for draft in command.drafts:
+            asked += len(draft.content) + OVERHEAD
+        if asked > room:
+            state.refuse(command, QuotaExceeded.condition, _full(head.size, asked, quota))
+            return
+    window = state.main
+    ready = window.ready
+    direct = state.unread(window) == 0 and window.has_room()
+    puts: list[Record] = []
+    later: list[Record] = []
+    numbers: list[int] = []
+    refused: list[tuple[int, str, str]] = []
+    most = settings.ttl_ms
+    n = head.last
+    put_bytes: i64 = 0
+    later_bytes: i64 = 0
+    for draft in command.drafts:
+        content = draft.content
+        size: i64 = len(content) + OVERHEAD
+        if size > room:
+            text = _full(head.size + put_bytes + later_bytes, size, quota)
+            refused.append((len(numbers), QuotaExceeded.condition, text))
+            numbers.append(0)
+            continue
+        room -= size
+        n += 1
+        numbers.append(n)
+        ttl = draft.ttl
+        if most > 0 and (ttl <= 0 or ttl > most):
+            ttl = most
+        scheduled = draft.scheduled
+        if scheduled > now:
+            later.append(Record(n, now, ttl, scheduled, 0, size, content, None))
+            later_bytes += size
+            if state.due == 0 or scheduled < state.due:
+                state.due = scheduled
+            continue
+        record = Record(n, now, ttl, 0, 0, size, content, None)
+        puts.append(record)
+        put_bytes += size
+        if direct:
+            ready.append(record)
+            window.bytes += size
+            window.cursor = n + 1
+            direct = window.has_room()
+    ledger.put(ACTIVE, puts, put_bytes)
+    ledger.put(SCHEDULED, later, later_bytes)
+    ledger.given(n)
+    state.effects.append(Sent(command.origin, command.request, numbers, refused))
+
+
+def _full(size: i64, asked: i64, quota: i64) -> str:
+    return (
+        f"The maximum entity size has been reached: the entity holds {size} bytes, {asked} more would exceed "
+        f"its maximum of {quota} bytes."
+    )
+
+
+def due_reads(state: State, now: i64) -> list[Read]:
+    if state.due == 0 or state.due > now:
+        return []
+    return [ReadDue(now, TURN_MESSAGES // 2, DUE_BYTES)]
+
+
+def activate(state: State, now: i64) -> None:
+    """Append the scheduled messages that were read because they are due."""
+    for read in state.supplied:
+        if isinstance(read, ReadDue):
+            state.due = read.next_due
+            if read.records:
+                _append(state, read.records, now)
+
+
+def _append(state: State, scheduled: list[Record], now: i64) -> None:
+    window = state.main
+    direct = state.unread(window) == 0
+    most = state.settings.ttl_ms
+    puts: list[Record] = []
+    n = state.ledger.head.last
+    size: i64 = 0
+    for old in scheduled:
+        n += 1
+        ttl = old.ttl
+        if most > 0 and (ttl <= 0 or ttl > most):
+            ttl = most
+        record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay)
+        puts.append(record)
+        size += old.size
+        if direct and window.has_room():
+            window.arrive(record, 0)
+        else:
+            direct = False
+    state.delete(SCHEDULED, scheduled)
+    state.ledger.put(ACTIVE, puts, size)
+    state.ledger.given(n)
+
+
+def known_numbers(state: State, numbers: list[int]) -> list[int]:
+    """Each number once, and only those that were ever given: the rest needs no read."""
+    last: int = state.ledger.head.last
+    return [n for n in dict.fromkeys(numbers) if 0 < n <= last]
+
+
+def cancel_reads(state: State, command: CancelScheduled) -> list[Read]:
+    numbers = known_numbers(state, command.numbers)
+    if not numbers or state.ledger.head.counts[SCHEDULED] == 0:
+        return []
+    return [ReadMany(SCHEDULED, numbers)]
+
+
+def cancel(state: State, command: CancelScheduled) -> None:
+    records: list[Record] = state.supplied[0].records if state.supplied else []
+    found = {record.n for record in records}
+    for n in command.numbers:
+        if n not in found:
+            text = f"There is no scheduled message with the sequence number {n}; nothing was cancelled."
+            state.refuse(command, MessageNotFound.condition, text)
+            return
+    state.delete(SCHEDULED, records)
+    state.effects.append(Done(command.origin, command.request))

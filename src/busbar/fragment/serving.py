@@ -1,0 +1,253 @@
+"""Messages go out: to consumers with credit, by number (deferred ones), and by purge.
+
+Rules
+- Consumers of a sub-queue stand in a line, in the order in which they got credit. The first gets a burst of
+  the lowest available numbers: at most its credit, BURST_BYTES (but at least one message) and what is left
+  of the turn. If it still has credit then, it goes to the end of the line.
+- With a lock for each message, or (delete) without a lock, the message being removed with its delivery.
+- Time to live is looked at only here, when somebody wants the message: what has expired at the head is
+  removed or dead-lettered. In the dead-letter sub-queue nothing expires.
+- A drain is answered when the credit is used up or nothing is available, neither in memory nor in the
+  store.
+- While the entity is disabled for receiving nobody is served, and a drain is answered at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.fragment.consumers import Consumer
+from busbar.fragment.lane import PAGE_RECORDS, Window
+from busbar.fragment.reads import Read, ReadMany
+from busbar.fragment.sending import known_numbers
+from busbar.fragment.state import TURN_MESSAGES, State, deferred_lane
+from busbar.model.commands import Demand, Leave, Purge, ReceiveDeferred
+from busbar.model.effects import Delivered, Drained, Purged, Received
+from busbar.model.errors import EntityDisabled, MessageNotFound
+from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
+
+BURST_BYTES: Final = 256 * 1024
+
+
+# ---- consumers ----
+
+
+def demand(state: State, command: Demand) -> None:
+    key: tuple[int, int] = (command.origin, command.consumer)
+    sub: i64 = DEAD if command.sub == DEAD else ACTIVE
+    consumer = state.consumers.get(key)
+    if consumer is None or consumer.sub != sub:
+        if consumer is not None:
+            _remove(state, consumer)
+        consumer = Consumer(command.origin, command.consumer, sub, command.delete)
+        state.consumers[key] = consumer
+    consumer.delete = command.delete
+    add_credit(state, consumer, command.credit)
+    if command.drain:
+        start_draining(state, consumer)
+
+
+def add_credit(state: State, consumer: Consumer, credit: i64) -> None:
+    """Change the credit (it never falls below 0), and with it the consumer's place in the line."""
+    consumer.credit += credit
+    window = state.window(consumer.sub)
+    if consumer.credit > 0:
+        if not consumer.waiting:
+            consumer.waiting = True
+            window.waiting.append(consumer)
+    else:
+        consumer.credit = 0
+        if consumer.waiting:
+            consumer.waiting = False
+            window.waiting.remove(consumer)
+
+
+def start_draining(state: State, consumer: Consumer) -> None:
+    if not consumer.draining:
+        consumer.draining = True
+        state.window(consumer.sub).draining.append(consumer)
+
+
+def leave(state: State, command: Leave) -> None:
+    if command.consumer == 0:
+        for consumer in list(state.consumers.values()):
+            if consumer.origin == command.origin:
+                _remove(state, consumer)
+    else:
+        found = state.consumers.get((command.origin, command.consumer))
+        if found is not None:
+            _remove(state, found)
+
+
+def _remove(state: State, consumer: Consumer) -> None:
+    del state.consumers[(consumer.origin, consumer.consumer)]
+    window = state.window(consumer.sub)
+    if consumer.waiting:
+        window.waiting.remove(consumer)
+    if consumer.draining:
+        window.draining.remove(consumer)
+
+
+# ---- serving them ----
+
+
+def serve(state: State, now: i64, nonce: i64, budget: i64) -> None:
+    """Serve both sub-queues, touching at most `budget` messages."""
+    main = state.main
+    dead = state.dead
+    if state.settings.can_receive:
+        if main.waiting:
+            budget = _serve(state, main, now, now, nonce, budget)
+        if dead.waiting:
+            _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
+    if main.draining:
+        _end_drains(state, main)
+    if dead.draining:
+        _end_drains(state, dead)
+
+
+def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budget: i64) -> i64:
+    waiting = window.waiting
+    until = now + state.settings.lock_ms
+    fragment = state.ledger.head.fragment
+    while budget > 0 and waiting:
+        consumer: Consumer = waiting[0]
+        limit = consumer.credit if consumer.credit < budget else budget
+        records = window.take(limit, BURST_BYTES, clock)
+        count: i64 = len(records)
+        if count == 0:
+            expired = _take_expired(window, clock, budget)
+            if not expired:
+                break  # nothing is there, or a read is needed first
+            budget -= len(expired)
+            state.expire(window.lane, expired)
+            continue
+        budget -= count
+        consumer.credit -= count
+        if consumer.credit == 0:
+            consumer.waiting = False
+            waiting.popleft()
+        elif len(waiting) > 1:
+            waiting.rotate(-1)
+        if consumer.delete:
+            state.delete(window.lane, records)
+            state.effects.append(Delivered(consumer.origin, consumer.consumer, fragment, records, 0, 0))
+        else:
+            state.locks.take(records, window.lane, nonce, until, state.room())
+            state.effects.append(
+                Delivered(consumer.origin, consumer.consumer, fragment, records, nonce, until)
+            )
+    return budget
+
+
+def _take_expired(window: Window, now: i64, limit: i64) -> list[Record]:
+    expired: list[Record] = []
+    while len(expired) < limit:
+        record = window.first()
+        if record is None or not record.expired(now):
+            break
+        window.drop_first()
+        expired.append(record)
+    return expired
+
+
+def _end_drains(state: State, window: Window) -> None:
+    over = not state.settings.can_receive or (window.available() == 0 and state.unread(window) == 0)
+    for consumer in list(window.draining):
+        if over or consumer.credit == 0:
+            window.draining.remove(consumer)
+            consumer.draining = False
+            add_credit(state, consumer, -consumer.credit)
+            state.effects.append(Drained(consumer.origin, consumer.consumer))
+
+
+def could_serve(state: State, window: Window) -> bool:
+    """Somebody waits, and there is something for them, in memory or in the store."""
+    if not window.waiting or not state.settings.can_receive:
+        return False
+    return window.available() > 0 or state.unread(window) > 0
+
+
+def window_reads(state: State, window: Window) -> list[Read]:
+    """What must be read before the first of the window can be served."""
+    if window.available() == 0:
+        return [window.ask_page(PAGE_RECORDS)] if state.unread(window) > 0 else []
+    return [window.ask_stubs()] if window.blocked() else []
+
+
+# ---- deferred messages ----
+
+
+def deferred_reads(state: State, command: ReceiveDeferred) -> list[Read]:
+    lane = deferred_lane(command.sub)
+    numbers = known_numbers(state, command.numbers)
+    if not numbers or state.ledger.head.counts[lane] == 0:
+        return []
+    return [ReadMany(lane, numbers)]
+
+
+def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i64) -> None:
+    if not state.settings.can_receive:
+        state.refuse(command, EntityDisabled.condition, "The entity is disabled for receiving.")
+        return
+    lane = deferred_lane(command.sub)
+    found: dict[int, Record] = {}
+    if state.supplied:
+        for record in state.supplied[0].records:
+            found[record.n] = record
+    records: list[Record] = []
+    expired: list[Record] = []
+    missing: list[int] = []
+    for n in dict.fromkeys(command.numbers):
+        stored = found.get(n)
+        if stored is None or n in state.locks.held:
+            missing.append(n)
+        elif lane == DEFERRED and stored.expired(now):
+            expired.append(stored)
+            missing.append(n)
+        else:
+            records.append(stored)
+    if expired:
+        state.delete(lane, expired)
+    if missing:
+        text = f"There is no deferred message with the sequence number {missing[0]}, or it is locked."
+        state.refuse(command, MessageNotFound.condition, text)
+    elif command.delete:
+        state.delete(lane, records)
+        state.effects.append(Received(command.origin, command.request, records, 0, 0))
+    else:
+        until = now + state.settings.lock_ms
+        state.locks.take(records, lane, nonce, until, state.room())
+        state.effects.append(Received(command.origin, command.request, records, nonce, until))
+
+
+# ---- purge ----
+
+
+def purge_reads(state: State, command: Purge) -> list[Read]:
+    window = state.window(command.sub)
+    wanted = _purge_count(command) - window.available()
+    if wanted <= 0 or state.unread(window) == 0:
+        return []
+    return [window.ask_page(wanted)]
+
+
+def purge(state: State, command: Purge) -> None:
+    """Numbers rise with time, so the first message that is too young ends it."""
+    window = state.window(command.sub)
+    limit = _purge_count(command)
+    gone: list[Record] = []
+    while len(gone) < limit:
+        record = window.first()
+        if record is None or record.enqueued >= command.before:
+            break
+        window.drop_first()
+        gone.append(record)
+    state.delete(window.lane, gone)
+    state.effects.append(Purged(command.origin, command.request, len(gone)))
+
+
+def _purge_count(command: Purge) -> i64:
+    return command.count if command.count < TURN_MESSAGES else TURN_MESSAGES

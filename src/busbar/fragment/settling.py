@@ -1,0 +1,186 @@
+"""Locks end: settlement, renewal and expiry.
+
+Rules
+- A lock is named by number and nonce and is valid until its time; anything else is a lost lock. Locks are
+  settled each by itself (the lost ones are reported) or, if atomic, all or none.
+- | outcome     | main sub-queue                             | dead-letter sub-queue      |
+  | COMPLETE    | deleted                                    | deleted                    |
+  | ABANDON     | delivery count + 1, back to where it stood | the same                   |
+  | RELEASE     | back to where it stood, nothing is counted | the same                   |
+  | DEFER       | to DEFERRED                                | to DEAD_DEFERRED           |
+  | DEAD_LETTER | to DEAD                                    | refused                    |
+  | expiry      | as ABANDON                                 | the same                   |
+- "Where it stood": an available message is available again at its old place in the order, a deferred one is
+  deferred.
+- When a count reaches the maximum in the main sub-queue, the message is dead-lettered instead of going
+  back.
+- Properties given with an outcome are merged by name into the message's overlay. If a result were larger
+  than OVERLAY_BYTES the command is refused and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.fragment.changes import Lock
+from busbar.fragment.state import State, deferred_lane, in_dead_letter_queue
+from busbar.fragment.text import merged, overlay_size, too_many_deliveries
+from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
+from busbar.model.effects import Renewed, Settled
+from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
+from busbar.model.message import Overlay
+
+OVERLAY_BYTES: Final = 64 * 1024
+
+LOST: Final = (
+    "The lock of message {} is not held any more: it has expired, or the message was settled already."
+)
+
+
+def settle(state: State, command: Settle, now: i64) -> None:
+    numbers = command.numbers
+    nonces = command.nonces
+    if len(numbers) != len(nonces) or not COMPLETE <= command.outcome <= RELEASE:
+        state.refuse(
+            command,
+            ArgumentError.condition,
+            f"A settlement with the outcome {command.outcome} makes no sense.",
+        )
+        return
+    held = state.locks.held
+    ended: list[Lock] = []
+    lost: list[int] = []
+    for i in range(len(numbers)):
+        n = numbers[i]
+        lock = held.get(n)
+        if lock is not None:
+            nonce: int = lock.nonce  # compared as Python's int: a forged one may have any size
+            if nonce == nonces[i] and lock.until > now:
+                del held[n]
+                ended.append(lock)
+                continue
+        lost.append(i)
+    if lost and command.atomic:
+        _hold_again(state, ended)
+        state.refuse(command, MessageLockLost.condition, LOST.format(numbers[lost[0]]))
+        return
+    if ended and not _end(state, command, ended, numbers if not lost else None):
+        return
+    state.effects.append(Settled(command.origin, command.request, lost))
+
+
+def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | None) -> bool:
+    """Let locks end with an outcome; False if that was refused. `numbers` are theirs, if that is known."""
+    outcome = command.outcome
+    if outcome == COMPLETE:
+        state.locks.released(ended)
+        _complete(state, ended, numbers)
+        state.ledger.note_unlocked(ended)
+        return True
+    overlays: list[Overlay | None] = []
+    for lock in ended:
+        overlay = merged(lock.record.overlay, command.overlay)
+        overlays.append(overlay)
+        text = ""
+        if outcome == DEAD_LETTER and in_dead_letter_queue(lock.lane):
+            text = f"Message {lock.record.n} is already in the dead-letter queue and cannot be dead-lettered again."
+        elif command.overlay and overlay is not None and overlay_size(overlay) > OVERLAY_BYTES:
+            text = (
+                f"The properties of message {lock.record.n} that were set by settlements would take "
+                f"{overlay_size(overlay)} bytes; at most {OVERLAY_BYTES} are allowed."
+            )
+        if text:
+            _hold_again(state, ended)
+            state.refuse(command, InvalidOperation.condition, text)
+            return False
+    state.locks.released(ended)
+    ledger = state.ledger
+    for i in range(len(ended)):
+        lock = ended[i]
+        record = lock.record
+        lane = lock.lane
+        overlay = overlays[i]
+        if outcome == ABANDON:
+            _count_and_return(state, lock, overlay)
+        elif outcome == DEAD_LETTER:
+            state.bury(lane, record, record.deliveries, overlay)
+        elif outcome == DEFER:
+            to = deferred_lane(lane)
+            if to != lane or command.overlay:
+                ledger.edit(lane, record.n, to, record.deliveries, overlay)
+        else:
+            if command.overlay:
+                ledger.edit(lane, record.n, lane, record.deliveries, overlay)
+                record = record.changed(record.deliveries, overlay)
+            state.give_back(lane, record)
+    ledger.note_unlocked(ended)
+    return True
+
+
+def _complete(state: State, ended: list[Lock], numbers: list[int] | None) -> None:
+    """Delete messages; nearly always all of one lane."""
+    lane = ended[0].lane
+    size: i64 = 0
+    same = numbers is not None
+    for lock in ended:
+        size += lock.record.size
+        if lock.lane != lane:
+            same = False
+    if same and numbers is not None:
+        state.ledger.delete(lane, numbers, size)
+        return
+    by_lane: dict[int, list[Lock]] = {}
+    for lock in ended:
+        by_lane.setdefault(lock.lane, []).append(lock)
+    for each, locks in by_lane.items():
+        state.delete(each, [lock.record for lock in locks])
+
+
+def _hold_again(state: State, locks: list[Lock]) -> None:
+    for lock in locks:
+        state.locks.held[lock.record.n] = lock
+
+
+def _count_and_return(state: State, lock: Lock, overlay: Overlay | None) -> None:
+    """A delivery has failed: count it, and give the message back or dead-letter it."""
+    record = lock.record
+    lane = lock.lane
+    deliveries = record.deliveries + 1
+    most = state.settings.max_deliveries
+    if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
+        state.bury(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
+        return
+    state.ledger.edit(lane, record.n, lane, deliveries, overlay)
+    state.give_back(lane, record.changed(deliveries, overlay))
+
+
+def expire_locks(state: State, now: i64, limit: i64) -> i64:
+    """End the locks whose time has come; how many there were (at most `limit`, then there may be more)."""
+    expired = state.locks.expire(now, limit)
+    if expired:
+        for lock in expired:
+            _count_and_return(state, lock, lock.record.overlay)
+        state.ledger.note_unlocked(expired)
+    return len(expired)
+
+
+def renew(state: State, command: Renew, now: i64) -> None:
+    numbers = command.numbers
+    if len(numbers) != len(command.nonces):
+        state.refuse(command, ArgumentError.condition, "A renewal names a nonce for each message.")
+        return
+    locks: list[Lock] = []
+    for i in range(len(numbers)):
+        lock = state.locks.held.get(numbers[i])
+        if lock is not None:
+            nonce: int = lock.nonce
+            if nonce == command.nonces[i] and lock.until > now:
+                locks.append(lock)
+                continue
+        state.refuse(command, MessageLockLost.condition, LOST.format(numbers[i]))
+        return
+    until = now + state.settings.lock_ms
+    state.locks.renew(locks, until)
+    state.effects.append(Renewed(command.origin, command.request, until))

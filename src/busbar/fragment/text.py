@@ -1,0 +1,48 @@
+"""The few texts that a fragment writes into messages itself, as encoded AMQP strings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.model.message import Overlay
+
+REASON: Final = "DeadLetterReason"
+DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+
+def amqp_string(text: str) -> bytes:
+    """AMQP 1.0 part 1, 1.6.20: str8-utf8 (0xA1, one byte of length) or str32-utf8 (0xB1, four)."""
+    data = text.encode("utf-8")
+    if len(data) < 256:
+        return b"\xa1" + len(data).to_bytes(1, "big") + data
+    return b"\xb1" + len(data).to_bytes(4, "big") + data
+
+
+EXPIRED: Final[Overlay] = {
+    REASON: amqp_string("TTLExpiredException"),
+    DESCRIPTION: amqp_string("The message expired and was dead lettered."),
+}
+
+
+def too_many_deliveries(deliveries: i64) -> Overlay:
+    return {
+        REASON: amqp_string("MaxDeliveryCountExceeded"),
+        DESCRIPTION: amqp_string(f"Message could not be consumed after {deliveries} delivery attempts."),
+    }
+
+
+def merged(old: Overlay | None, new: Overlay | None) -> Overlay | None:
+    """Both overlays as one; a name in both has the newer value. Neither is changed."""
+    if not new:
+        return old
+    if not old:
+        return new
+    both = dict(old)
+    both.update(new)
+    return both
+
+
+def overlay_size(overlay: Overlay) -> int:
+    return sum(len(name.encode("utf-8")) + len(value) for name, value in overlay.items())
