@@ -8,6 +8,7 @@ travel with the reports, only the controller writes.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--results", metavar="FILE", help="write outcomes and proven requirements as JSON")
 
 
+@cache
+def known() -> frozenset[str]:
+    return frozenset(requirement.id for requirement in read_requirements(ROOT))
+
+
+def marked(item: pytest.Item) -> list[str]:
+    return [str(name) for mark in item.iter_markers("req") for name in mark.args]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    known = {requirement.id for requirement in read_requirements(ROOT)}
     for item in items:
-        ids = [str(name) for mark in item.iter_markers("req") for name in mark.args]
-        unknown = [name for name in ids if name not in known]
-        if unknown:
-            raise pytest.UsageError(
-                f"{item.nodeid} is marked with {', '.join(unknown)}, which docs/requirements.md does not list"
-            )
-        item.user_properties.extend(("req", name) for name in ids)
+        item.user_properties.extend(("req", name) for name in marked(item))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail the test, not the collection: a collection that fails under xdist hides its reason."""
+    unknown = [name for name in marked(item) if name not in known()]
+    if unknown:
+        pytest.fail(
+            f"marked with {', '.join(unknown)}, which docs/requirements.md does not list", pytrace=False
+        )
 
 
 class ResultsWriter:
