@@ -49,12 +49,14 @@ class Busbar:
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
+        program: tuple[str, ...] = ("-m", "busbar"),
     ) -> None:
         self.data = data
         self.key = key
         self._arguments = arguments
         self._environment = dict(environment or {})
         self._prefix = prefix
+        self._program = program  # another one stands for a fault in the store, say
         self._config: Path | None = None
         if config is not None:
             self._config = data.parent / f"{data.name}-Config.json"
@@ -65,7 +67,7 @@ class Busbar:
         self._errors: list[str] = []
 
     def start(self) -> Busbar:
-        command = [*self._prefix, sys.executable, "-m", "busbar", "serve", "--data", str(self.data)]
+        command = [*self._prefix, sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--port", str(self.port), "--http-port", "0"]
         command += ["--key-name", "RootManageSharedAccessKey", "--key", self.key, *self._arguments]
         if self._config is not None:
