@@ -48,7 +48,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     digest.update(f"{sys.version} {sysconfig.get_config_var('EXT_SUFFIX')}".encode())
     digest.update(importlib.metadata.version("mypy").encode())
-    for name in ["setup.py", "pyproject.toml", *compiled_sources()]:
+    for name in ["setup.py", *compiled_sources()]:
         content = ROOT.joinpath(name).read_bytes()
         digest.update(f"\n{name} {len(content)}\n".encode())
         digest.update(content)
