@@ -1,0 +1,611 @@
+"""One link: its life, the deliveries that come in on it, and those that go out.
+
+State        entered by                               left by
+ATTACHING    the remote's attach                      accept() → ATTACHED, refuse() → DETACHING, remote detach
+ATTACH_SENT  our attach (client)                      the remote's attach → ATTACHED
+ATTACHED     both attaches                            detach() → DETACHING, remote detach → DETACHED
+DETACHING    our detach                               remote detach → DETACHED; all other input is ignored
+DETACHED     both detaches, or the end of the session (final)
+
+A remote detach is answered once, with the same `closed`, and never when our own detach is already out
+(rhea tears the connection down otherwise). Every call on a link that is past ATTACHED does nothing: the
+gateway need not know that the peer was faster.
+
+Receiving: deliveries beyond the granted credit are taken (Python assumes credit). A delivery over several
+frames is gathered up to max-message-size; beyond it the bytes are thrown away and the delivery is
+reported as oversized. Sending: a delivery goes out when the link has credit and the session window is
+open, else it waits here in order (`queued`). It counts against `credit` as soon as `deliver` is called.
+Ids are given when the first frame goes out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from busbar.amqp.credit import MASK, sendable
+from busbar.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, AmqpError, ProtocolError
+from busbar.amqp.events import Arrived, CreditChanged, Delivery, Disposed
+from busbar.amqp.frames import (
+    TRANSFER_OVERHEAD,
+    write_continuation,
+    write_disposition,
+    write_dispositions,
+    write_transfer,
+)
+from busbar.amqp.outcomes import (
+    ACCEPTED,
+    Outcome,
+    declared_state,
+    empty_state,
+    rejected_state,
+    transactional_state,
+)
+from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
+
+if TYPE_CHECKING:
+    from busbar.amqp.session import Session
+    from busbar.amqp.wire import Wire
+
+ATTACHING: Final = 0
+ATTACH_SENT: Final = 1
+ATTACHED: Final = 2
+DETACHING: Final = 3
+DETACHED: Final = 4
+
+UNSETTLED_MODE: Final = 0
+SETTLED_MODE: Final = 1
+MIXED_MODE: Final = 2
+FIRST_MODE: Final = 0
+SECOND_MODE: Final = 1
+
+_ACCEPTED_STATE: Final = empty_state(ACCEPTED)
+
+
+@final
+class Sent:
+    """A delivery that went out and is not settled."""
+
+    def __init__(self, link: Link, tag: bytes) -> None:
+        self.link = link
+        self.tag = tag
+
+
+@final
+class Outgoing:
+    """A delivery that waits for credit or window; `offset` is -1 until its first frame is out."""
+
+    def __init__(self, tag: bytes, payload: bytes, settled: bool, format: i64, state: bytes) -> None:
+        self.tag = tag
+        self.payload = payload
+        self.settled = settled
+        self.format = format
+        self.state = state
+        self.offset: i64 = -1
+
+
+@final
+class Partial:
+    """An incoming delivery of which frames are still to come."""
+
+    def __init__(self, id: i64, tag: bytes, format: i64, settled: bool, txn: bytes | None) -> None:
+        self.id = id
+        self.tag = tag
+        self.format = format
+        self.settled = settled
+        self.txn = txn
+        self.parts: list[bytes] = []
+        self.size: i64 = 0
+        self.oversized = False
+
+
+@final
+class Link:
+    def __init__(self, session: Session, wire: Wire, name: str, handle: i64, sending: bool) -> None:
+        self.session = session
+        self._wire = wire
+        self.name = name
+        self.handle = handle  # ours
+        self.remote_handle: i64 = -1
+        self.sending = sending
+        self.state: i64 = ATTACHING
+        self.source: Terminus | None = None
+        self.target: Terminus | None = None
+        self.snd_settle_mode: i64 = MIXED_MODE
+        self.rcv_settle_mode: i64 = FIRST_MODE
+        self.properties: dict[object, object] = {}
+        self.desired_capabilities: list[str] | None = None
+        self.remote_max_message_size: i64 = 0
+        self.max_message_size: i64 = wire.max_message_size
+        self.credit: i64 = 0
+        self.delivery_count: i64 = 0
+        self.unsettled: i64 = 0
+        self.drain = False
+        self.user: object = None
+        # Sending: what may still go out on the wire. `credit` is this without the deliveries that wait.
+        self._sendable: i64 = 0
+        self._waiting: list[Outgoing] | None = None
+        self._drain_due = False
+        self._partial: Partial | None = None
+        self._arrived: Arrived | None = None
+        self._disposed: Disposed | None = None
+        self._credited: CreditChanged | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        return self.state == ATTACHED
+
+    @property
+    def queued(self) -> int:
+        waiting = self._waiting
+        return 0 if waiting is None else len(waiting)
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        max_message_size: int,
+        properties: dict[object, object] | None = None,
+        filter: dict[object, object] | None = None,
+    ) -> None:
+        """Answer the remote's attach: name, modes, source and target as received, or with another filter."""
+        if self.state != ATTACHING:
+            return
+        source = b"" if self.source is None else self.source.encoded(SOURCE)
+        target = b"" if self.target is None else self.target.encoded(TARGET)
+        if filter is not None and source:
+            source = with_filter(source, filter)
+        if max_message_size > 0:
+            self.max_message_size = max_message_size
+        self.state = ATTACHED
+        self._write_attach(source, target, max_message_size, properties)
+        if self.sending and (self._sendable > 0 or self.drain):
+            # A flow that came before the answer: its event may have been too early to be of use.
+            self._credit_event()
+
+    def refuse(self, condition: str, text: str) -> None:
+        """Answer the remote's attach with one that has no terminus, and detach."""
+        if self.state != ATTACHING:
+            return
+        self._write_attach(b"", b"", 0, None)
+        self._write_detach(True, self._wire.error(condition, text))
+        self._leave(DETACHING)
+
+    def detach(self, condition: str | None = None, text: str = "") -> None:
+        """Close the link, with an error or without."""
+        if self.state == ATTACHING:
+            self._write_attach(b"", b"", 0, None)
+        elif self.state > ATTACHED:
+            return
+        self._write_detach(True, b"" if condition is None else self._wire.error(condition, text))
+        self._leave(DETACHING)
+
+    def on_detach(self, closed: bool) -> bool:
+        """The remote detached. True when the gateway did not know that the link is over."""
+        if self.state == DETACHED:
+            return False
+        news = self.state != DETACHING
+        if self.state == ATTACHING:
+            self._write_attach(b"", b"", 0, None)
+        if news:
+            self._write_detach(closed, b"")
+        self._leave(DETACHED)
+        return news
+
+    def on_session_end(self) -> None:
+        self._leave(DETACHED)
+
+    def write_attach_request(
+        self, source: Terminus, target: Terminus, properties: dict[object, object] | None
+    ) -> None:
+        self.state = ATTACH_SENT
+        self._write_attach(source.encoded(SOURCE), target.encoded(TARGET), self.max_message_size, properties)
+
+    def _write_attach(
+        self, source: bytes, target: bytes, max_message_size: i64, properties: dict[object, object] | None
+    ) -> None:
+        self._wire.frame(
+            self.session.channel,
+            attach_body(
+                self.name,
+                self.handle,
+                not self.sending,
+                self.snd_settle_mode,
+                self.rcv_settle_mode,
+                source,
+                target,
+                max_message_size,
+                properties,
+            ),
+        )
+
+    def _write_detach(self, closed: bool, error: bytes) -> None:
+        self._wire.frame(self.session.channel, detach_body(self.handle, closed, error))
+
+    def _leave(self, state: i64) -> None:
+        """Forget all that belongs to a link in use."""
+        if self.state <= ATTACHED:
+            self._wire.links -= 1
+        self.state = state
+        self.credit = 0
+        self._sendable = 0
+        self._waiting = None
+        self._drain_due = False
+        self._drop_partial()
+        self.session.forget(self)
+        self.unsettled = 0
+
+    # ---- receiving -------------------------------------------------------------------------------
+
+    def grant(self, credit: int, drain: bool = False) -> None:
+        """Set the link-credit and tell the sender."""
+        if self.state != ATTACHED:
+            return
+        self.credit = credit
+        self.drain = drain
+        self.session.write_flow(self)
+
+    def accept_deliveries(self, ids: list[int]) -> None:
+        self.dispose(ids, _ACCEPTED_STATE)
+
+    def reject_delivery(self, id: int, condition: str, text: str) -> None:
+        self.dispose([id], rejected_state(AmqpError(condition, text), self._wire.text_limit()))
+
+    def declared(self, id: int, txn: bytes) -> None:
+        """Coordinator link: the transaction asked for by delivery `id` has this name."""
+        self.dispose([id], declared_state(txn))
+
+    def accept_in_txn(self, ids: list[int], txn: bytes) -> None:
+        self.dispose(ids, transactional_state(txn, _ACCEPTED_STATE))
+
+    def dispose(self, ids: list[int], state: bytes, settled: bool = True) -> None:
+        """Tell the sender what became of its deliveries. Unsettled, its answer comes as Disposed."""
+        if self.state != ATTACHED:
+            return
+        write_dispositions(self._wire.out, self.session.channel, True, ids, settled, state)
+        if not settled:
+            awaiting = self.session.awaiting
+            for number in ids:
+                if number not in awaiting:
+                    awaiting[number] = self
+                    self.unsettled += 1
+
+    def on_transfer(
+        self,
+        id: i64,
+        tag: bytes,
+        format: i64,
+        settled: bool,
+        more: bool,
+        aborted: bool,
+        txn: bytes | None,
+        buf: bytes,
+        start: i64,
+        end: i64,
+    ) -> None:
+        partial = self._partial
+        if partial is None:
+            if id < 0:
+                raise ProtocolError(
+                    INVALID_FIELD,
+                    f"transfer.delivery-id is missing on the first frame of link {self.name!r:.80}",
+                )
+            self.delivery_count = (self.delivery_count + 1) & MASK
+            if self.credit > 0:
+                self.credit -= 1
+            if not more:
+                if aborted:
+                    return
+                if end - start > self.max_message_size:
+                    self._arrive(Delivery(id, tag, format, b"", settled, txn, True))
+                else:
+                    self._arrive(Delivery(id, tag, format, buf[start:end], settled, txn, False))
+                return
+            if aborted:
+                return
+            partial = Partial(id, tag, format, settled, txn)
+            self._partial = partial
+        else:
+            if id >= 0 and id != partial.id:
+                raise ProtocolError(
+                    INVALID_FIELD,
+                    f"transfer.delivery-id is {id} although delivery {partial.id} of link {self.name!r:.80} is unfinished",
+                )
+            if aborted:
+                self._drop_partial()
+                return
+            if settled:
+                partial.settled = True  # the flag may come with any frame (2.7.5)
+        self._gather(partial, buf, start, end)
+        if not more:
+            payload = b"" if partial.oversized else b"".join(partial.parts)
+            self._drop_partial()
+            self._arrive(
+                Delivery(
+                    partial.id,
+                    partial.tag,
+                    partial.format,
+                    payload,
+                    partial.settled,
+                    partial.txn,
+                    partial.oversized,
+                )
+            )
+
+    def _gather(self, partial: Partial, buf: bytes, start: i64, end: i64) -> None:
+        if partial.oversized:
+            return
+        wire = self._wire
+        size = end - start
+        if partial.size + size > self.max_message_size:
+            wire.partial_bytes -= partial.size
+            partial.size = 0
+            partial.parts = []
+            partial.oversized = True
+            return
+        partial.size += size
+        wire.partial_bytes += size
+        if wire.partial_bytes > wire.max_partial_bytes:
+            raise ProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"unfinished deliveries hold {wire.partial_bytes} bytes; {wire.max_partial_bytes} are allowed",
+            )
+        if size:
+            partial.parts.append(buf[start:end])
+
+    def _drop_partial(self) -> None:
+        partial = self._partial
+        if partial is not None:
+            self._wire.partial_bytes -= partial.size
+            self._partial = None
+
+    def _arrive(self, delivery: Delivery) -> None:
+        arrived = self._arrived
+        if arrived is None:
+            arrived = Arrived(self, [delivery])
+            self._arrived = arrived
+            self._wire.events.append(arrived)
+            self._wire.touched.append(self)
+        else:
+            arrived.deliveries.append(delivery)
+
+    # ---- sending ---------------------------------------------------------------------------------
+
+    def deliver(
+        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64 = 0, state: bytes = b""
+    ) -> None:
+        """Send messages, each with its tag (at most 32 bytes). `state` is an encoded transactional-state."""
+        if self.state != ATTACHED:
+            return
+        session = self.session
+        wire = self._wire
+        out = wire.out
+        channel = session.channel
+        handle = self.handle
+        room = wire.peer_max_frame - TRANSFER_OVERHEAD - len(state)
+        count: i64 = len(tags)
+        if count != len(payloads):
+            raise ValueError(f"{count} tags for {len(payloads)} payloads")
+        i: i64 = 0
+        if self._waiting is None and not session.backlog:
+            able = self._sendable
+            if able > session.remote_window:
+                able = session.remote_window
+            if able > count:
+                able = count
+            id = session.next_delivery_id
+            unsettled = session.unsettled
+            while i < able:
+                tag = tags[i]
+                payload = payloads[i]
+                if len(tag) + len(payload) > room:
+                    break
+                write_transfer(out, channel, handle, id, tag, format, settled, False, state, payload)
+                if not settled:
+                    unsettled[id] = Sent(self, tag)
+                id = (id + 1) & MASK
+                i += 1
+            session.next_delivery_id = id
+            session.sent_frames(i)
+            self._sendable -= i
+            self.delivery_count = (self.delivery_count + i) & MASK
+            if not settled:
+                self.unsettled += i
+        if i < count:
+            self._enqueue(tags, payloads, settled, format, state, i)
+        else:
+            self._count_credit()
+
+    def _enqueue(
+        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64, state: bytes, start: i64
+    ) -> None:
+        waiting = self._waiting
+        if waiting is None:
+            waiting = []
+            self._waiting = waiting
+        i = start
+        while i < len(tags):
+            waiting.append(Outgoing(tags[i], payloads[i], settled, format, state))
+            i += 1
+        self.session.add_backlog(self)
+        self.session.flush()
+        self._count_credit()
+
+    def push(self) -> bool:
+        """Send what waits. False when the session window closed before all that has credit was out."""
+        waiting = self._waiting
+        if waiting is None:
+            return True
+        done: i64 = 0
+        whole = True
+        for item in waiting:
+            if item.offset < 0 and self._sendable == 0:
+                break
+            if not self._push_one(item):
+                whole = False
+                break
+            done += 1
+        if done == len(waiting):
+            self._waiting = None
+        else:
+            del waiting[:done]
+        if self._drain_due and (self._waiting is None or self._sendable == 0):
+            self._finish_drain()
+        self._count_credit()
+        return whole
+
+    def _push_one(self, item: Outgoing) -> bool:
+        """Send the frames of a delivery that the window allows. True when the last one is out."""
+        session = self.session
+        wire = self._wire
+        payload = item.payload
+        size: i64 = len(payload)
+        while session.remote_window > 0:
+            room = wire.peer_max_frame - TRANSFER_OVERHEAD
+            if item.offset < 0:
+                room -= len(item.tag) + len(item.state)
+                stop = size if size <= room else room
+                id = session.next_delivery_id
+                write_transfer(
+                    wire.out,
+                    session.channel,
+                    self.handle,
+                    id,
+                    item.tag,
+                    item.format,
+                    item.settled,
+                    stop < size,
+                    item.state,
+                    payload if stop == size else payload[:stop],
+                )
+                session.next_delivery_id = (id + 1) & MASK
+                self._sendable -= 1
+                self.delivery_count = (self.delivery_count + 1) & MASK
+                if not item.settled:
+                    session.unsettled[id] = Sent(self, item.tag)
+                    self.unsettled += 1
+            else:
+                stop = size if size - item.offset <= room else item.offset + room
+                part = payload[item.offset : stop]
+                write_continuation(wire.out, session.channel, self.handle, item.settled, stop < size, part)
+            item.offset = stop
+            session.sent_frames(1)
+            if stop == size:
+                return True
+        return False
+
+    def drained(self) -> None:
+        """Answer a drain: what was delivered so far goes out, the rest of the credit is given back."""
+        if self.state != ATTACHED:
+            return
+        if self._waiting is not None and self._sendable > 0:
+            self._drain_due = True
+        else:
+            self._finish_drain()
+
+    def _finish_drain(self) -> None:
+        self._drain_due = False
+        self.delivery_count = (self.delivery_count + self._sendable) & MASK
+        self._sendable = 0
+        self.credit = 0
+        self.drain = True
+        self.session.write_flow(self)
+        self.drain = False
+
+    def confirm(self, ids: list[int], code: int) -> None:
+        """Settle deliveries with the outcome their receiver asked for, without content."""
+        self._settle(ids, empty_state(code))
+
+    def deny(self, id: int, condition: str, text: str) -> None:
+        """Settle a delivery as rejected: what its receiver asked for could not be done."""
+        self._settle([id], rejected_state(AmqpError(condition, text), self._wire.text_limit()))
+
+    def confirm_in_txn(self, ids: list[int], code: int, txn: bytes) -> None:
+        self._settle(ids, transactional_state(txn, empty_state(code)))
+
+    def _settle(self, ids: list[int], state: bytes) -> None:
+        if self.state != ATTACHED:
+            return
+        unsettled = self.session.unsettled
+        out = self._wire.out
+        channel = self.session.channel
+        first: i64 = -1
+        last: i64 = -1
+        for number in ids:
+            if unsettled.pop(number, None) is None:
+                continue
+            self.unsettled -= 1
+            id: i64 = number
+            if first < 0:
+                first = id
+            elif id != ((last + 1) & MASK):
+                write_disposition(out, channel, False, first, last, True, state)
+                first = id
+            last = id
+        if first >= 0:
+            write_disposition(out, channel, False, first, last, True, state)
+
+    def on_flow(self, receiver_count: i64, link_credit: i64, drain: bool) -> None:
+        """A flow of the peer for this link."""
+        if self.state > ATTACHED:
+            return
+        if not self.sending:
+            # Senders send flows too (Python does). Only the answer to our own drain means something here.
+            if self.drain and drain:
+                if receiver_count >= 0:
+                    self.delivery_count = receiver_count
+                self.credit = 0
+                self.drain = False
+                self._credit_event_with(True)
+            return
+        if receiver_count < 0:
+            receiver_count = 0  # the receiver has not seen our attach, which starts to count at 0
+        if link_credit >= 0:
+            self._sendable = sendable(receiver_count, link_credit, self.delivery_count)
+        self.drain = drain
+        self._count_credit()
+        if self._waiting is not None and self._sendable > 0:
+            self.session.add_backlog(self)
+        self._credit_event()
+
+    def _count_credit(self) -> None:
+        waiting = self._waiting
+        if waiting is None:
+            self.credit = self._sendable
+            return
+        # The first of them may have its credit already taken, when only some of its frames are out.
+        begun: i64 = 1 if waiting[0].offset >= 0 else 0
+        left = self._sendable - len(waiting) + begun
+        self.credit = left if left > 0 else 0
+
+    def _credit_event(self) -> None:
+        self._credit_event_with(self.drain)
+
+    def _credit_event_with(self, drain: bool) -> None:
+        credited = self._credited
+        if credited is None:
+            credited = CreditChanged(self, drain)
+            self._credited = credited
+            self._wire.events.append(credited)
+            self._wire.touched.append(self)
+        else:
+            credited.drain = drain  # the last flow counts
+
+    def on_disposed(self, id: i64, tag: bytes, settled: bool, outcome: Outcome | None) -> None:
+        """One of our deliveries was disposed by the peer."""
+        disposed = self._disposed
+        if disposed is not None and disposed.outcome is outcome and disposed.settled == settled:
+            disposed.ids.append(id)
+            disposed.tags.append(tag)
+        else:
+            disposed = Disposed(self, [id], [tag], settled, outcome)
+            self._disposed = disposed
+            self._wire.events.append(disposed)
+            self._wire.touched.append(self)
+
+    def close_events(self) -> None:
+        """The events of a call went out: the next ones are new."""
+        self._arrived = None
+        self._disposed = None
+        self._credited = None

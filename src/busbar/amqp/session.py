@@ -1,0 +1,513 @@
+"""One session: its windows, its delivery-ids, and the links on it.
+
+State     entered by            left by
+BEGUN     both begins           end() → ENDING, remote end → ENDED
+BEGINNING our begin (client)    the remote's begin → BEGUN
+ENDING    our end               remote end → ENDED; all other input is ignored
+ENDED     both ends             (final)
+
+Delivery-ids are given out by the session, over all its sending links, one after the other; transfer-ids
+count frames, for the windows. Our incoming window is renewed by every flow we write, and by one of its
+own when half of it is used. Deliveries that meet a closed window wait in their links; the links wait in
+`backlog`, first come first served, so that the frames of two deliveries never mix.
+
+A frame for a handle that is not attached ends the session (amqp:session:unattached-handle), as does an
+attach on a handle in use (handle-in-use); a handle beyond handle-max ends the connection (framing-error,
+2.7.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from busbar.amqp.codec import skip_value
+from busbar.amqp.credit import MASK, serial_distance, window_left
+from busbar.amqp.errors import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    AmqpError,
+    ProtocolError,
+)
+from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
+from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
+from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link, Sent
+from busbar.amqp.outcomes import Outcome, error_of, state_at
+from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
+
+if TYPE_CHECKING:
+    from busbar.amqp.connection import Connection
+    from busbar.amqp.wire import Wire
+
+BEGINNING: Final = 0
+BEGUN: Final = 1
+ENDING: Final = 2
+ENDED: Final = 3
+
+FIRST_TRANSFER_ID: Final = 1
+
+
+@final
+class Session:
+    def __init__(self, connection: Connection, wire: Wire, channel: i64) -> None:
+        config = connection.config
+        self.connection = connection
+        self._wire = wire
+        self.channel = channel  # ours
+        self.remote_channel: i64 = -1
+        self.state: i64 = BEGINNING
+        self.links: dict[int, Link] = {}  # by the remote's handle
+        self.user: object = None
+        self.next_delivery_id: i64 = 0
+        self.next_outgoing: i64 = FIRST_TRANSFER_ID
+        self.remote_window: i64 = 0
+        self.next_incoming: i64 = 0
+        self._window: i64 = config.incoming_window
+        self._outgoing_window: i64 = config.outgoing_window
+        self._window_used: i64 = 0
+        self._handle_max: i64 = config.handle_max
+        self.remote_handle_max: i64 = MASK
+        self.unsettled: dict[int, Sent] = {}  # what we sent, by delivery-id
+        self.awaiting: dict[int, Link] = {}  # what we disposed and the sender has still to settle
+        self.backlog: list[Link] = []
+        self._attaching: list[Link] = []  # our own attaches without an answer
+
+    @property
+    def is_begun(self) -> bool:
+        return self.state == BEGUN
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def end(self, condition: str | None = None, text: str = "") -> None:
+        if self.state >= ENDING:
+            return
+        self._wire.frame(
+            self.channel, end_body(b"" if condition is None else self._wire.error(condition, text))
+        )
+        self.state = ENDING
+        self.leave_links()
+
+    def fail(self, condition: str, text: str) -> None:
+        """The peer broke a rule of this session: end it and say so."""
+        self.end(condition, text)
+        self._wire.events.append(SessionEnded(self, AmqpError(condition, text)))
+
+    def leave_links(self) -> None:
+        self.unsettled = {}
+        self.awaiting = {}
+        self.backlog = []
+        for link in self.links.values():
+            link.on_session_end()
+        for link in self._attaching:
+            link.on_session_end()
+
+    def attach_sender(
+        self,
+        name: str,
+        source: Terminus,
+        target: Terminus,
+        snd_settle_mode: int = MIXED_MODE,
+        rcv_settle_mode: int = 0,
+        properties: dict[object, object] | None = None,
+        max_message_size: int = 0,
+    ) -> Link:
+        """Client: a link on which we send. LinkAttached, or LinkDetached for a refusal, answers it."""
+        return self._attach(
+            name, True, source, target, snd_settle_mode, rcv_settle_mode, properties, max_message_size
+        )
+
+    def attach_receiver(
+        self,
+        name: str,
+        source: Terminus,
+        target: Terminus,
+        snd_settle_mode: int = MIXED_MODE,
+        rcv_settle_mode: int = 0,
+        properties: dict[object, object] | None = None,
+        max_message_size: int = 0,
+    ) -> Link:
+        """Client: a link on which we receive."""
+        return self._attach(
+            name, False, source, target, snd_settle_mode, rcv_settle_mode, properties, max_message_size
+        )
+
+    def _attach(
+        self,
+        name: str,
+        sending: bool,
+        source: Terminus,
+        target: Terminus,
+        snd_settle_mode: i64,
+        rcv_settle_mode: i64,
+        properties: dict[object, object] | None,
+        max_message_size: i64,
+    ) -> Link:
+        link = Link(self, self._wire, name, self._free_handle(-1), sending)
+        link.snd_settle_mode = snd_settle_mode
+        link.rcv_settle_mode = rcv_settle_mode
+        if max_message_size > 0:
+            link.max_message_size = max_message_size
+        self._wire.links += 1
+        self._attaching.append(link)
+        link.write_attach_request(source, target, properties)
+        return link
+
+    def _free_handle(self, wanted: i64) -> i64:
+        """A handle of ours that no link uses: the remote's number when it is free, else the smallest."""
+        used = {int(link.handle) for link in self._attaching}
+        for link in self.links.values():
+            if link.state <= ATTACHED:
+                used.add(int(link.handle))
+        if wanted >= 0 and int(wanted) not in used:
+            return wanted
+        handle: i64 = 0
+        while int(handle) in used:
+            handle += 1
+        return handle
+
+    def forget(self, link: Link) -> None:
+        """Drop what waits for or was sent on a link that is over."""
+        if link in self.backlog:
+            self.backlog.remove(link)
+        if link.unsettled:
+            for id in [id for id, sent in self.unsettled.items() if sent.link is link]:
+                del self.unsettled[id]
+            for id in [id for id, other in self.awaiting.items() if other is link]:
+                del self.awaiting[id]
+
+    # ---- windows ---------------------------------------------------------------------------------
+
+    def sent_frames(self, count: i64) -> None:
+        self.remote_window -= count
+        self.next_outgoing = (self.next_outgoing + count) & MASK
+
+    def add_backlog(self, link: Link) -> None:
+        if link not in self.backlog:
+            self.backlog.append(link)
+
+    def flush(self) -> None:
+        """Send what waited for the window."""
+        backlog = self.backlog
+        while backlog and self.remote_window > 0:
+            if not backlog[0].push():
+                return
+            backlog.pop(0)
+
+    def write_flow(self, link: Link | None) -> None:
+        """A flow with a fresh window, for the session or one of its links."""
+        self._window_used = 0
+        out = self._wire.out
+        sizes: i64 = uint_size(self.next_incoming) + uint_size(self._window)
+        sizes += uint_size(self.next_outgoing) + uint_size(self._outgoing_window)
+        count: i64 = 7
+        credit: i64 = 0
+        available: i64 = 0
+        if link is None:
+            sizes += 3
+        else:
+            credit = link.credit
+            if link.sending:
+                available = link.queued
+                credit += available
+            sizes += uint_size(link.handle) + uint_size(link.delivery_count) + uint_size(credit)
+            if link.sending or link.drain:
+                count = 9
+                sizes += uint_size(available) + 1
+        write_u32(out, 14 + sizes)
+        write_u32(out, 0x02000000 | self.channel)
+        write_u32(out, 0x005313C0)
+        out.append(sizes + 1)
+        out.append(count)
+        write_uint(out, self.next_incoming)
+        write_uint(out, self._window)
+        write_uint(out, self.next_outgoing)
+        write_uint(out, self._outgoing_window)
+        if link is None:
+            out.write(b"\x40\x40\x40")  # older Python clients read these fields without looking
+            return
+        write_uint(out, link.handle)
+        write_uint(out, link.delivery_count)
+        write_uint(out, credit)
+        if count == 9:
+            write_uint(out, available)
+            out.append(0x41 if link.drain else 0x42)
+
+    # ---- input -----------------------------------------------------------------------------------
+
+    def on_begin(self, fields: Fields) -> None:
+        self.next_incoming = fields.uint(1, "next-outgoing-id", MASK)
+        self.remote_window = fields.uint(2, "incoming-window", MASK)
+        fields.uint(3, "outgoing-window", MASK)
+        self.remote_handle_max = fields.uint_or(4, "handle-max", MASK, MASK)
+        self.state = BEGUN
+
+    def _link(self, handle: i64, what: str) -> Link | None:
+        """The link of an incoming frame; None when the frame is to be ignored."""
+        link = self.links.get(handle)
+        if link is None:
+            self.fail(UNATTACHED_HANDLE, f"{what} names handle {handle}, to which no link is attached")
+        return link
+
+    def on_attach(self, buf: bytes, pos: i64, end: i64, max_links: i64) -> None:
+        fields = Fields("attach", buf, pos, end)
+        name = fields.text(0, "name")
+        handle = fields.uint(1, "handle", MASK)
+        if handle > self._handle_max:
+            raise ProtocolError(FRAMING_ERROR, f"attach.handle is {handle}; handle-max is {self._handle_max}")
+        sending = fields.flag(2, "role")
+        used = self.links.get(handle)
+        if used is not None and used.state != DETACHING:
+            self.fail(HANDLE_IN_USE, f"handle {handle} is in use by link {used.name!r:.80}")
+            return
+        link = self._answered(name, sending)
+        if link is None:
+            own = self._free_handle(handle) if self._attaching or not self._wire.server else handle
+            link = Link(self, self._wire, name, own, sending)
+        link.remote_handle = handle
+        link.source = terminus_of(fields.any(5), raw_field(buf, pos, end, 5))
+        link.target = terminus_of(fields.any(6), raw_field(buf, pos, end, 6))
+        link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
+        link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
+        fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not
+        if not sending:
+            link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
+        link.remote_max_message_size = _bounded(fields.any(10))
+        link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
+        link.properties = fields.map_or_none(13, "properties") or {}
+        self.links[handle] = link
+        if link.state == ATTACH_SENT:
+            link.state = ATTACHED
+            self._wire.events.append(LinkAttached(link))
+            return
+        self._wire.links += 1
+        if self._wire.links > max_links:
+            link.refuse(
+                RESOURCE_LIMIT_EXCEEDED, f"{max_links} links are open on this connection; no more are allowed"
+            )
+            return
+        self._wire.events.append(LinkAttaching(link))
+
+    def _answered(self, name: str, sending: bool) -> Link | None:
+        """Our own attach that the remote's one answers."""
+        attaching = self._attaching
+        i: i64 = 0
+        while i < len(attaching):
+            link = attaching[i]
+            if link.name == name and link.sending == sending:
+                attaching.pop(i)
+                return link
+            i += 1
+        return None
+
+    def on_detach(self, fields: Fields) -> None:
+        handle = fields.uint(0, "handle", MASK)
+        closed = fields.flag_or(1, "closed", False)
+        error = error_of(fields.any(2))
+        link = self._link(handle, "detach")
+        if link is None:
+            return
+        del self.links[handle]
+        if link.on_detach(closed) or not self._wire.server:
+            self._wire.events.append(LinkDetached(link, error, closed))
+
+    def _drop(self, link: Link, condition: str, text: str) -> None:
+        """The peer broke a rule of the link: detach it and say so."""
+        link.detach(condition, text)
+        self._wire.events.append(LinkDetached(link, AmqpError(condition, text), True))
+
+    def on_flow(self, buf: bytes, pos: i64, end: i64) -> None:
+        count, at, stop = list_at(buf, pos, end)
+        if count < 4:
+            raise ProtocolError(
+                INVALID_FIELD, f"flow has {count} fields; the first four of the session are needed"
+            )
+        next_incoming, at = uint_at(buf, at, stop)
+        window, at = uint_at(buf, at, stop)
+        next_outgoing, at = uint_at(buf, at, stop)
+        outgoing_window, at = uint_at(buf, at, stop)
+        if window < 0 or next_outgoing < 0 or outgoing_window < 0:
+            raise ProtocolError(
+                INVALID_FIELD, "flow needs incoming-window, next-outgoing-id and outgoing-window"
+            )
+        handle: i64 = -1
+        delivery_count: i64 = -1
+        credit: i64 = -1
+        drain: i64 = 0
+        echo: i64 = 0
+        if count > 4:
+            handle, at = uint_at(buf, at, stop)
+        if count > 5:
+            delivery_count, at = uint_at(buf, at, stop)
+        if count > 6:
+            credit, at = uint_at(buf, at, stop)
+        if count > 7:
+            _available, at = uint_at(buf, at, stop)
+        if count > 8:
+            drain, at = bool_at(buf, at, stop)
+        if count > 9:
+            echo, at = bool_at(buf, at, stop)
+        self.remote_window = window_left(
+            next_incoming if next_incoming >= 0 else FIRST_TRANSFER_ID, window, self.next_outgoing
+        )
+        link: Link | None = None
+        if handle >= 0:
+            link = self._link(handle, "flow")
+            if link is None:
+                return
+            link.on_flow(delivery_count, credit, drain == 1)
+        self.flush()
+        if echo == 1:
+            self.write_flow(link if link is not None and link.state == ATTACHED else None)
+
+    def on_transfer(self, buf: bytes, pos: i64, end: i64) -> None:
+        count, at, stop = list_at(buf, pos, end)
+        handle: i64 = -1
+        id: i64 = -1
+        tag = b""
+        format: i64 = -1
+        settled: i64 = 0
+        more: i64 = 0
+        aborted: i64 = 0
+        txn: bytes | None = None
+        resumed = False
+        if count > 0:
+            handle, at = uint_at(buf, at, stop)
+        if count > 1:
+            id, at = uint_at(buf, at, stop)
+        if count > 2:
+            start, at = binary_at(buf, at, stop)
+            if start >= 0:
+                tag = buf[start:at]
+        if count > 3:
+            format, at = uint_at(buf, at, stop)
+        if count > 4:
+            settled, at = bool_at(buf, at, stop)
+        if count > 5:
+            more, at = bool_at(buf, at, stop)
+        if count > 6:
+            at = skip_value(buf, at, stop)  # rcv-settle-mode
+        if count > 7:
+            after: i64 = skip_value(buf, at, stop)
+            state = state_at(buf, at, stop)
+            if state is not None:
+                txn = state.txn
+            at = after
+        if count > 8:
+            resume, at = bool_at(buf, at, stop)
+            resumed = resume == 1
+        if count > 9:
+            aborted, at = bool_at(buf, at, stop)
+        if handle < 0:
+            raise ProtocolError(INVALID_FIELD, "transfer.handle is missing")
+        link = self._link(handle, "transfer")
+        if link is None:
+            return
+        self.next_incoming = (self.next_incoming + 1) & MASK
+        self._window_used += 1
+        if self._window_used * 2 >= self._window:
+            self.write_flow(None)
+        if link.state != ATTACHED:
+            if link.state == ATTACHING:
+                self._drop(link, ILLEGAL_STATE, f"a transfer came before link {link.name!r:.80} was attached")
+            return
+        if link.sending:
+            raise ProtocolError(
+                INVALID_FIELD, f"transfer.handle {handle} is a link on which the peer receives"
+            )
+        if resumed:
+            self._drop(link, NOT_IMPLEMENTED, "deliveries are not resumed; send it again on a new link")
+            return
+        link.on_transfer(
+            id, tag, format if format >= 0 else 0, settled == 1, more == 1, aborted == 1, txn, buf, stop, end
+        )
+
+    def on_disposition(self, buf: bytes, pos: i64, end: i64) -> None:
+        count, at, stop = list_at(buf, pos, end)
+        if count < 2:
+            raise ProtocolError(INVALID_FIELD, f"disposition has {count} fields; role and first are needed")
+        role, at = bool_at(buf, at, stop)
+        first, at = uint_at(buf, at, stop)
+        last: i64 = -1
+        settled: i64 = 0
+        outcome: Outcome | None = None
+        if count > 2:
+            last, at = uint_at(buf, at, stop)
+        if count > 3:
+            settled, at = bool_at(buf, at, stop)
+        if count > 4:
+            if at >= stop:
+                raise ProtocolError(INVALID_FIELD, "disposition.state is cut off")
+            outcome = state_at(buf, at, stop)
+        if role < 0 or first < 0:
+            raise ProtocolError(INVALID_FIELD, "disposition.role and disposition.first are needed")
+        if last < 0:
+            last = first
+        if role == 1:
+            self._dispose_sent(first, last, settled == 1, outcome)
+        else:
+            self._dispose_awaited(first, last, settled == 1, outcome)
+
+    def _dispose_sent(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
+        """The receiver's word about what we sent."""
+        unsettled = self.unsettled
+        for id in _known(first, last, unsettled):
+            sent = unsettled.pop(id, None) if settled else unsettled.get(id)
+            if sent is not None:
+                if settled:
+                    sent.link.unsettled -= 1
+                sent.link.on_disposed(id, sent.tag, settled, outcome)
+
+    def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
+        """The sender's word about what we disposed without settling."""
+        awaiting = self.awaiting
+        if not settled or not awaiting:
+            return
+        groups: list[Disposed] = []
+        for id in _known(first, last, awaiting):
+            link = awaiting.pop(id, None)
+            if link is None:
+                continue
+            link.unsettled -= 1
+            for group in groups:
+                if group.link is link:
+                    group.ids.append(id)
+                    break
+            else:
+                groups.append(Disposed(link, [id], [], settled, outcome))
+        self._wire.events.extend(groups)
+
+
+def _known(first: i64, last: i64, table: Mapping[int, object]) -> list[int]:
+    """The ids from `first` to `last` that are worth looking up in `table`.
+
+    A range may span 2^31 ids: it is walked only when it is not longer than the table, else the table is.
+    """
+    length = serial_distance(first, last)
+    if length == 0:
+        return [first]
+    if length < 0:
+        return []
+    if length < len(table):
+        ids: list[int] = []
+        id = first
+        while length >= 0:
+            ids.append(id)
+            id = (id + 1) & MASK
+            length -= 1
+        return ids
+    reach = length
+    return [id for id in table if 0 <= serial_distance(first, id) <= reach]
+
+
+def _bounded(value: object) -> i64:
+    """A max-message-size: 0 when there is no limit, or one beyond all use."""
+    if isinstance(value, int) and 0 < value < 1 << 62:
+        return value
+    return 0
