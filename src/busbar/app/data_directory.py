@@ -1,0 +1,80 @@
+"""The directory in which an instance keeps its stores and its key. It belongs to one process at a time.
+
+The claim is a lock of the kernel on DIR/busbar.lock, which ends with the process however it ends; the file's text (who has
+it) serves only to say so to the next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+
+class DataDirectoryError(Exception):
+    """The directory cannot be used; the text is for the operator."""
+
+
+class DataDirectory:
+    """A claimed data directory."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the directory if needed and claim it. Raises DataDirectoryError."""
+        self.path = path.absolute()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "busbar.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataDirectoryError(f"The data directory {self.path} cannot be used: {error}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise DataDirectoryError(
+                f"Another Busbar (process {owner}) is serving the data directory {self.path}. "
+                "Stop it first, or choose another directory with --data."
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    @property
+    def store_file(self) -> Path:
+        return self.path / "store-0.db"
+
+    @property
+    def is_new(self) -> bool:
+        """No store has been made here yet."""
+        return not self.store_file.exists()
+
+    def key(self) -> str:
+        """The namespace's own key: made on the first start, readable by its owner alone."""
+        file = self.path / "sas.key"
+        try:
+            key = file.read_text("ascii").strip()
+            if key:
+                return key
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataDirectoryError(f"The key file {file} cannot be read: {error}") from None
+        key = base64.b64encode(secrets.token_bytes(32)).decode("ascii")
+        # Written beside and renamed: a crash leaves a whole key or none.
+        fresh = file.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, key.encode("ascii") + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(fresh, file)
+        return key
+
+    def release(self) -> None:
+        """Let another process have it (idempotent)."""
+        if self._lock >= 0:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = -1

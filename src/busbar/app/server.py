@@ -1,0 +1,240 @@
+"""The composition root: a data directory, a store and its host, the catalogue, the port, the listeners; and their end.
+
+Rules:
+1. What serves is started from the disk upwards and stopped from the clients downwards: nobody is accepted before all is
+   ready, and nothing is closed while something above may still use it.
+2. A clean stop tells the clients, makes durable what was accepted, and keeps the message locks for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import random
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+from busbar import compiled
+from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
+from busbar.app.data_directory import DataDirectory
+from busbar.broker.catalogue import Catalogue
+from busbar.broker.host import StoreHost
+from busbar.broker.port import LocalPort
+from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.health import HealthListener
+from busbar.gateway.listener import AmqpListener
+from busbar.model.entities import EntityDescription, QueueDescription
+from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.store.contract import Store, StoreError
+from busbar.store.sqlite import SqliteStore
+
+DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
+DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key: a secret to nobody
+DRAIN_SECONDS = 10.0
+
+Announce = Callable[[str], None]
+_log = logging.getLogger(__name__)
+
+
+class ServeError(Exception):
+    """Serving is not possible; the text is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """What `busbar serve` was asked for."""
+
+    data: Path = field(default_factory=lambda: Path(".busbar"))
+    config: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 5672
+    http_port: int = 5300
+    key_name: str = DEFAULT_KEY_NAME
+    key: str | None = None
+    dev: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dev and not is_loopback(self.host):
+            raise ConfigError(
+                f"--dev uses a key that everyone knows, so it listens on this machine only, not on {self.host!r}. "
+                "Use 127.0.0.1, or leave --dev out."
+            )
+        if self.dev and self.key is not None:
+            raise ConfigError("--dev brings its own well-known key; leave --key out, or --dev.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody outside this machine can reach a listener on it."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def nonce_source() -> Callable[[], int]:
+    """48 random bits each, never 0: what a lock token has room for beside a fragment id and a message number."""
+    chance = random.Random(secrets.randbits(128))
+    draw = chance.getrandbits
+    return lambda: draw(48) or 1
+
+
+async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
+    starts with "ready " and has the connection string."""
+    sys.setswitchinterval(0.0005)  # a busy loop would keep the store's thread waiting for 5 ms at each commit
+    async with contextlib.AsyncExitStack() as stack:
+        directory = DataDirectory(config.data)
+        stack.callback(directory.release)
+        namespace = _namespace(config, directory)
+        key = DEV_KEY if config.dev else config.key or directory.key()
+        broker = await stack.enter_async_context(_broker(directory, namespace, stop))
+        _warn(config, namespace, broker.catalogue, announce)
+        rule = SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))
+        listener = AmqpListener(broker.port, Authority([rule]), namespace.limits)
+        port = await _listen(listener.start, config.host, config.port, "--port")
+        stack.push_async_callback(listener.stop)
+        health = HealthListener()
+        http_port = await _listen(health.start, config.host, config.http_port, "--http-port")
+        stack.push_async_callback(health.stop)
+        # What was loaded stays: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        announce(f"health: http://{_address(config.host)}:{http_port}/health")
+        announce(
+            f"ready Endpoint=sb://{_address(config.host)}:{port};SharedAccessKeyName={config.key_name};"
+            f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
+        )
+        await stop.wait()
+    if broker.fenced:
+        raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
+
+
+@dataclass(slots=True)
+class _Broker:
+    port: LocalPort
+    catalogue: Catalogue
+    fenced: bool = False
+
+
+@contextlib.asynccontextmanager
+async def _broker(
+    directory: DataDirectory, namespace: NamespaceConfig, stop: asyncio.Event
+) -> AsyncIterator[_Broker]:
+    """The fragments of the store, from its opening to its closing."""
+    port = LocalPort()
+
+    def open_file() -> Store:
+        return SqliteStore(directory.store_file)
+
+    def fenced() -> None:
+        broker.fenced = True
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    host = StoreHost("store-0", open_file, loop, wall_clock, nonce_source(), port.emit, fenced)
+    catalogue = Catalogue(host, namespace.limits)
+    broker = _Broker(port, catalogue)
+    port.serve(host, catalogue)
+    try:
+        try:
+            await host.open()
+            await catalogue.load()
+        except (StoreError, OSError) as error:
+            raise ServeError(f"The store {directory.store_file} cannot be opened: {error}") from error
+        for path, description in namespace.entities:
+            await _ensure(catalogue, path, description)
+        yield broker
+    finally:
+        await catalogue.close()
+        if not await host.drain(DRAIN_SECONDS):
+            _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
+        await host.close()
+
+
+async def _ensure(catalogue: Catalogue, path: str, description: EntityDescription) -> None:
+    """Make the entity what the configuration says; what the file does not name stays as it is."""
+    try:
+        try:
+            if catalogue.find(path).description != description:
+                await catalogue.update(path, description)
+        except EntityNotFound:
+            await catalogue.create(path, description)
+    except BusbarError as error:
+        raise ConfigError(f"The entity '{path}' of the configuration cannot be used: {error}") from None
+
+
+def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig:
+    """The file that was given; else the sample for a new directory; else nothing beyond what the directory has."""
+    if config.config is not None:
+        return read_config(config.config)
+    if directory.is_new:
+        sample = resources.files("busbar.app").joinpath("sample", "Config.json")
+        return parse_config(sample.read_text("utf-8"), "the sample configuration")
+    return parse_config("{}", "no configuration")
+
+
+async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, option: str) -> int:
+    try:
+        return await start(host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ServeError(
+            f"Cannot listen on {host}:{port}: {reason}. Choose another with --host or {option}."
+        ) from None
+
+
+def _address(host: str) -> str:
+    """The host as a client of this machine writes it in an address."""
+    if host in ("", "0.0.0.0", "::"):
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue, announce: Announce) -> None:
+    for warning in namespace.warnings:
+        announce(f"warning: {warning}")
+    if not is_loopback(config.host):
+        announce(
+            f"warning: listening on {config.host}: AMQP is plain there, so keys and messages can be read on the way. "
+            "Use a private network or a TLS proxy."
+        )
+    if not compiled():
+        announce(
+            "note: the compiled rooms were not built (no C compiler?); running interpreted, which is slower."
+        )
+    for feature, paths in _not_served(catalogue).items():
+        shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        announce(f"warning: {feature} not served yet; clients of these entities are refused: {shown}")
+
+
+def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
+    """Entities that need what is not built yet, by feature."""
+    found: dict[str, list[str]] = {}
+    for view in catalogue.entities():
+        description = view.description
+        if not isinstance(description, QueueDescription):
+            found.setdefault("topics are", []).append(view.path)
+            continue
+        for feature, needed in (
+            ("message sessions are", description.requires_session),
+            ("duplicate detection is", description.requires_duplicate_detection),
+            ("partitioning is", description.enable_partitioning),
+            ("forwarding is", description.forward_to or description.forward_dead_lettered_messages_to),
+        ):
+            if needed:
+                found.setdefault(feature, []).append(view.path)
+    return found

@@ -1,0 +1,54 @@
+"""A fragment in its host: the machine, the commands it has not seen yet, and what waits for the disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from busbar.fragment.changes import Changes
+from busbar.fragment.machine import Fragment
+from busbar.fragment.reads import Read
+from busbar.model.commands import Command, Tick
+from busbar.model.effects import Effect
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """Where a fragment stands.
+
+    A change is first *gathered* (in the machine), then *in flight* (being committed), then durable. Effects are held with
+    the newest change they may rest on: `held` with the gathered ones, `flying` with those in flight.
+    """
+
+    id: int
+    machine: Fragment
+    inbox: deque[Command] = field(default_factory=deque)
+    queued: bool = False
+    """In the host's list of slots that have commands to apply."""
+    ticking: bool = False
+    """A Tick stands in the inbox; a second one would add nothing."""
+    reads: list[Read] | None = None
+    """What the first command of the inbox waits for; no later command overtakes it."""
+    dirty: bool = False
+    """It has gathered changes and takes part in the next group."""
+    weight: int = 0
+    """Messages touched by gathered changes."""
+    held: list[Effect] = field(default_factory=list)
+    in_flight: bool = False
+    flight: Changes | None = None
+    flying: list[Effect] = field(default_factory=list)
+    armed: int = 0
+    """When the host will look at this fragment's clock again (0: never)."""
+    broken: bool = False
+    """The machine raised: it is not to be trusted until it has been loaded again."""
+
+    def tick(self) -> None:
+        if not self.ticking:
+            self.ticking = True
+            self.inbox.append(Tick(self.id))
+
+    def land(self) -> None:
+        """What was in flight is durable, or was given up."""
+        self.in_flight = False
+        self.flight = None
+        self.flying = []

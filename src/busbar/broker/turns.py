@@ -1,0 +1,407 @@
+"""Applying commands in bounded turns, committing their changes in groups, and performing their effects.
+
+Rules:
+1. Commands of a fragment are applied in their order, at once where nothing has to be read first. Where the machine needs
+   a read, the fragment (and no other) waits; the read is done right after the commit of what the fragment changed before.
+2. Group commit is self-clocked: a job starts at the end of the loop's turn, or as soon as the one before it has returned;
+   what is applied meanwhile gathers in the next group, from all fragments. A full group (GROUP_MESSAGES or GROUP_BYTES)
+   takes no more: further commands stay in their inboxes, unapplied. A command is never split over groups.
+3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
+   durable. A fragment with nothing under way speaks at the end of the turn.
+4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe.
+5. A machine that raises takes its own fragment out of service, never another one.
+
+What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from busbar.broker.slot import Slot
+from busbar.broker.store_thread import StoreThread
+from busbar.broker.wake_ups import WakeUps
+from busbar.fragment.changes import Changes
+from busbar.model.commands import Command, Send, Tick
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import BusbarError, EntityNotFound, InternalError
+from busbar.store.contract import Store
+
+GROUP_MESSAGES = 1_000
+GROUP_BYTES = 4 * 1024 * 1024
+TURN_COMMANDS = 1_000
+
+_log = logging.getLogger(__name__)
+_BROKEN = InternalError("The fragment has failed and is out of service until the broker is restarted.")
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """What one fragment had under way when its group failed."""
+
+    slot: Slot
+    batches: list[Changes]
+    """Newest first: the way back."""
+    effects: list[Effect]
+    """In apply order; none of them was performed."""
+
+
+class Turns:
+    """The work of one store's fragments. Lives on the event loop; only jobs run on the store's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread: StoreThread,
+        clock: Callable[[], int],
+        nonces: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.slots: dict[int, Slot] = {}
+        self.store: Store | None = None
+        self.sends_refused: Callable[[], BusbarError | None] | None = None
+        """Asked before each Send while it is set: the error to refuse it with, if any."""
+        self._loop = loop
+        self._thread = thread
+        self._clock = clock
+        self._nonces = nonces
+        self._emit = emit
+        self._failed = failed
+        self._wake_ups = WakeUps(loop, clock, self._wake)
+        self._running = False
+        self._ready: deque[Slot] = deque()  # have commands and wait for no read
+        self._dirty: list[Slot] = []  # have gathered changes
+        self._reading: list[Slot] = []  # wait for a read that no job has taken yet
+        self._flight: list[Slot] = []  # have changes in the job under way
+        self._job_reads: list[Slot] = []  # wait for a read of the job under way
+        self._job_under_way = False
+        self._gathered = 0
+        self._gathered_bytes = 0
+        self._out: list[Effect] = []
+        self._turn_due = False
+
+    # ---- what the host does with them ----
+
+    def add(self, slot: Slot) -> None:
+        self.slots[slot.id] = slot
+        self._wake_ups.want(slot, slot.machine.wake_at(), self._clock())
+
+    def remove(self, fragment: int) -> Slot | None:
+        """Take a fragment out of service. What it has in flight still ends as usual."""
+        slot = self.slots.pop(fragment, None)
+        if slot is not None:
+            self._take_out(slot, EntityNotFound(f"fragment {fragment}"))
+            self._end_of_turn()
+        return slot
+
+    def tick(self, slot: Slot) -> None:
+        """Let the fragment look at its settings and its clock."""
+        slot.tick()
+        self._queue(slot)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def resume(self) -> None:
+        """Apply commands from now on."""
+        self._running = True
+        for slot in self.slots.values():
+            self._queue(slot)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def halt(self) -> None:
+        """Apply nothing from now on; commands gather in the inboxes."""
+        self._running = False
+
+    def stop(self) -> None:
+        self.halt()
+        self._wake_ups.stop()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not (
+            self._job_under_way or self._out or self._ready or self._dirty or self._reading or self._flight
+        )
+
+    @property
+    def job_under_way(self) -> bool:
+        return self._job_under_way
+
+    def discard(self) -> list[Discarded]:
+        """Forget all that is not durable: what was in flight and what gathered after it. Waiting reads are forgotten
+        too, since after an undo another page may be needed."""
+        for slot in (*self._job_reads, *self._reading):
+            slot.reads = None
+        self._job_reads, self._reading = [], []
+        discarded = []
+        for slot in dict.fromkeys((*self._flight, *self._dirty)):
+            gathered = None if slot.broken else slot.machine.take_changes()
+            batches = [changes for changes in (gathered, slot.flight) if changes is not None]
+            discarded.append(Discarded(slot, batches, slot.flying + slot.held))
+            slot.land()
+            slot.held = []
+            slot.weight = 0
+            slot.dirty = False
+        self._flight, self._dirty = [], []
+        self._gathered = self._gathered_bytes = 0
+        return discarded
+
+    def answer(self, effects: Iterable[Effect]) -> None:
+        """Perform effects that rest on nothing, at the end of this turn."""
+        self._out += effects
+        self._end_of_turn()
+
+    def refuse_waiting(self, error: BusbarError) -> None:
+        """Answer every command that waits for an answer; keep the others (what consumers and timers said)."""
+        for slot in self.slots.values():
+            if slot.inbox:
+                for command in slot.inbox:
+                    self._refuse(command, error)
+                slot.inbox = deque(command for command in slot.inbox if command.request == 0)
+        self._end_of_turn()
+
+    # ---- commands ----
+
+    def submit(self, commands: Iterable[Command]) -> None:
+        """Apply what can be applied now; the rest waits its turn. Every command with an answer gets one."""
+        slots = self.slots
+        for command in commands:
+            slot = slots.get(command.fragment)
+            if slot is None:
+                self._refuse(command, EntityNotFound(f"fragment {command.fragment}"))
+                continue
+            slot.inbox.append(command)
+            if not slot.queued and slot.reads is None:
+                slot.queued = True
+                self._ready.append(slot)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def _queue(self, slot: Slot) -> None:
+        if slot.inbox and not slot.queued and slot.reads is None:
+            slot.queued = True
+            self._ready.append(slot)
+
+    def _apply_ready(self) -> None:
+        """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
+        ready = self._ready
+        if not ready or not self._running:
+            return
+        now = self._clock()
+        budget = TURN_COMMANDS
+        while ready and budget > 0 and not self._group_full():
+            slot = ready.popleft()
+            slot.queued = False
+            budget = self._work(slot, now, budget)
+
+    def _group_full(self) -> bool:
+        return self._gathered >= GROUP_MESSAGES or self._gathered_bytes >= GROUP_BYTES
+
+    def _work(self, slot: Slot, now: int, budget: int) -> int:
+        """Apply commands of one fragment; what is left of the turn's budget."""
+        inbox = slot.inbox
+        machine = slot.machine
+        if slot.broken:
+            self._take_out(slot, _BROKEN)
+            return budget
+        try:
+            while inbox and budget > 0 and not self._group_full():
+                command = inbox[0]
+                if type(command) is Send and not self._admits(slot, command):
+                    continue
+                reads = machine.needs(command, now)
+                if reads:
+                    slot.reads = reads
+                    self._reading.append(slot)
+                    break
+                self._apply(slot, command, now)
+                budget -= 1
+            self._look_ahead(slot, now)
+        except Exception:
+            self._break(slot)
+        return budget
+
+    def _admits(self, slot: Slot, command: Send) -> bool:
+        """May this Send be applied now? If not, it was refused, or it waits since the group has no room for it."""
+        if self.sends_refused is not None:
+            error = self.sends_refused()
+            if error is not None:
+                self._refuse(slot.inbox.popleft(), error)
+                return False
+        if self._gathered and self._gathered + len(command.drafts) > GROUP_MESSAGES:
+            self._gathered = (
+                GROUP_MESSAGES  # full: it ends the caller's loop, and counts anew with the next group
+            )
+            return False
+        return True
+
+    def _apply(self, slot: Slot, command: Command, now: int) -> None:
+        """Rule 3: hold the effects with the newest change they may rest on."""
+        machine = slot.machine
+        if type(command) is Tick:
+            slot.ticking = False
+        machine.apply(command, now, self._nonces())
+        slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
+        weight = machine.weight()
+        if weight != slot.weight:
+            if not slot.dirty:
+                slot.dirty = True
+                self._dirty.append(slot)
+            self._gathered += weight - slot.weight
+            slot.weight = weight
+            if type(command) is Send:
+                for draft in command.drafts:
+                    self._gathered_bytes += len(draft.content)
+        effects = machine.take_effects()
+        if effects:
+            if slot.dirty:
+                slot.held += effects
+            elif slot.in_flight:
+                slot.flying += effects
+            else:
+                self._out += effects
+
+    def _look_ahead(self, slot: Slot, now: int) -> None:
+        """What the fragment will do next: go on where a turn was cut short, or wait for its time."""
+        machine = slot.machine
+        if slot.reads is None and machine.more(now):
+            slot.tick()
+        self._queue(slot)
+        self._wake_ups.want(slot, machine.wake_at(), now)
+
+    def _wake(self, slots: list[Slot], now: int) -> None:
+        for slot in slots:
+            if slot.broken:
+                continue
+            at = slot.machine.wake_at()
+            if at and at <= now:
+                slot.tick()
+                self._queue(slot)
+            else:
+                self._wake_ups.want(slot, at, now)
+        self._apply_ready()
+        self._end_of_turn()
+
+    # ---- the end of a turn, and the group commit ----
+
+    def _end_of_turn(self) -> None:
+        """See to it that effects are performed and a job is started, once the loop has let everyone submit."""
+        if self._turn_due:
+            return
+        if self._out or (
+            self._running
+            and (
+                (self._ready and not self._group_full()) or (not self._job_under_way and self._work_for_job())
+            )
+        ):
+            self._turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _work_for_job(self) -> bool:
+        return bool(self._dirty or self._reading)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        self._start_job()
+        self._apply_ready()
+        self._speak()
+        self._end_of_turn()
+
+    def _speak(self) -> None:
+        """Last in every turn: whoever hears an effect may submit at once."""
+        if self._out:
+            out, self._out = self._out, []
+            self._emit(out)
+
+    def _start_job(self) -> None:
+        """Commit what was gathered, then read what fragments wait for."""
+        if self._job_under_way or not self._running or not self._work_for_job():
+            return
+        batches: list[Changes] = []
+        for slot in self._dirty:
+            slot.flight = slot.machine.take_changes()
+            slot.in_flight = True
+            slot.dirty = False
+            slot.weight = 0
+            slot.flying, slot.held = slot.held, []
+            if slot.flight is not None:
+                batches.append(slot.flight)
+        reads = [(slot.id, slot.reads) for slot in self._reading if slot.reads is not None]
+        self._flight, self._dirty = self._dirty, []
+        self._job_reads, self._reading = self._reading, []
+        self._gathered = self._gathered_bytes = 0
+        self._job_under_way = True
+        store = self.store
+        assert store is not None, "turns run only while the store is open"
+
+        def work() -> None:
+            if batches:
+                store.commit(batches)
+            for fragment, wanted in reads:
+                store.read(fragment, wanted)
+
+        self._thread.post(work, self._job_done)
+
+    def _job_done(self, _: object, error: BaseException | None) -> None:
+        self._job_under_way = False
+        if error is not None:
+            self._failed(error)
+            return
+        for slot in self._flight:
+            self._out += slot.flying
+            slot.land()
+        self._flight = []
+        reading, self._job_reads = self._job_reads, []
+        self._start_job()  # first, so that the thread syncs while we apply and speak
+        now = self._clock()
+        for slot in reading:
+            self._supply(slot, now)
+        self._apply_ready()
+        self._start_job()
+        self._speak()
+        self._end_of_turn()
+
+    def _supply(self, slot: Slot, now: int) -> None:
+        """The read is there: apply the command that waited for it. It is not asked again what it needs."""
+        reads, slot.reads = slot.reads, None
+        if slot.broken or reads is None:
+            return
+        try:
+            slot.machine.supply(reads)
+            self._apply(slot, slot.inbox[0], now)
+            self._look_ahead(slot, now)
+        except Exception:
+            self._break(slot)
+
+    # ---- refusals ----
+
+    def _refuse(self, command: Command, error: BusbarError) -> None:
+        if command.request > 0:
+            self._out.append(Refused(command.origin, command.request, error.condition, error.text))
+
+    def _break(self, slot: Slot) -> None:
+        """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        self._take_out(slot, _BROKEN)
+
+    def _take_out(self, slot: Slot, error: BusbarError) -> None:
+        slot.broken = True
+        for effect in slot.held:
+            if effect.request > 0:
+                self._out.append(Refused(effect.origin, effect.request, error.condition, error.text))
+        slot.held = []
+        if slot.dirty:
+            self._dirty.remove(slot)
+            slot.dirty = False
+            slot.weight = 0
+            if not self._dirty:  # no job will start the count anew
+                self._gathered = self._gathered_bytes = 0
+        for command in slot.inbox:
+            self._refuse(command, error)
+        slot.inbox.clear()

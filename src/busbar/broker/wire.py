@@ -1,0 +1,265 @@
+"""Commands, effects and entities as bytes, for a port whose two sides are different processes.
+
+Each value is an array: the tag of its class, then its fields in their order (msgpack). Decoding is strict: a tag, a
+type or a number that does not fit is a WireError, never another exception and never a half-read value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Union
+
+import msgspec
+
+from busbar.model import commands as c
+from busbar.model import effects as e
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+from busbar.model.message import Draft, Record
+
+MAX_FRAME = 64 * 1024 * 1024
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Overlay = dict[str, bytes] | None
+
+
+class WireError(Exception):
+    """The other side sent something that is not of this protocol."""
+
+
+# The fields of each class, in the order of its constructor. The compiled classes cannot be asked for them.
+_Fields = list[tuple[str, Any]]
+_HEAD: _Fields = [("fragment", Int), ("origin", Int), ("request", Int)]
+_ANSWER: _Fields = [("origin", Int), ("request", Int)]
+
+_DRAFT: _Fields = [
+    ("content", bytes),
+    ("message_id", str),
+    ("session_id", str | None),
+    ("partition_key", str | None),
+    ("ttl", Int),
+    ("scheduled", Int),
+]
+_RECORD: _Fields = [
+    ("n", Int),
+    ("enqueued", Int),
+    ("ttl", Int),
+    ("due", Int),
+    ("deliveries", Int),
+    ("size", Int),
+    ("content", bytes | None),
+    ("overlay", _Overlay),
+]
+
+
+def _struct(name: str, fields: _Fields, tag: int | None = None) -> type[msgspec.Struct]:
+    return msgspec.defstruct(name, fields, array_like=True, tag=tag, forbid_unknown_fields=True)
+
+
+_DraftRow = _struct("DraftRow", _DRAFT)
+_RecordRow = _struct("RecordRow", _RECORD)
+_Drafts: Any = list[_DraftRow]  # type: ignore[valid-type]  # made above, by the same table
+_Records: Any = list[_RecordRow]  # type: ignore[valid-type]
+
+_COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
+    c.Send: (1, [*_HEAD, ("drafts", _Drafts), ("atomic", bool)]),
+    c.Demand: (
+        2,
+        [
+            ("fragment", Int),
+            ("origin", Int),
+            ("consumer", Int),
+            ("sub", Int),
+            ("credit", Int),
+            ("drain", bool),
+            ("delete", bool),
+        ],
+    ),
+    c.Leave: (3, [("fragment", Int), ("origin", Int), ("consumer", Int)]),
+    c.Settle: (
+        4,
+        [
+            *_HEAD,
+            ("outcome", Int),
+            ("numbers", list[Int]),
+            ("nonces", list[Int]),
+            ("overlay", _Overlay),
+            ("atomic", bool),
+        ],
+    ),
+    c.Renew: (5, [*_HEAD, ("numbers", list[Int]), ("nonces", list[Int])]),
+    c.ReceiveDeferred: (6, [*_HEAD, ("sub", Int), ("numbers", list[Int]), ("delete", bool)]),
+    c.Peek: (7, [*_HEAD, ("sub", Int), ("from_number", Int), ("count", Int), ("max_bytes", Int)]),
+    c.CancelScheduled: (8, [*_HEAD, ("numbers", list[Int])]),
+    c.Purge: (9, [*_HEAD, ("sub", Int), ("before", Int), ("count", Int)]),
+    c.Inspect: (10, _HEAD),
+    c.Tick: (11, [("fragment", Int)]),
+}
+
+_EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
+    e.Sent: (1, [*_ANSWER, ("numbers", list[Int]), ("refused", list[tuple[Int, str, str]])]),
+    e.Delivered: (
+        2,
+        [
+            ("origin", Int),
+            ("consumer", Int),
+            ("fragment", Int),
+            ("records", _Records),
+            ("nonce", Int),
+            ("until", Int),
+        ],
+    ),
+    e.Drained: (3, [("origin", Int), ("consumer", Int)]),
+    e.Settled: (4, [*_ANSWER, ("lost", list[Int])]),
+    e.Renewed: (5, [*_ANSWER, ("until", Int)]),
+    e.Received: (6, [*_ANSWER, ("records", _Records), ("nonce", Int), ("until", Int)]),
+    e.Peeked: (7, [*_ANSWER, ("records", _Records), ("lanes", list[Int])]),
+    e.Purged: (8, [*_ANSWER, ("count", Int)]),
+    e.Inspected: (9, [*_ANSWER, ("counts", list[Int]), ("size", Int), ("last", Int)]),
+    e.Done: (10, _ANSWER),
+    e.Refused: (11, [*_ANSWER, ("condition", str), ("text", str)]),
+}
+
+
+class Codec:
+    """Batches of one family of values: all commands, or all effects."""
+
+    def __init__(self, table: dict[Any, tuple[int, _Fields]]) -> None:
+        self._rows: dict[type[Any], tuple[list[int], list[str]]] = {
+            Draft: ([], [name for name, _ in _DRAFT]),
+            Record: ([], [name for name, _ in _RECORD]),
+        }
+        self._builders: dict[type[Any], Callable[[Any], Any]] = {}
+        structs = []
+        for kind, (tag, fields) in table.items():
+            self._rows[kind] = ([tag], [name for name, _ in fields])
+            struct = _struct(kind.__name__ + "Row", fields, tag)
+            self._builders[struct] = _builder(kind, fields)
+            structs.append(struct)
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._row)
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[Union[tuple(structs)]])  # type: ignore[misc]  # noqa: UP007
+
+    def encode(self, values: list[Any]) -> bytes:
+        return self._encoder.encode(values)
+
+    def decode(self, encoded: bytes | msgspec.Raw) -> list[Any]:
+        try:
+            rows = self._decoder.decode(encoded)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise WireError(str(error)) from None
+        builders = self._builders
+        return [builders[type(row)](row) for row in rows]
+
+    def _row(self, value: Any) -> list[Any]:
+        tag, names = self._rows[type(value)]
+        return [*tag, *(getattr(value, name) for name in names)]
+
+
+def _builder(kind: type[Any], fields: _Fields) -> Callable[[Any], Any]:
+    """How to make the value from its decoded row."""
+    parts: list[tuple[str, type[Any] | None, list[str]]] = []
+    for name, declared in fields:
+        if declared is _Drafts:
+            parts.append((name, Draft, [field for field, _ in _DRAFT]))
+        elif declared is _Records:
+            parts.append((name, Record, [field for field, _ in _RECORD]))
+        else:
+            parts.append((name, None, []))
+
+    def build(row: Any) -> Any:
+        arguments = []
+        for name, part, names in parts:
+            value = getattr(row, name)
+            if part is not None:
+                value = [part(*[getattr(item, field) for field in names]) for item in value]
+            arguments.append(value)
+        return kind(*arguments)
+
+    return build
+
+
+commands_codec = Codec(_COMMANDS)
+effects_codec = Codec(_EFFECTS)
+
+
+# ---- frames: four bytes of length, then one of these ----
+
+
+class Connect(msgspec.Struct, array_like=True, tag=1):
+    """Gateway: a new origin. Origins are numbered by the gateway; each process has its own numbers."""
+
+    origin: Int
+
+
+class Disconnect(msgspec.Struct, array_like=True, tag=2):
+    origin: Int
+
+
+class Submit(msgspec.Struct, array_like=True, tag=3):
+    commands: msgspec.Raw
+
+
+class Ask(msgspec.Struct, array_like=True, tag=4):
+    """Gateway: which entity has this path?"""
+
+    question: Int
+    path: str
+
+
+class Perform(msgspec.Struct, array_like=True, tag=5):
+    effects: msgspec.Raw
+
+
+class Found(msgspec.Struct, array_like=True, tag=6):
+    question: Int
+    definition: bytes
+
+
+class Failed(msgspec.Struct, array_like=True, tag=7):
+    question: Int
+    condition: str
+    text: str
+
+
+Frame = Connect | Disconnect | Submit | Ask | Perform | Found | Failed
+_frames = msgspec.msgpack.Decoder(Frame)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    body = msgspec.msgpack.encode(frame)
+    if len(body) > MAX_FRAME:
+        raise WireError(f"A frame of {len(body)} bytes; {MAX_FRAME} are allowed.")
+    return len(body).to_bytes(4, "big") + body
+
+
+def decode_frame(body: bytes) -> Frame:
+    try:
+        frame: Frame = _frames.decode(body)
+        return frame
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(str(error)) from None
+
+
+class Frames:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now. Raises WireError; the stream is of no use after it."""
+        buffer = self._buffer
+        buffer += data
+        frames = []
+        start = 0
+        while len(buffer) - start >= 4:
+            size = int.from_bytes(buffer[start : start + 4], "big")
+            if size > MAX_FRAME:
+                raise WireError(f"A frame of {size} bytes; {MAX_FRAME} are allowed.")
+            end = start + 4 + size
+            if len(buffer) < end:
+                break
+            frames.append(decode_frame(bytes(memoryview(buffer)[start + 4 : end])))
+            start = end
+        del buffer[:start]
+        return frames

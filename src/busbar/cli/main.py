@@ -1,0 +1,76 @@
+"""The command `busbar`. What is heavy is imported by the command that needs it, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from busbar import __version__
+
+app = typer.Typer(
+    name="busbar",
+    help="Brokered messaging that Azure Service Bus clients can use, and that anyone can run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"busbar {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Brokered messaging that Azure Service Bus clients can use, and that anyone can run."""
+
+
+@app.command()
+def serve(
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where messages are kept.", show_default="./.busbar")
+    ] = Path(".busbar"),
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Entities, in the emulator's Config.json format.")
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="H", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="AMQP; 0 picks a free one.")] = 5672,
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP; 0 picks a free one.")] = 5300,
+    key_name: Annotated[
+        str, typer.Option(metavar="N", help="The name of the shared access key.")
+    ] = "RootManageSharedAccessKey",
+    key: Annotated[
+        str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
+    ] = None,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")
+    ] = False,
+) -> None:
+    """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
+    from busbar.cli.serve import run
+
+    sys.exit(
+        run(
+            data=data,
+            config=config,
+            host=host,
+            port=port,
+            http_port=http_port,
+            key_name=key_name,
+            key=key,
+            dev=dev,
+        )
+    )
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,95 @@
+"""`busbar serve`: signals, what is printed where, and exit codes.
+
+Standard output has the `ready` line alone, for programs; everything for people goes to standard error.
+Exit codes: 0 after a clean stop, 2 for what the user can correct in the command or the configuration, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from busbar.app.config import ConfigError
+from busbar.app.data_directory import DataDirectoryError
+from busbar.app.server import ServeConfig, ServeError, serve
+
+_NEXT = """\
+Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus):
+
+    from azure.servicebus import ServiceBusClient, ServiceBusMessage
+    with ServiceBusClient.from_connection_string("{connection}") as client:
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("hello"))
+"""
+
+
+def run(
+    *,
+    data: Path,
+    config: Path | None,
+    host: str,
+    port: int,
+    http_port: int,
+    key_name: str,
+    key: str | None,
+    dev: bool,
+) -> int:
+    """Serve until a signal; the exit code."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        asked = ServeConfig(data, config, host, port, http_port, key_name, key, dev)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(asked))
+    except ConfigError as error:
+        return _fail(str(error), 2)
+    except (DataDirectoryError, ServeError) as error:
+        return _fail(str(error), 1)
+    except Exception as error:
+        logging.getLogger(__name__).debug("serve failed", exc_info=True)
+        return _fail(f"unexpected failure: {type(error).__name__}: {error}", 1)
+    print("stopped; nothing was lost", file=sys.stderr)
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: ServeConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopping() -> None:
+        if stop.is_set():
+            print("stopping at once; message locks are not kept", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(1)
+        print("\nstopping (again to force it)", file=sys.stderr)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping)
+    await serve(config, _announce, stop)
+
+
+def _announce(line: str) -> None:
+    if line.startswith("ready "):
+        print(line, flush=True)
+        print("\n" + _NEXT.format(connection=line.removeprefix("ready ")), file=sys.stderr, flush=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"busbar: {text}", file=sys.stderr)
+    return code
