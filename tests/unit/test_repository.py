@@ -115,3 +115,23 @@ def test_a_mutation_still_fits_its_code(mutation: Mutation) -> None:
         assert f"def {function}(" in (ROOT / file).read_text(), f"{mutation.name}: there is no test {node}"
     known = {row.id for row in read_requirements(ROOT)}
     assert not mutation.requirement or mutation.requirement in known
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_the_map_shows_every_room_and_only_files_that_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rooms = [path.parent.name for path in (ROOT / "src" / "busbar").glob("*/__init__.py")]
+    assert [room for room in rooms if f"**`busbar.{room}`**" not in text] == []
+    names = set(re.findall(r"`([\w/*]+\.py)`", text))
+    places = [ROOT, ROOT / "src" / "busbar", *(ROOT / "src" / "busbar" / room for room in rooms)]
+    assert [name for name in names if not any(any(place.glob(name)) for place in places)] == []
