@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from busbar.amqp.connection import Connection, ConnectionConfig
 from busbar.amqp.events import (
@@ -121,8 +121,8 @@ class GatewayConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not inherit from asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
         if not self._listener.admit(self):
             transport.abort()
