@@ -9,6 +9,7 @@ Rules
     * Any other failure: OutcomeUnknown. The handle is broken from then on, and what it has open is never written or
       synced again (a second sync may succeed falsely): close it and open another.
     * The checkpoint runs here, before a transaction that finds the log long; one in the background lets it grow.
+      The log is then written again from its start: it keeps its space, and writing over is cheaper than growing.
     * `release` leaves a file without a log. `close` writes nothing: the next open recovers what the log holds.
 """
 
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
 from busbar.store.reserve import Reserve
-from busbar.store.sqlite_schema import open_database, wal_of
+from busbar.store.sqlite_schema import log_reaches, open_database, wal_of
 
 LOG_LIMIT = 16 * 1024 * 1024
 RESERVE_SIZE = (
@@ -33,7 +34,6 @@ _REFILL_EVERY = 64  # transactions between two attempts to set the reserve aside
 
 T = TypeVar("T")
 _Identity = tuple[int, int]
-_NO_FILE: _Identity = (0, 0)
 
 
 class StoreFile:
@@ -44,9 +44,8 @@ class StoreFile:
         self._connection: sqlite3.Connection | None = None
         self._lock = -1
         self._broken = ""
-        self._database_identity = _NO_FILE
-        self._log_identity = _NO_FILE
-        self._log_size = 0
+        self._identities: set[_Identity] = set()
+        self._log_file = -1
         self._since_refill = 0
 
     # Opening and closing
@@ -63,7 +62,12 @@ class StoreFile:
         except BaseException:
             self._let_go()
             raise
-        self._database_identity = _identity(self.path)
+        try:
+            # A log is there from the first transaction on; `_prepare` has made one.
+            self._log_file = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            self._identities = {_identity(os.stat(self.path)), _identity(os.fstat(self._log_file))}
+        except OSError as problem:
+            raise self._break("opened", problem) from problem
         self._reserve.fill()
 
     def release(self) -> None:
@@ -77,7 +81,6 @@ class StoreFile:
             else:
                 self._connection.close()
                 self._connection = None
-                self._log_identity = _NO_FILE
                 self._let_go()
         if self._connection is not None:
             self.close()
@@ -87,7 +90,7 @@ class StoreFile:
         self._broken = self._broken or f"{self.path} is closed: open it again"
         connection, self._connection = self._connection, None
         if connection is not None:
-            _disarm({self._database_identity, self._log_identity})
+            _disarm(self._identities)
             connection.close()
         self._let_go()
 
@@ -111,9 +114,10 @@ class StoreFile:
             pass  # on a full disk: the lock holds all the same, only the text of a refusal is poorer
 
     def _let_go(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        for file in (self._log_file, self._lock):
+            if file >= 0:
+                os.close(file)
+        self._log_file = self._lock = -1
 
     # Reading
 
@@ -140,7 +144,7 @@ class StoreFile:
     def transact(self, work: Callable[[sqlite3.Connection], None], adds: bool = True) -> None:
         """Do the work in one transaction and return when it is durable. `adds`: it may need more space than it frees."""
         connection = self.connection()
-        if self._log_size > LOG_LIMIT:
+        if log_reaches(self._log_file, LOG_LIMIT):
             self._checkpoint(connection)
         try:
             self._attempt(connection, work)
@@ -173,21 +177,16 @@ class StoreFile:
     def _verify(self) -> None:
         """What was synced is what the paths name."""
         try:
-            database, log = os.stat(self.path), os.stat(self._log)
+            named = {_identity(os.stat(self.path)), _identity(os.stat(self._log))}
         except OSError as problem:
             raise self._break("trusted any more", problem) from problem
-        self._log_size = log.st_size
-        here = (log.st_dev, log.st_ino)
-        if self._log_identity == _NO_FILE:
-            self._log_identity = here
-        if (database.st_dev, database.st_ino) != self._database_identity or here != self._log_identity:
-            raise self._break("trusted any more", "the file was replaced while in use")
+        if named != self._identities:
+            raise self._break("trusted any more", "the file or its log was replaced while in use")
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the log into the database and begin it anew. Without space for that the log goes on growing."""
         try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._log_size = 0
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as problem:
             if not _is_full(problem):
                 raise self._break("checkpointed", problem) from problem
@@ -203,8 +202,7 @@ def _is_full(problem: BaseException) -> bool:
     return getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
-def _identity(path: Path) -> _Identity:
-    found = os.stat(path)
+def _identity(found: os.stat_result) -> _Identity:
     return found.st_dev, found.st_ino
 
 
@@ -213,7 +211,7 @@ def _disarm(files: Iterable[_Identity]) -> None:
 
     SQLite checkpoints, syncs and truncates when a connection is closed; Python 3.11 cannot tell it not to.
     """
-    wanted = set(files) - {_NO_FILE}
+    wanted = set(files)
     nowhere = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):

@@ -29,6 +29,8 @@ SCHEMA_VERSION = 1
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
+_LOG_HEADER = 32
+_LOG_PAGE_HEADER = 24
 
 _PRAGMAS = (
     f"page_size = {PAGE_SIZE}",
@@ -36,6 +38,7 @@ _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",  # every commit is synced before it returns
     "wal_autocheckpoint = 0",  # the store checkpoints by itself: it must see the errors
+    "journal_size_limit = 33554432",  # what one huge commit left of a log is given back
     "cache_size = -8192",  # KiB
     "temp_store = MEMORY",
     "secure_delete = OFF",  # some systems turn it on: it writes zeros over every deleted message
@@ -81,6 +84,17 @@ _SCHEMA = (
 
 def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
+
+
+def log_reaches(log: int, pages: int) -> bool:
+    """Whether the log, open as `log`, has that many pages since it was last begun anew.
+
+    Its size cannot tell: it is written over from the start after a checkpoint. But each page carries the salt of the
+    header under which it was written (https://www.sqlite.org/fileformat2.html#walformat).
+    """
+    salt = os.pread(log, 8, 16)
+    at = _LOG_HEADER + (pages - 1) * (_LOG_PAGE_HEADER + PAGE_SIZE)
+    return len(salt) == 8 and os.pread(log, 8, at + 8) == salt
 
 
 def open_database(path: Path) -> sqlite3.Connection:
