@@ -112,6 +112,8 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
         count, pos = open_compound(buf, found.annotations + 3, stop)
         if count > 0xFFFF:
             raise MalformedMessage(f"{count} values in the message annotations are more than 65,535")
+        if count & 1:
+            raise MalformedMessage(f"{count} values in the message annotations are not pairs")
         first = pos
         kept_count = count
         foreign = True
@@ -128,8 +130,8 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
                     scheduled = _read_time(buf, value, stop, "x-opt-scheduled-enqueue-time")
             pos = skip_value(buf, value, stop)
             i += 2
-        if pos != stop or count & 1:
-            raise MalformedMessage("the message annotations are not as many pairs as announced")
+        if pos != stop:
+            raise MalformedMessage("the message annotations are longer than their pairs")
         if foreign:
             kept = buf[first:stop]
         else:

@@ -4,6 +4,8 @@ The rules (AMQP 1.0, part 3, section 3.2): header, delivery-annotations, message
 application-properties, body, footer, each at most once and in this order. The body is one amqp-value, or any number
 of data sections, or any number of amqp-sequence sections; a message without a body is accepted, one without any
 section is not. Each section holds the kind of value that its name asks for, and ends where its length says.
+One exception: the Python SDK writes delivery-annotations behind everything else. They are accepted there, and left
+outside of what is found.
 
 A section is named by a smallulong descriptor on the fast path; ulong and symbolic descriptors are understood too.
 Clients read section codes at a fixed offset, so what is passed on must have smallulong descriptors
@@ -67,7 +69,7 @@ class Sections:
         self.application: i64 = -1
         self.body: i64 = -1
         self.footer: i64 = -1
-        self.end: i64 = 0
+        self.end: i64 = -1
         self.body_code: i64 = 0
         self.plain: bool = True
 
@@ -97,6 +99,12 @@ def _find(buf: bytes, start: i64, end: i64) -> Sections:
         value = pos + 3 if found.plain else value_of(buf, pos, end)
         if code < HEADER or code > FOOTER:
             raise MalformedMessage(f"0x{code:02x} at byte {pos} is not a message section")
+        if code == DELIVERY_ANNOTATIONS and last > MESSAGE_ANNOTATIONS:
+            _check_kind(buf, value, end, code)
+            after = skip_value(buf, value, end)
+            if after == end:
+                end = pos
+                break
         if code <= last and not (code == last and code in (DATA, SEQUENCE)):
             raise MalformedMessage(
                 f"section {_NAMES[code - HEADER]} at byte {pos} stands after {_NAMES[last - HEADER]}"
