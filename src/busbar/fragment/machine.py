@@ -159,8 +159,7 @@ class Fragment:
     def take_effects(self) -> list[Effect]:
         """All effects since the last call, in the order of the commands."""
         effects = self._state.effects
-        if effects:
-            self._state.effects = []
+        self._state.effects = []  # also when empty: the caller may add to the list it got
         return effects
 
     def weight(self) -> i64:
