@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.fragment.reads import Read, ReadPage
-from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.fragment.state import State
 from busbar.model.commands import Inspect, Peek
 from busbar.model.effects import Inspected, Peeked
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Record
@@ -27,7 +27,8 @@ DEAD_LANES: Final = [DEAD, DEAD_DEFERRED]
 
 def peek_reads(state: State, command: Peek) -> list[Read]:
     start: i64 = command.from_number if command.from_number > 1 else 1
-    count: i64 = command.count if command.count < TURN_MESSAGES else TURN_MESSAGES
+    most = state.bounds.turn_messages
+    count: i64 = command.count if command.count < most else most
     head = state.ledger.head
     reads: list[Read] = []
     if count > 0 and start <= head.last:

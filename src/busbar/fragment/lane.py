@@ -23,24 +23,21 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Lock
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.reads import ReadMany, ReadPage
 from busbar.model.message import Record
 
-READY_RECORDS: Final = 1_000
-READY_BYTES: Final = 1024 * 1024
-PAGE_RECORDS: Final = 500
-PAGE_BYTES: Final = 1024 * 1024
-RETURNED_RECORDS: Final = 10_000
 PASSED_RECORDS: Final = 256
 """Served slots of `ready` that are kept before the list is cut: cutting one by one would move it all each time."""
 
 
 @final
 class Window:
-    def __init__(self, lane: i64) -> None:
+    def __init__(self, lane: i64, bounds: Bounds) -> None:
         self.lane = lane
+        self.bounds = bounds
         self.cursor: i64 = 1
         self.ready: list[Record] = []  # from `at` on; ascending
         self.at: i64 = 0
@@ -60,7 +57,8 @@ class Window:
         return len(self.ready) - self.at + len(self.returned)
 
     def has_room(self) -> bool:
-        return self.bytes < READY_BYTES and len(self.ready) - self.at < READY_RECORDS
+        bounds = self.bounds
+        return self.bytes < bounds.ready_bytes and len(self.ready) - self.at < bounds.ready_records
 
     def blocked(self) -> bool:
         """The first in line is a stub."""
@@ -89,7 +87,7 @@ class Window:
         heappush(self._order, n)
         if record.content is not None:
             self.returned_bytes += record.size
-        if len(self._order) > RETURNED_RECORDS:
+        if len(self._order) > self.bounds.returned_records:
             self._rewind()
 
     def _rewind(self) -> None:
@@ -185,8 +183,8 @@ class Window:
 
     # ---- reading ----
 
-    def ask_page(self, limit: i64) -> ReadPage:
-        page = ReadPage(self.lane, self.cursor, limit, PAGE_BYTES)
+    def ask_page(self, limit: i64, max_bytes: i64) -> ReadPage:
+        page = ReadPage(self.lane, self.cursor, limit, max_bytes)
         self._page = page
         return page
 
@@ -208,11 +206,11 @@ class Window:
         """The bytes of the stubs among the first in line."""
         numbers: list[int] = []
         size: i64 = 0
-        for n in nsmallest(PAGE_RECORDS, self._order):
+        for n in nsmallest(self.bounds.page_records, self._order):
             record = self.returned[n]
             if record.content is None:
                 size += record.size
-                if size > PAGE_BYTES and numbers:
+                if size > self.bounds.page_bytes and numbers:
                     break
                 numbers.append(n)
         many = ReadMany(self.lane, numbers)

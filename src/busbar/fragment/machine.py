@@ -12,7 +12,7 @@ How the host drives it
 5. `undo` when commits have failed.
 
 What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
-most TURN_MESSAGES messages beyond those that its command names, however many have expired or are due.
+most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due.
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; lane (the order
 of messages and what is in memory), locks, ledger (counters and changes).
@@ -31,10 +31,11 @@ from typing import final
 from mypy_extensions import i64
 
 from busbar.fragment import browsing, sending, serving, settling
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.reads import Read, ReadMany, ReadPage
-from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.fragment.state import State
 from busbar.model.commands import (
     CancelScheduled,
     Command,
@@ -58,12 +59,18 @@ from busbar.model.settings import FragmentSettings
 @final
 class Fragment:
     def __init__(
-        self, id: i64, settings: FragmentSettings, head: Head, next_due: i64, locks: list[Lock]
+        self,
+        id: i64,
+        settings: FragmentSettings,
+        head: Head,
+        next_due: i64,
+        locks: list[Lock],
+        bounds: Bounds | None = None,
     ) -> None:
         """A fragment as its store knows it; `locks` were kept over a clean shutdown."""
         self.id = id
         self.settings = settings
-        self._state = State(settings, head, next_due, locks)
+        self._state = State(settings, head, next_due, locks, bounds if bounds is not None else Bounds())
 
     # ---- a command's way through ----
 
@@ -112,7 +119,7 @@ class Fragment:
         """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
         state = self._state
         state.settings = self.settings
-        budget: i64 = TURN_MESSAGES
+        budget = state.bounds.turn_messages
         if isinstance(command, ReceiveDeferred):
             # First, since the end of a lock would change what was read; such a lock still hides its message.
             serving.receive_deferred(state, command, now, nonce)

@@ -13,19 +13,15 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD
 from busbar.fragment.reads import Read, ReadDue, ReadMany
-from busbar.fragment.state import TURN_MESSAGES, State
+from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, Send
 from busbar.model.effects import Done, Sent
 from busbar.model.errors import EntityDisabled, MessageNotFound, QuotaExceeded
 from busbar.model.message import ACTIVE, SCHEDULED, Record
-
-DUE_BYTES: Final = 1024 * 1024
 
 
 def send(state: State, command: Send, now: i64) -> None:
@@ -100,7 +96,7 @@ def _full(size: i64, asked: i64, quota: i64) -> str:
 def due_reads(state: State, now: i64) -> list[Read]:
     if state.due == 0 or state.due > now:
         return []
-    return [ReadDue(now, TURN_MESSAGES // 2, DUE_BYTES)]
+    return [ReadDue(now, state.bounds.page_records, state.bounds.page_bytes)]
 
 
 def activate(state: State, now: i64) -> None:

@@ -2,7 +2,7 @@
 
 Rules
 - Consumers of a sub-queue stand in a line, in the order in which they got credit. The first gets a burst of
-  the lowest available numbers: at most its credit, BURST_BYTES (but at least one message) and what is left
+  the lowest available numbers: at most its credit, Bounds.burst_bytes (but at least one message) and what is left
   of the turn. If it still has credit then, it goes to the end of the line.
 - With a lock for each message, or (delete) without a lock, the message being removed with its delivery.
 - Time to live is looked at only here, when somebody wants the message: what has expired at the head is
@@ -14,22 +14,17 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
 from busbar.fragment.consumers import Consumer
-from busbar.fragment.lane import PAGE_RECORDS, Window
+from busbar.fragment.lane import Window
 from busbar.fragment.reads import Read, ReadMany
 from busbar.fragment.sending import known_numbers
-from busbar.fragment.state import TURN_MESSAGES, State, deferred_lane
+from busbar.fragment.state import State, deferred_lane
 from busbar.model.commands import Demand, Leave, Purge, ReceiveDeferred
 from busbar.model.effects import Delivered, Drained, Purged, Received
 from busbar.model.errors import EntityDisabled, MessageNotFound
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
-
-BURST_BYTES: Final = 256 * 1024
-
 
 # ---- consumers ----
 
@@ -111,11 +106,12 @@ def serve(state: State, now: i64, nonce: i64, budget: i64) -> None:
 def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budget: i64) -> i64:
     waiting = window.waiting
     until = now + state.settings.lock_ms
+    burst_bytes = state.bounds.burst_bytes
     fragment = state.ledger.head.fragment
     while budget > 0 and waiting:
         consumer: Consumer = waiting[0]
         limit = consumer.credit if consumer.credit < budget else budget
-        records = window.take(limit, BURST_BYTES, clock)
+        records = window.take(limit, burst_bytes, clock)
         count: i64 = len(records)
         if count == 0:
             expired = _take_expired(window, clock, budget)
@@ -173,7 +169,9 @@ def could_serve(state: State, window: Window) -> bool:
 def window_reads(state: State, window: Window) -> list[Read]:
     """What must be read before the first of the window can be served."""
     if window.available() == 0:
-        return [window.ask_page(PAGE_RECORDS)] if state.unread(window) > 0 else []
+        if state.unread(window) == 0:
+            return []
+        return [window.ask_page(state.bounds.page_records, state.bounds.page_bytes)]
     return [window.ask_stubs()] if window.blocked() else []
 
 
@@ -228,16 +226,22 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
 
 def purge_reads(state: State, command: Purge) -> list[Read]:
     window = state.window(command.sub)
-    wanted = _purge_count(command) - window.available()
+    wanted = _purge_count(state, command) - window.available()
     if wanted <= 0 or state.unread(window) == 0:
         return []
-    return [window.ask_page(wanted)]
+    # Ask beyond the locked ones that lie ahead: else a page of nothing else would read as "nothing to purge".
+    size = state.bounds.page_bytes
+    for lock in state.locks.held.values():
+        if lock.lane == window.lane and lock.record.n >= window.cursor:
+            wanted += 1
+            size += lock.record.size
+    return [window.ask_page(wanted, size)]
 
 
 def purge(state: State, command: Purge) -> None:
     """Numbers rise with time, so the first message that is too young ends it."""
     window = state.window(command.sub)
-    limit = _purge_count(command)
+    limit = _purge_count(state, command)
     gone: list[Record] = []
     while len(gone) < limit:
         record = window.first()
@@ -249,5 +253,6 @@ def purge(state: State, command: Purge) -> None:
     state.effects.append(Purged(command.origin, command.request, len(gone)))
 
 
-def _purge_count(command: Purge) -> i64:
-    return command.count if command.count < TURN_MESSAGES else TURN_MESSAGES
+def _purge_count(state: State, command: Purge) -> i64:
+    most = state.bounds.turn_messages
+    return command.count if command.count < most else most

@@ -15,7 +15,7 @@ Rules
 - When a count reaches the maximum in the main sub-queue, the message is dead-lettered instead of going
   back.
 - Properties given with an outcome are merged by name into the message's overlay. If a result were larger
-  than OVERLAY_BYTES the command is refused and changes nothing.
+  than Bounds.overlay_bytes the command is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
 from busbar.model.effects import Renewed, Settled
 from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
 from busbar.model.message import Overlay
-
-OVERLAY_BYTES: Final = 64 * 1024
 
 LOST: Final = (
     "The lock of message {} is not held any more: it has expired, or the message was settled already."
@@ -86,10 +84,10 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
         text = ""
         if outcome == DEAD_LETTER and in_dead_letter_queue(lock.lane):
             text = f"Message {lock.record.n} is already in the dead-letter queue and cannot be dead-lettered again."
-        elif command.overlay and overlay is not None and overlay_size(overlay) > OVERLAY_BYTES:
+        elif command.overlay and overlay is not None and overlay_size(overlay) > state.bounds.overlay_bytes:
             text = (
                 f"The properties of message {lock.record.n} that were set by settlements would take "
-                f"{overlay_size(overlay)} bytes; at most {OVERLAY_BYTES} are allowed."
+                f"{overlay_size(overlay)} bytes; at most {state.bounds.overlay_bytes} are allowed."
             )
         if text:
             _hold_again(state, ended)

@@ -6,10 +6,11 @@ main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Head, Lock
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.lane import Window
@@ -22,20 +23,18 @@ from busbar.model.effects import Effect, Refused
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, Overlay, Record
 from busbar.model.settings import FragmentSettings
 
-KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of locked and of returned messages that are kept; beyond it they are read again when their turn comes."""
-TURN_MESSAGES: Final = 1_000
-"""What one turn touches at most, beyond the messages that its command names."""
-
 
 @final
 class State:
-    def __init__(self, settings: FragmentSettings, head: Head, due: i64, locks: list[Lock]) -> None:
+    def __init__(
+        self, settings: FragmentSettings, head: Head, due: i64, locks: list[Lock], bounds: Bounds
+    ) -> None:
         self.settings = settings
+        self.bounds = bounds
         self.ledger = Ledger(head)
         self.locks = LockTable(locks)
-        self.main = Window(ACTIVE)
-        self.dead = Window(DEAD)
+        self.main = Window(ACTIVE, bounds)
+        self.dead = Window(DEAD, bounds)
         self.due = (
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
@@ -55,7 +54,7 @@ class State:
 
     def room(self) -> i64:
         """Bytes that may still be kept for locked and returned messages."""
-        return KEPT_BYTES - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
+        return self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
 
     # ---- the moves of a message ----
 

@@ -11,7 +11,6 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, Draft, Overlay, Record
 from busbar.model.settings import FragmentSettings
-
 from tests.unit.fragment.reference_store import ReferenceStore
 
 NOW = 1_000_000

@@ -1,7 +1,7 @@
 """A store in a few lines, to drive the machine in tests: what it says is true by being obvious.
 
-It checks what a real store relies on: numbers are put once and in rising order, edits and deletes find their message, and the
-counters of the head are those of the messages that are really there.
+It checks what a real store relies on: numbers are put once and in rising order, edits and deletes find their
+message, and the counters of the head are those of the messages that are really there.
 """
 
 from __future__ import annotations

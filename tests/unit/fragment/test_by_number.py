@@ -6,7 +6,6 @@ from busbar.fragment.changes import OVERHEAD
 from busbar.model.commands import ABANDON, DEAD_LETTER, DEFER
 from busbar.model.errors import EntityDisabled, MessageNotFound
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, SCHEDULED
-
 from tests.unit.fragment.queue import NOW, Queue, draft, numbers, refusal, settings
 
 

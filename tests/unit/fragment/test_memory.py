@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from busbar.fragment import lane, locks, state
+from busbar.fragment import locks
+from busbar.fragment.bounds import Bounds
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE
 from busbar.model.message import DEAD
-
 from tests.unit.fragment.queue import LOCK, Queue, lost, numbers
+
+BOUNDS = Bounds()
 
 
 def window_records(queue: Queue) -> int:
@@ -17,12 +19,12 @@ def test_a_deep_backlog_is_paged_in_order_and_stays_in_the_store() -> None:
     queue = Queue()
     for _ in range(10):
         queue.send_many(1000)
-        assert window_records(queue) <= lane.READY_RECORDS
+        assert window_records(queue) <= BOUNDS.ready_records
     got: list[int] = []
     while messages := queue.receive(100):
         got += numbers(messages)
         queue.settle(COMPLETE, *messages)
-        assert window_records(queue) <= lane.READY_RECORDS
+        assert window_records(queue) <= BOUNDS.ready_records
         if len(got) == 5000:
             queue.send_many(10)
     assert got == list(range(1, 10_011))
@@ -47,7 +49,7 @@ def test_locked_messages_are_skipped_by_pages_after_a_restart() -> None:
 def test_locks_kept_over_a_restart_end_as_usual() -> None:
     queue = Queue()
     queue.send_many(3)
-    a, b, d = queue.receive(3)
+    a, b, _ = queue.receive(3)
     queue.restart(clean=True)
     queue.settle(ABANDON, b)
     [again] = queue.receive()
@@ -72,12 +74,12 @@ def test_a_crash_ends_locks_without_counting() -> None:
 
 def test_bytes_under_locks_are_bounded_and_read_again() -> None:
     size = 256 * 1024
-    number = state.KEPT_BYTES // size + 10
+    number = BOUNDS.kept_bytes // size + 10
     queue = Queue()
     queue.send_many(number, b"x" * size)
     messages = queue.receive(number)
     kept = [lock for lock in queue.machine.locks() if lock.record.content is not None]
-    assert sum(lock.record.size for lock in kept) <= state.KEPT_BYTES
+    assert sum(lock.record.size for lock in kept) <= BOUNDS.kept_bytes
     assert len(kept) < number
     for message in reversed(messages):
         queue.settle(ABANDON, message)
@@ -89,13 +91,13 @@ def test_bytes_under_locks_are_bounded_and_read_again() -> None:
 
 def test_when_too_many_return_the_window_is_rewound() -> None:
     queue = Queue()
-    number = lane.RETURNED_RECORDS + 2000
+    number = BOUNDS.returned_records + 2000
     for _ in range(number // 1000):
         queue.send_many(1000)
     messages = queue.receive(number)
     for start in range(number - 1000, -1, -1000):
         queue.settle(RELEASE, *messages[start : start + 1000])
-    assert len(queue.machine._state.main.returned) <= lane.RETURNED_RECORDS
+    assert len(queue.machine._state.main.returned) <= BOUNDS.returned_records
     assert numbers(queue.receive(number)) == list(range(1, number + 1))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD
-
 from tests.unit.fragment.queue import LOCK, Queue, draft, held, numbers, settings
 
 

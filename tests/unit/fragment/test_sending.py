@@ -7,7 +7,6 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.errors import EntityDisabled, MessageNotFound, QuotaExceeded
 from busbar.model.message import ACTIVE, SCHEDULED
-
 from tests.unit.fragment.queue import NOW, Queue, draft, numbers, refusal, settings
 
 

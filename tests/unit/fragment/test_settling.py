@@ -9,7 +9,6 @@ from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
 from busbar.model.effects import Renewed
 from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED
-
 from tests.unit.fragment.queue import LOCK, Held, Queue, lost, numbers, refusal, settings
 
 

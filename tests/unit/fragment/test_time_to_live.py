@@ -7,7 +7,6 @@ from busbar.model import commands as c
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from busbar.model.errors import MessageNotFound
 from busbar.model.message import DEAD
-
 from tests.unit.fragment.queue import NOW, Queue, draft, lost, numbers, refusal, settings
 
 

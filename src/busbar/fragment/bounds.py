@@ -1,0 +1,26 @@
+"""How much a fragment does at once, and how much it keeps in memory.
+
+Fixed in service; values of an object so that a simulation reaches every bound with a handful of messages.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class Bounds:
+    def __init__(self) -> None:
+        self.turn_messages: i64 = 1_000  # touched by one turn, beyond those that its command names
+        self.burst_bytes: i64 = 256 * 1024  # to one consumer before the next has its turn (seed 004: a fetch)
+        self.ready_records: i64 = 1_000  # read in advance, or just sent
+        self.ready_bytes: i64 = 1024 * 1024
+        self.page_records: i64 = 500
+        self.page_bytes: i64 = 1024 * 1024
+        self.returned_records: i64 = 10_000  # unlocked again, before they are left to the store
+        self.kept_bytes: i64 = (
+            8 * 1024 * 1024
+        )  # of locked and returned messages; beyond it they are read again
+        self.overlay_bytes: i64 = 64 * 1024  # properties that settlements add to one message
