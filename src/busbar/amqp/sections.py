@@ -179,7 +179,8 @@ def _rare_code(buf: bytes, pos: i64, end: i64) -> i64:
         if HEADER <= number <= FOOTER:
             return number
         raise MalformedMessage(f"0x{buf[pos + 2 : after].hex()} at byte {pos} is not a message section")
-    name = buf[pos + (3 if kind == 0xA3 else 6) : after]
+    # A ulong of zero (0x44) has no name; compiled slices must not have their start behind their end.
+    name = buf[pos + 3 : after] if kind == 0xA3 else buf[pos + 6 : after] if kind == 0xB3 else b""
     code = _SYMBOLS.get(name)
     if code is None:
         raise MalformedMessage(f"{name!r} at byte {pos} is not a message section")

@@ -115,6 +115,7 @@ def test_delivery_annotations_at_the_end_as_the_python_sdk_writes_them() -> None
         (bytes.fromhex("00532445"), "0x24 .* is not a message section"),
         (bytes.fromhex("00800000000100000070c00100"), "not a message section"),
         (bytes.fromhex("00a30161") + b"\x40", "not a message section"),
+        (bytes.fromhex("004440"), "not a message section"),
         (b"hello", "should start"),
         (BODY[:-1], "cut off"),
         (BODY[:4], "cut off"),
