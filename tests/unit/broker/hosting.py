@@ -66,7 +66,13 @@ class Hosting:
         self.fenced = 0
         self._nonce = 0
         self.host = StoreHost(
-            "test", self._open, asyncio.get_running_loop(), clock, self._next_nonce, self._hear, self._on_fenced
+            "test",
+            self._open,
+            asyncio.get_running_loop(),
+            clock,
+            self._next_nonce,
+            self._hear,
+            self._on_fenced,
         )
 
     def _open(self) -> GatedStore:
@@ -93,7 +99,9 @@ class Hosting:
     async def until(self, true: Callable[[], bool], seconds: float = 5.0) -> None:
         deadline = time.monotonic() + seconds
         while not true():
-            assert time.monotonic() < deadline, f"it did not happen; said: {[type(e).__name__ for e in self.said]}"
+            assert time.monotonic() < deadline, (
+                f"it did not happen; said: {[type(e).__name__ for e in self.said]}"
+            )
             await asyncio.sleep(0.002)
 
     async def answer(self, request: int) -> Effect:

@@ -216,7 +216,9 @@ async def test_every_request_is_answered_once_through_a_series_of_faults() -> No
             acknowledged = [
                 n for sent in here.all(Sent) if 1 + sent.request % 2 == fragment for n in sent.numbers
             ]
-            assert acknowledged == sorted(set(acknowledged)), "numbers never go back and are never given twice"
+            assert acknowledged == sorted(set(acknowledged)), (
+                "numbers never go back and are never given twice"
+            )
             there = here.disk.fragments[fragment].lanes[0].records
             assert set(acknowledged) <= set(there), "what was acknowledged is there"
 
@@ -225,7 +227,12 @@ async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
     """On the real store: what a receiver holds can be settled after the restart, and is not given to another."""
     said: list[Effect] = []
     host = StoreHost(
-        "a", lambda: SqliteStore(tmp_path / "s.db"), asyncio.get_running_loop(), clock, lambda: 77, said.extend
+        "a",
+        lambda: SqliteStore(tmp_path / "s.db"),
+        asyncio.get_running_loop(),
+        clock,
+        lambda: 77,
+        said.extend,
     )
     await host.open()
     await host.add({1: PLAIN})
@@ -236,7 +243,12 @@ async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
 
     said.clear()
     host = StoreHost(
-        "b", lambda: SqliteStore(tmp_path / "s.db"), asyncio.get_running_loop(), clock, lambda: 78, said.extend
+        "b",
+        lambda: SqliteStore(tmp_path / "s.db"),
+        asyncio.get_running_loop(),
+        clock,
+        lambda: 78,
+        said.extend,
     )
     await host.open()
     await host.add({1: PLAIN})

@@ -25,7 +25,9 @@ async def test_what_arrives_during_a_commit_gathers_in_one_group() -> None:
         here.gate.set()
         for request in range(1, 12):
             await here.sent(request)
-        assert [len(group) for group in here.store.groups] == [1, 2], "one batch for each fragment in the second"
+        assert [len(group) for group in here.store.groups] == [1, 2], (
+            "one batch for each fragment in the second"
+        )
         assert here.disk.commits == 2
 
 
@@ -43,7 +45,9 @@ async def test_nothing_is_said_before_it_is_durable() -> None:
         here.gate.clear()
         here.host.submit([demand(1, 5), send(1, 1, count=3), Inspect(1, 1, 2)])
         await asyncio.sleep(0.03)
-        assert here.said == [], "neither the acknowledgement, nor the delivery, nor counters that may be undone"
+        assert here.said == [], (
+            "neither the acknowledgement, nor the delivery, nor counters that may be undone"
+        )
         here.host.submit([Inspect(2, 1, 3)])
         assert isinstance(await here.answer(3), Inspected), "a fragment with nothing under way speaks at once"
         assert len(here.said) == 1
@@ -100,7 +104,10 @@ async def test_a_group_is_bounded_in_bytes() -> None:
         here.host.submit([send(1, 1 + i, size=big) for i in range(100)])
         here.gate.set()
         await here.sent(100)
-        assert all(sum(int(changes.bytes) for changes in group) <= GROUP_BYTES + 2 * big for group in here.store.groups)
+        assert all(
+            sum(int(changes.bytes) for changes in group) <= GROUP_BYTES + 2 * big
+            for group in here.store.groups
+        )
         assert len(here.store.groups) >= 5
 
 
@@ -136,7 +143,9 @@ async def test_a_read_follows_the_commit_of_what_came_before_it() -> None:
         here.gate.set()
         peeked = await here.answer(2)
         assert isinstance(peeked, Peeked)
-        assert [record.n for record in peeked.records] == list(range(1, 52)), "it sees the message sent before it only"
+        assert [record.n for record in peeked.records] == list(range(1, 52)), (
+            "it sees the message sent before it only"
+        )
         await here.sent(3)
         assert here.store.log[:3] == ["commit 1", "read 1", "commit 1"]
 
@@ -176,7 +185,9 @@ async def test_a_lock_that_ends_wakes_its_fragment() -> None:
 async def test_a_scheduled_message_comes_when_it_is_due_also_after_a_restart() -> None:
     disk = Disk()
     async with hosting(disk) as here:
-        here.host.submit([send(1, 1, scheduled=clock() + 250), send(2, 2, scheduled=clock() + 80), demand(2, 1)])
+        here.host.submit(
+            [send(1, 1, scheduled=clock() + 250), send(2, 2, scheduled=clock() + 80), demand(2, 1)]
+        )
         await here.until(lambda: len(here.delivered()) == 1)
     async with hosting(disk) as here:
         here.host.submit([demand(1, 1)])
@@ -200,7 +211,9 @@ async def test_an_unknown_fragment_is_refused() -> None:
         await here.sent(2)
 
 
-async def test_a_machine_that_raises_takes_only_its_own_fragment_down(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_machine_that_raises_takes_only_its_own_fragment_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with hosting() as here:
         here.gate.clear()
         here.host.submit([send(1, 1)])

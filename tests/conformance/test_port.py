@@ -1,0 +1,333 @@
+"""One suite for every port: fragments in this process, and fragments in another one.
+
+A gateway cannot tell the two apart; what it may rely on stands here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.conformance.port_process import fragments
+
+from busbar.broker.remote import RemotePort
+from busbar.model.commands import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    Command,
+    Demand,
+    Inspect,
+    Leave,
+    Peek,
+    Purge,
+    ReceiveDeferred,
+    Renew,
+    Send,
+    Settle,
+)
+from busbar.model.effects import (
+    Delivered,
+    Drained,
+    Effect,
+    Inspected,
+    Peeked,
+    Purged,
+    Received,
+    Refused,
+    Renewed,
+    Sent,
+    Settled,
+)
+from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.errors import EntityNotFound, ServerBusy
+from busbar.model.message import ACTIVE, DEAD, Draft
+from busbar.model.port import FragmentPort
+
+ROOT = Path(__file__).resolve().parents[2]
+E = TypeVar("E", bound=Effect)
+
+
+@asynccontextmanager
+async def other_process(directory: Path) -> AsyncIterator[RemotePort]:
+    socket = str(directory / "port.sock")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.port_process", socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+    )
+    try:
+        assert process.stdout is not None
+        line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
+        assert line == b"serving\n"
+        port = await RemotePort.over_unix_socket(socket)
+        port.process = process  # type: ignore[attr-defined]  # one test ends it
+        yield port
+        port.close()
+    finally:
+        _, _ = process.communicate(timeout=20)
+    assert process.returncode in (0, -9)
+
+
+@pytest.fixture(params=["same process", "other process"])
+async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FragmentPort]:
+    if request.param == "same process":
+        async with fragments() as local:
+            yield local
+    else:
+        async with other_process(tmp_path) as remote:
+            yield remote
+
+
+class Gateway:
+    """One connection of a gateway: what it asks and what it hears."""
+
+    def __init__(self, port: FragmentPort) -> None:
+        self.port = port
+        self.heard: list[Effect] = []
+        self.calls = 0
+        self.origin = port.connect(self._hear)
+        self._request = 0
+
+    def _hear(self, effects: list[Effect]) -> None:
+        self.calls += 1
+        assert all(effect.origin == self.origin for effect in effects)
+        self.heard += effects
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not true():
+            assert time.monotonic() < deadline, [type(effect).__name__ for effect in self.heard]
+            await asyncio.sleep(0.002)
+
+    async def ask(self, kind: type[E], command: Callable[[int], Command]) -> E:
+        """Submit one command and wait for its answer."""
+        self._request += 1
+        request = self._request
+        self.port.submit([command(request)])
+        await self.until(lambda: any(effect.request == request for effect in self.heard))
+        (answer,) = (effect for effect in self.heard if effect.request == request)
+        assert isinstance(answer, kind), vars(answer) if hasattr(answer, "__dict__") else answer
+        return answer
+
+    def delivered(self) -> list[Delivered]:
+        return [effect for effect in self.heard if isinstance(effect, Delivered)]
+
+    def numbers(self) -> list[int]:
+        return [record.n for effect in self.delivered() for record in effect.records]
+
+    async def send(self, fragment: int, count: int = 1, content: bytes = b"body") -> list[int]:
+        drafts = [Draft(content, f"m{i}", None, None, 0, 0) for i in range(count)]
+        sent = await self.ask(Sent, lambda request: Send(fragment, self.origin, request, drafts, True))
+        return sent.numbers
+
+    def want(
+        self, fragment: int, credit: int, consumer: int = 1, sub: int = ACTIVE, drain: bool = False
+    ) -> None:
+        self.port.submit([Demand(fragment, self.origin, consumer, sub, credit, drain, False)])
+
+    async def settle(
+        self, delivered: Delivered, outcome: int, overlay: dict[str, bytes] | None = None
+    ) -> Settled:
+        numbers = [record.n for record in delivered.records]
+        nonces = [int(delivered.nonce)] * len(numbers)
+        return await self.ask(
+            Settled,
+            lambda request: Settle(
+                delivered.fragment, self.origin, request, outcome, numbers, nonces, overlay, False
+            ),
+        )
+
+    async def counts(self, fragment: int) -> list[int]:
+        return (await self.ask(Inspected, lambda request: Inspect(fragment, self.origin, request))).counts
+
+
+async def queue(port: FragmentPort, name: str = "orders") -> int:
+    (fragment,) = (await port.entity(name)).fragments
+    return fragment
+
+
+async def test_entities_are_found_in_any_case_and_missing_ones_named(port: FragmentPort) -> None:
+    view = await port.entity("oRDERS")
+    assert view.path == "Orders"
+    assert view.description == QueueDescription()
+    assert (await port.entity("news")).description == TopicDescription()
+    with pytest.raises(EntityNotFound, match=r"^The messaging entity 'nothing' could not be found\.$"):
+        await port.entity("nothing")
+
+
+async def test_send_receive_complete(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    assert await gateway.send(fragment, 3, b"\x00\xffbytes") == [1, 2, 3]
+    gateway.want(fragment, 10)
+    await gateway.until(lambda: gateway.numbers() == [1, 2, 3])
+    record = gateway.delivered()[0].records[0]
+    assert (record.content, record.deliveries, record.overlay) == (b"\x00\xffbytes", 0, None)
+    assert gateway.delivered()[0].until > time.time() * 1000
+    assert (await gateway.settle(gateway.delivered()[0], COMPLETE)).lost == []
+    assert (await gateway.settle(gateway.delivered()[0], COMPLETE)).lost == [0, 1, 2], (
+        "a lock is settled once"
+    )
+    assert sum(await gateway.counts(fragment)) == 0
+
+
+async def test_a_waiting_consumer_gets_what_comes(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    gateway.want(fragment, 2)
+    await gateway.send(fragment, 3)
+    await gateway.until(lambda: gateway.numbers() == [1, 2])
+    gateway.want(fragment, 5, drain=True)
+    await gateway.until(lambda: any(isinstance(effect, Drained) for effect in gateway.heard))
+    assert gateway.numbers() == [1, 2, 3]
+
+
+async def test_abandon_defer_and_dead_letter_with_properties(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    await gateway.send(fragment)
+    gateway.want(fragment, 1)
+    await gateway.until(lambda: len(gateway.delivered()) == 1)
+    await gateway.settle(gateway.delivered()[0], ABANDON, {"try": b"\x54\x01"})
+    gateway.want(fragment, 1)
+    await gateway.until(lambda: len(gateway.delivered()) == 2)
+    again = gateway.delivered()[1].records[0]
+    assert (again.deliveries, again.overlay) == (1, {"try": b"\x54\x01"})
+
+    await gateway.settle(gateway.delivered()[1], DEFER)
+    received = await gateway.ask(
+        Received, lambda request: ReceiveDeferred(fragment, gateway.origin, request, ACTIVE, [1], False)
+    )
+    assert [record.n for record in received.records] == [1]
+    renewed = await gateway.ask(
+        Renewed, lambda request: Renew(fragment, gateway.origin, request, [1], [int(received.nonce)])
+    )
+    assert renewed.until >= received.until
+
+    settled = await gateway.ask(
+        Settled,
+        lambda request: Settle(
+            fragment, gateway.origin, request, DEAD_LETTER, [1], [int(received.nonce)], {"why": b"\x40"}, True
+        ),
+    )
+    assert settled.lost == []
+    gateway.want(fragment, 1, consumer=2, sub=DEAD)
+    await gateway.until(lambda: len(gateway.delivered()) == 3)
+    dead = gateway.delivered()[2]
+    assert dead.consumer == 2
+    assert dead.records[0].overlay is not None
+    assert "why" in dead.records[0].overlay
+
+
+async def test_peek_and_purge(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    await gateway.send(fragment, 10)
+    peeked = await gateway.ask(
+        Peeked, lambda request: Peek(fragment, gateway.origin, request, ACTIVE, 4, 3, 1 << 20)
+    )
+    assert [record.n for record in peeked.records] == [4, 5, 6]
+    assert peeked.lanes == [ACTIVE] * 3
+    before = int(time.time() * 1000) + 1000
+    purged = await gateway.ask(
+        Purged, lambda request: Purge(fragment, gateway.origin, request, ACTIVE, before, 4)
+    )
+    assert purged.count == 4
+    assert (await gateway.counts(fragment))[ACTIVE] == 6
+
+
+async def test_a_lock_that_ends_gives_the_message_to_the_next(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port, "short")
+    await gateway.send(fragment)
+    gateway.want(fragment, 2)
+    await gateway.until(lambda: gateway.numbers() == [1, 1])
+    assert (await gateway.settle(gateway.delivered()[0], COMPLETE)).lost == [0]
+    assert (await gateway.settle(gateway.delivered()[1], COMPLETE)).lost == []
+
+
+async def test_errors_come_back_as_refusals(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    unknown = await gateway.ask(Refused, lambda request: Inspect(4_000_000_000, gateway.origin, request))
+    assert unknown.condition == "amqp:not-found"
+    missing = await gateway.ask(
+        Refused, lambda request: ReceiveDeferred(fragment, gateway.origin, request, ACTIVE, [99], False)
+    )
+    assert missing.condition == "com.microsoft:message-not-found"
+    lost = await gateway.ask(Refused, lambda request: Renew(fragment, gateway.origin, request, [1], [1]))
+    assert lost.condition == "com.microsoft:message-lock-lost"
+
+
+async def test_origins_hear_only_their_own_in_batches(port: FragmentPort) -> None:
+    one, two = Gateway(port), Gateway(port)
+    fragment = await queue(port)
+    other = await queue(port, "other")
+    one.port.submit([Inspect(fragment, one.origin, request) for request in range(1, 51)])
+    two.port.submit([Inspect(other, two.origin, request) for request in range(1, 51)])
+    await one.until(lambda: len(one.heard) == 50 and len(two.heard) == 50)
+    assert [effect.request for effect in one.heard] == list(range(1, 51))
+    assert max(one.calls, two.calls) <= 3
+
+
+async def test_a_consumer_that_leaves_gets_no_more(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    gateway.want(fragment, 5, consumer=1)
+    gateway.want(fragment, 5, consumer=2)
+    port.submit([Leave(fragment, gateway.origin, 1)])
+    await gateway.send(fragment, 4)
+    await gateway.until(lambda: len(gateway.numbers()) == 4)
+    assert {delivered.consumer for delivered in gateway.delivered()} == {2}
+
+
+async def test_disconnecting_releases_what_was_on_its_way(port: FragmentPort) -> None:
+    leaver, stayer = Gateway(port), Gateway(port)
+    fragment = await queue(port)
+    leaver.want(fragment, 100)
+    drafts = [Draft(b"", "", None, None, 0, 0)] * 5
+    port.submit([Send(fragment, stayer.origin, 1000, drafts, True)])
+    port.disconnect(leaver.origin)
+    stayer.want(fragment, 100)
+    await stayer.until(lambda: len(stayer.numbers()) == 5)
+    assert stayer.numbers() == [1, 2, 3, 4, 5]
+    assert {record.deliveries for effect in stayer.delivered() for record in effect.records} == {0}
+    assert leaver.heard == []
+    await stayer.send(fragment)
+    await stayer.until(lambda: len(stayer.numbers()) == 6)
+
+
+async def test_large_batches_cross_whole(port: FragmentPort) -> None:
+    gateway = Gateway(port)
+    fragment = await queue(port)
+    content = bytes(range(256)) * 1000
+    await gateway.send(fragment, 12, content)
+    gateway.want(fragment, 12)
+    await gateway.until(lambda: len(gateway.numbers()) == 12)
+    assert all(record.content == content for effect in gateway.delivered() for record in effect.records)
+
+
+async def test_when_the_fragments_die_every_request_is_refused_as_retryable(tmp_path: Path) -> None:
+    async with other_process(tmp_path) as port:
+        gateway = Gateway(port)
+        fragment = await queue(port)
+        await gateway.send(fragment)
+        port.process.kill()  # type: ignore[attr-defined]
+        pending = [Inspect(fragment, gateway.origin, request) for request in range(100, 110)]
+        port.submit(list(pending))
+        await gateway.until(lambda: {effect.request for effect in gateway.heard} >= set(range(100, 110)))
+        refused = await gateway.ask(Refused, lambda request: Inspect(fragment, gateway.origin, request))
+        assert refused.condition == ServerBusy.condition
+        with pytest.raises(ServerBusy):
+            await port.entity("orders")

@@ -1,0 +1,126 @@
+"""Commands and effects as bytes: all of them there and back, and nothing but them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbar.broker import wire
+from busbar.broker.wire import Ask, Frames, Submit, WireError, commands_codec, effects_codec, encode_frame
+from busbar.model import commands as c
+from busbar.model import effects as e
+from busbar.model.message import Draft, Record
+
+DRAFTS = [Draft(b"\x00\xff", "id", None, "pk", 5, 6), Draft(b"", "", "session", None, 0, 0)]
+RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None)]
+
+COMMANDS: list[c.Command] = [
+    c.Send(1, 2, 3, DRAFTS, True),
+    c.Demand(1, 2, 3, 1, 100, True, False),
+    c.Leave(1, 2, 3),
+    c.Settle(1, 2, 3, c.DEAD_LETTER, [1, 2], [3, 4], {"DeadLetterReason": b"\xa1\x01x"}, True),
+    c.Settle(1, 2, 3, c.COMPLETE, [], [], None, False),
+    c.Renew(1, 2, 3, [1], [2**48 - 1]),
+    c.ReceiveDeferred(1, 2, 3, 1, [7], True),
+    c.Peek(1, 2, 3, 0, 9, 10, 11),
+    c.CancelScheduled(1, 2, 3, [1]),
+    c.Purge(1, 2, 3, 0, 4, 5),
+    c.Inspect(1, 2, 3),
+    c.Tick(1),
+]
+EFFECTS: list[e.Effect] = [
+    e.Sent(1, 2, [3, 0], [(1, "condition", "text")]),
+    e.Delivered(1, 2, 3, RECORDS, 4, 5),
+    e.Drained(1, 2),
+    e.Settled(1, 2, [0]),
+    e.Renewed(1, 2, 3),
+    e.Received(1, 2, RECORDS, 3, 4),
+    e.Peeked(1, 2, RECORDS, [0, 1]),
+    e.Purged(1, 2, 3),
+    e.Inspected(1, 2, [1, 2, 3, 4, 5], 6, 7),
+    e.Done(1, 2),
+    e.Refused(1, 2, "condition", "text"),
+]
+
+
+def shape(value: Any) -> Any:
+    """A value as plain data, from the class's own table of fields."""
+    if isinstance(value, list | tuple):
+        return [shape(item) for item in value]
+    rows = commands_codec._rows | effects_codec._rows
+    if type(value) in rows:
+        return [type(value).__name__, *(shape(getattr(value, name)) for name in rows[type(value)][1])]
+    return value
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_a_command_comes_back_as_it_was(command: c.Command) -> None:
+    (back,) = commands_codec.decode(commands_codec.encode([command]))
+    assert type(back) is type(command)
+    assert shape(back) == shape(command)
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: type(effect).__name__)
+def test_an_effect_comes_back_as_it_was(effect: e.Effect) -> None:
+    (back,) = effects_codec.decode(effects_codec.encode([effect]))
+    assert type(back) is type(effect)
+    assert shape(back) == shape(effect)
+
+
+def test_every_class_has_a_place_on_the_wire() -> None:
+    def subclasses(root: type, module: Any) -> set[type]:
+        return {
+            kind for kind in vars(module).values() if isinstance(kind, type) and kind.__mro__[1:2] == (root,)
+        }
+
+    assert subclasses(c.Command, c) == set(wire._COMMANDS) == {type(command) for command in COMMANDS}
+    assert subclasses(e.Effect, e) == set(wire._EFFECTS) == {type(effect) for effect in EFFECTS}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[99, 1, 2, 3]],  # no such tag
+        [[1, 1, 2, 3, "drafts", True]],
+        [[10, 1, 2]],  # a field is missing
+        [[10, 1, 2, 3, 4]],  # a field too many
+        [[10, 1, 2, "3"]],
+        [[10, 1, 2, 2**63]],  # does not fit
+        [[4, 1, 2, 3, 0, [1.5], [1], None, False]],
+        {"not": "a list"},
+    ],
+)
+def test_what_is_not_a_command_is_an_error(rows: Any) -> None:
+    with pytest.raises(WireError):
+        commands_codec.decode(msgspec.msgpack.encode(rows))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_commands_or_an_error(data: bytes) -> None:
+    for codec in (commands_codec, effects_codec):
+        try:
+            codec.decode(data)
+        except WireError:
+            pass
+
+
+@given(st.integers(1, 9), st.integers(0, 5))
+def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
+    sent = [Ask(1, "queue"), Submit(msgspec.Raw(commands_codec.encode(COMMANDS))), Ask(2, "x" * extra)]
+    stream = b"".join(encode_frame(frame) for frame in sent)
+    frames = Frames()
+    got = [frame for i in range(0, len(stream), step) for frame in frames.feed(stream[i : i + step])]
+    assert [type(frame) for frame in got] == [Ask, Submit, Ask]
+    assert isinstance(got[1], Submit)
+    assert shape(commands_codec.decode(got[1].commands)) == shape(COMMANDS)
+
+
+def test_a_frame_without_measure_is_refused_before_it_is_kept() -> None:
+    with pytest.raises(WireError, match="4294967295"):
+        Frames().feed(b"\xff\xff\xff\xff")
+    with pytest.raises(WireError):
+        Frames().feed(b"\x00\x00\x00\x01\xc1")
