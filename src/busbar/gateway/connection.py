@@ -98,6 +98,8 @@ class GatewayConnection(asyncio.Protocol):
                 max_sessions=limits.max_sessions,
                 max_links=limits.max_links,
                 max_message_size=limits.max_message_size,
+                # Half-sent messages weigh as much as those that are not durable yet, and at least two must fit.
+                max_partial_bytes=max(limits.incoming_bytes, 2 * limits.max_message_size),
             )
         )
         self._transport: asyncio.Transport | None = None
