@@ -6,6 +6,7 @@ A gateway cannot tell the two apart; what it may rely on stands here.
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.conformance.port_process import fragments
 
 from busbar.broker.remote import RemotePort
 from busbar.model.commands import (
@@ -51,21 +51,26 @@ from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.errors import EntityNotFound, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.port import FragmentPort
+from tests.conformance.port_process import fragments
 
 ROOT = Path(__file__).resolve().parents[2]
 E = TypeVar("E", bound=Effect)
 
 
-@asynccontextmanager
-async def other_process(directory: Path) -> AsyncIterator[RemotePort]:
-    socket = str(directory / "port.sock")
-    process = subprocess.Popen(
+def start_fragments(socket: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.conformance.port_process", socket],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
     )
+
+
+@asynccontextmanager
+async def other_process(directory: Path) -> AsyncIterator[RemotePort]:
+    socket = str(directory / "port.sock")
+    process = start_fragments(socket)
     try:
         assert process.stdout is not None
         line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
@@ -174,7 +179,7 @@ async def test_send_receive_complete(port: FragmentPort) -> None:
     await gateway.until(lambda: gateway.numbers() == [1, 2, 3])
     record = gateway.delivered()[0].records[0]
     assert (record.content, record.deliveries, record.overlay) == (b"\x00\xffbytes", 0, None)
-    assert gateway.delivered()[0].until > time.time() * 1000
+    assert gateway.delivered()[0].until > int(time.time() * 1000)
     assert (await gateway.settle(gateway.delivered()[0], COMPLETE)).lost == []
     assert (await gateway.settle(gateway.delivered()[0], COMPLETE)).lost == [0, 1, 2], (
         "a lock is settled once"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.hosting import clock, send
 
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.definition import decode_definition, encode_definition
@@ -34,6 +32,7 @@ from busbar.model.errors import (
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
 from busbar.store.sqlite import SqliteStore
+from tests.unit.broker.hosting import clock, send
 
 TOPIC = TopicDescription(
     subscriptions=(
@@ -143,8 +142,9 @@ async def test_an_update_is_in_force_at_once_and_after_a_restart(tmp_path: Path)
 async def test_what_creation_decided_cannot_be_changed(tmp_path: Path, name: str) -> None:
     async with namespace(tmp_path) as here:
         await here.catalogue.create("q", QueueDescription())
+        changed = QueueDescription(**{name: True})  # type: ignore[arg-type]  # all three are flags
         with pytest.raises(InvalidOperation, match=name):
-            await here.catalogue.update("q", replace(QueueDescription(), **{name: True}))
+            await here.catalogue.update("q", changed)
         with pytest.raises(InvalidOperation, match="another kind"):
             await here.catalogue.update("q", TopicDescription())
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
 from busbar.broker import host as host_module
 from busbar.broker.host import HostState, StoreHost
@@ -17,6 +16,7 @@ from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
 from busbar.store.memory import Disk, Fault, MemoryStore
 from busbar.store.sqlite import SqliteStore
+from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.broker.hosting import clock
 
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
@@ -18,6 +17,7 @@ from busbar.model.entities import QueueDescription
 from busbar.model.limits import Limits
 from busbar.model.message import Draft
 from busbar.store.memory import MemoryStore
+from tests.unit.broker.hosting import clock
 
 
 class Local:

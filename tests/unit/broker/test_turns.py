@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.broker.hosting import clock, complete, demand, draft, hosting, send, settings
 
 from busbar.broker.turns import GROUP_BYTES, GROUP_MESSAGES
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Inspect, Peek, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Peeked, Sent, Settled
 from busbar.store.memory import Disk
+from tests.unit.broker.hosting import clock, complete, demand, draft, hosting, send, settings
 
 
 async def test_what_arrives_during_a_commit_gathers_in_one_group() -> None:

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.broker import wire
-from busbar.broker.wire import Ask, Frames, Submit, WireError, commands_codec, effects_codec, encode_frame
+from busbar.broker.wire import (
+    Ask,
+    Frame,
+    Frames,
+    Submit,
+    WireError,
+    commands_codec,
+    effects_codec,
+    encode_frame,
+)
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import Draft, Record
@@ -110,7 +119,11 @@ def test_any_bytes_are_commands_or_an_error(data: bytes) -> None:
 
 @given(st.integers(1, 9), st.integers(0, 5))
 def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
-    sent = [Ask(1, "queue"), Submit(msgspec.Raw(commands_codec.encode(COMMANDS))), Ask(2, "x" * extra)]
+    sent: list[Frame] = [
+        Ask(1, "queue"),
+        Submit(msgspec.Raw(commands_codec.encode(COMMANDS))),
+        Ask(2, "x" * extra),
+    ]
     stream = b"".join(encode_frame(frame) for frame in sent)
     frames = Frames()
     got = [frame for i in range(0, len(stream), step) for frame in frames.feed(stream[i : i + step])]
