@@ -144,9 +144,9 @@ class StoreFile:
     def transact(self, work: Callable[[sqlite3.Connection], None], adds: bool = True) -> None:
         """Do the work in one transaction and return when it is durable. `adds`: it may need more space than it frees."""
         connection = self.connection()
-        if log_reaches(self._log_file, LOG_LIMIT):
-            self._checkpoint(connection)
         try:
+            if log_reaches(self._log_file, LOG_LIMIT):
+                self._checkpoint(connection)
             self._attempt(connection, work)
         except StoreFull:
             if adds or not self._reserve.give_up():
@@ -184,13 +184,13 @@ class StoreFile:
             raise self._break("trusted any more", "the file or its log was replaced while in use")
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy the log into the database and begin it anew. Without space for that the log goes on growing."""
+        """Copy the log into the database; the next transaction begins it anew."""
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as problem:
             if not _is_full(problem):
                 raise self._break("checkpointed", problem) from problem
-            self._reserve.give_up()
+            raise StoreFull(f"no space is left for {self.path}") from problem
 
     def _break(self, could_not_be: str, problem: BaseException | str) -> OutcomeUnknown:
         name = getattr(problem, "sqlite_errorname", "")

@@ -105,7 +105,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         _rewrite_log(wal_of(path))
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=256
+            path, timeout=0.5, isolation_level=None, check_same_thread=False, cached_statements=256
         )
     except (OSError, sqlite3.Error) as problem:
         raise StoreError(f"{path} cannot be opened: {problem}") from problem

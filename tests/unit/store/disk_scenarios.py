@@ -1,0 +1,199 @@
+"""What a store does when its disk fills up or fails. Run under tests/faults/failing_disk.c, one scenario a process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.reads import ReadPage
+from busbar.model.message import ACTIVE, DEAD, Record
+from busbar.store import sqlite_file
+from busbar.store.contract import OutcomeUnknown, StoreFull
+from busbar.store.sqlite import SqliteStore
+
+DISK = Path(os.environ["FAILING_DIR"])
+NOTES = Path(os.environ["FAILING_LOG"])
+PATH = DISK / "store.db"
+RESERVE = DISK / "store.db.reserve"
+BODY = bytes(1000)
+
+
+def opened() -> SqliteStore:
+    store = SqliteStore(PATH)
+    store.claim()
+    return store
+
+
+def put(store: SqliteStore, first: int, count: int) -> None:
+    changes = Changes(1)
+    changes.puts[ACTIVE] = [Record(n, 1, 0, 0, 0, len(BODY), BODY, None) for n in range(first, first + count)]
+    changes.head = Head(1, first + count - 1, [0] * 5, 0)
+    store.commit([changes])
+
+
+def delete(store: SqliteStore, lane: int, numbers: list[int]) -> None:
+    changes = Changes(1)
+    changes.deletes[lane] = numbers
+    store.commit([changes])
+
+
+def numbers(store: SqliteStore, lane: int = ACTIVE) -> list[int]:
+    page = ReadPage(lane, 0, 1 << 30, 1 << 40)
+    store.read(1, [page])
+    assert all(record.content == BODY for record in page.records)
+    return [record.n for record in page.records]
+
+
+def used() -> int:
+    return sum(file.stat().st_size for file in DISK.iterdir())
+
+
+def fill(store: SqliteStore, space: int) -> int:
+    """Leave so much space and use it up; the last number that was put."""
+    os.environ["FAILING_SPACE"] = str(used() + space)
+    last = 0
+    try:
+        while True:
+            put(store, last + 1, 100)
+            last += 100
+    except StoreFull:
+        assert RESERVE.exists(), "a send took the reserve"
+        return last
+
+
+def refused(store: SqliteStore) -> None:
+    for forbidden in (lambda: put(store, 900_001, 1), store.heads, lambda: numbers(store), store.claim):
+        try:
+            forbidden()
+        except OutcomeUnknown:
+            continue
+        raise AssertionError("a broken store went on")
+
+
+def a_full_disk_refuses_and_stays_as_it_was() -> None:
+    store = opened()
+    last = fill(store, 3_000_000)
+    assert last > 100
+    for _ in range(3):
+        try:
+            put(store, last + 1, 100)
+        except StoreFull as refusal:
+            assert str(PATH) in str(refusal)
+        else:
+            raise AssertionError("a full disk took more")
+        assert numbers(store) == list(range(1, last + 1))
+    store.close()
+    again = opened()
+    assert numbers(again) == list(range(1, last + 1))
+    assert again.heads()[0].last == last
+
+
+def a_full_disk_can_be_drained() -> None:
+    # 30 MB: the log is begun anew several times before the disk is full, and again while it is drained.
+    store = opened()
+    last = fill(store, 30_000_000)
+    assert last > 10_000
+    edited = Changes(1)
+    edited.edits = [Edit(ACTIVE, n, DEAD, 1, {"why": b"full"}) for n in range(1, 101)]
+    store.commit([edited])
+    for first in range(101, last + 1, 100):
+        delete(store, ACTIVE, list(range(first, first + 100)))
+    assert numbers(store) == []
+    assert numbers(store, DEAD) == list(range(1, 101))
+    put(store, last + 1, 1000)  # into the space that the others left
+    store.close()
+    again = opened()
+    assert len(numbers(again)) == 1000
+
+
+def the_reserve_comes_back() -> None:
+    store = opened()
+    last = fill(store, 3_000_000)
+    delete(store, ACTIVE, list(range(1, 101)))
+    assert not RESERVE.exists()
+    os.environ["FAILING_SPACE"] = str(1 << 40)
+    for n in range(101, 201):
+        delete(store, ACTIVE, [n])
+    assert RESERVE.stat().st_size == sqlite_file.RESERVE_SIZE
+    assert numbers(store) == list(range(201, last + 1))
+
+
+def a_disk_that_is_full_from_the_start() -> None:
+    os.environ["FAILING_SPACE"] = str(400_000)
+    store = opened()
+    assert not RESERVE.exists()
+    put(store, 1, 10)
+    try:
+        put(store, 11, 1000)
+    except StoreFull:
+        assert numbers(store) == list(range(1, 11))
+    else:
+        raise AssertionError("a full disk took more")
+
+
+def syncs() -> list[str]:
+    return NOTES.read_text().splitlines() if NOTES.exists() else []
+
+
+def _after_a_failure(store: SqliteStore, before: int) -> SqliteStore:
+    del os.environ["FAILING_SYNC"]
+    at = len(syncs())
+    refused(store)
+    store.release()
+    store.close()
+    assert syncs()[at:] == [], "the handle was synced again"
+    again = SqliteStore(PATH)
+    again.claim()
+    assert syncs()[at] == "ok store.db-wal", "what only the cache may know was not made durable first"
+    assert numbers(again) in (list(range(1, before + 1)), list(range(1, before + 101)))
+    put(again, 5001, 10)
+    return again
+
+
+def a_commit_whose_sync_fails_is_unknown() -> None:
+    store = opened()
+    put(store, 1, 100)
+    os.environ["FAILING_SYNC"] = "store.db-wal"
+    try:
+        put(store, 101, 100)
+    except OutcomeUnknown as failure:
+        assert str(PATH) in str(failure) and "SQLITE_IOERR_FSYNC" in str(failure)
+    else:
+        raise AssertionError("a commit was acknowledged without a sync")
+    assert syncs()[-1] == "failed store.db-wal"
+    _after_a_failure(store, 100)
+
+
+def a_checkpoint_whose_sync_fails_breaks_the_store() -> None:
+    sqlite_file.LOG_LIMIT = 30
+    store = opened()
+    put(store, 1, 1000)
+    os.environ["FAILING_SYNC"] = "store.db"
+    try:
+        put(store, 1001, 100)
+    except OutcomeUnknown:
+        pass
+    else:
+        raise AssertionError("a failed checkpoint went unnoticed")
+    again = _after_a_failure(store, 1000)
+    again.close()
+    assert len(numbers(opened())) in (1010, 1110)
+
+
+SCENARIOS: dict[str, Callable[[], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        a_full_disk_refuses_and_stays_as_it_was,
+        a_full_disk_can_be_drained,
+        the_reserve_comes_back,
+        a_disk_that_is_full_from_the_start,
+        a_commit_whose_sync_fails_is_unknown,
+        a_checkpoint_whose_sync_fails_breaks_the_store,
+    )
+}
+
+if __name__ == "__main__":
+    SCENARIOS[sys.argv[1]]()

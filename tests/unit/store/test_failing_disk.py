@@ -1,0 +1,46 @@
+"""A disk that fills up or fails to sync, under the real store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCENARIOS = (
+    "a_full_disk_refuses_and_stays_as_it_was",
+    "a_full_disk_can_be_drained",
+    "the_reserve_comes_back",
+    "a_disk_that_is_full_from_the_start",
+    "a_commit_whose_sync_fails_is_unknown",
+    "a_checkpoint_whose_sync_fails_breaks_the_store",
+)
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("shim") / "failing_disk.so"
+    source = ROOT / "tests" / "faults" / "failing_disk.c"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, source, "-ldl"], check=True)
+    return built
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_failing_disk(shim: Path, tmp_path: Path, scenario: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "LD_PRELOAD": str(shim),
+        "FAILING_DIR": str(disk),
+        "FAILING_LOG": str(tmp_path / "syncs"),
+    }
+    script = Path(__file__).with_name("disk_scenarios.py")
+    done = subprocess.run(
+        [sys.executable, str(script), scenario], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

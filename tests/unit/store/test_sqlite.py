@@ -1,0 +1,284 @@
+"""The embedded store's own rules: its file, its plans, its size. What all stores do is in the conformance suite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from busbar.fragment.changes import Changes
+from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
+from busbar.model.message import ACTIVE, SCHEDULED, Record
+from busbar.store import sqlite_file, sqlite_rows
+from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
+from busbar.store.sqlite import SqliteStore
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def opened(path: Path) -> SqliteStore:
+    store = SqliteStore(path)
+    store.claim()
+    return store
+
+
+def put(store: SqliteStore, first: int, count: int, size: int = 100) -> None:
+    changes = Changes(1)
+    changes.puts[ACTIVE] = [
+        Record(n, 1, 0, 0, 0, size, bytes(size), None) for n in range(first, first + count)
+    ]
+    store.commit([changes])
+
+
+def delete(store: SqliteStore, first: int, count: int) -> None:
+    changes = Changes(1)
+    changes.deletes[ACTIVE] = list(range(first, first + count))
+    store.commit([changes])
+
+
+def count(store: SqliteStore) -> int:
+    page = ReadPage(ACTIVE, 0, 1 << 30, 1 << 40)
+    store.read(1, [page])
+    return len(page.records)
+
+
+# One owner
+
+
+def test_another_process_is_refused_while_the_owner_lives(path: Path) -> None:
+    store = opened(path)
+    script = (
+        "import sys; from pathlib import Path; from busbar.store.sqlite import SqliteStore\n"
+        "from busbar.store.contract import StoreInUse\n"
+        "try: SqliteStore(Path(sys.argv[1])).claim()\n"
+        "except StoreInUse as refusal: print(refusal)\n"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == f"{path} is in use by process {os.getpid()}"
+    put(store, 1, 1)
+    store.release()
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_a_second_handle_in_the_same_process_is_refused_and_harms_nothing(path: Path) -> None:
+    store = opened(path)
+    with pytest.raises(StoreInUse):
+        opened(path)
+    put(store, 1, 3)
+    store.close()
+    assert count(opened(path)) == 3
+
+
+def test_another_program_that_has_the_database_open_is_named(path: Path) -> None:
+    opened(path).release()
+    other = sqlite3.connect(path)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM msg").fetchone()
+    with pytest.raises(StoreInUse, match="another program"):
+        opened(path)
+    other.close()
+    opened(path).release()
+
+
+# Files that are refused
+
+
+def test_a_file_that_is_no_database(path: Path) -> None:
+    path.write_bytes(b"this is a text, not a database, and long enough to be read as a header" * 20)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"store\.db is not a Busbar store"):
+        opened(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_application(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine(x)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"store\.db is not a Busbar store"):
+        opened(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema(path: Path) -> None:
+    opened(path).release()
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
+    other.close()
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 1"):
+        opened(path)
+
+
+def test_a_damaged_file_is_named(path: Path) -> None:
+    store = opened(path)
+    put(store, 1, 2000)
+    store.release()
+    with path.open("r+b") as file:
+        file.seek(3 * 8192)
+        file.write(os.urandom(path.stat().st_size - 3 * 8192))
+    with pytest.raises(StoreError, match=r"store\.db"):
+        count(opened(path))
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        opened(tmp_path / "nowhere" / "store.db")
+
+
+def test_a_refused_file_is_not_held(path: Path) -> None:
+    path.write_bytes(b"nonsense" * 200)
+    store = SqliteStore(path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="not a Busbar store"):
+            store.claim()
+    path.unlink()
+    store.claim()
+    store.release()
+
+
+# Files that vanish
+
+
+@pytest.mark.parametrize("gone", ["store.db", "store.db-wal"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_commit_into_a_file_that_the_path_no_longer_names(path: Path, gone: str, replaced: bool) -> None:
+    store = opened(path)
+    put(store, 1, 10)
+    victim = path.with_name(gone)
+    content = victim.read_bytes()
+    victim.unlink()
+    if replaced:
+        victim.write_bytes(content)
+    with pytest.raises(OutcomeUnknown, match=r"store\.db cannot be trusted any more"):
+        put(store, 11, 10)
+    with pytest.raises(OutcomeUnknown):
+        store.heads()
+    store.close()
+    store.close()
+
+
+# Closing
+
+
+def test_closing_writes_nothing_and_loses_nothing(path: Path) -> None:
+    store = opened(path)
+    put(store, 1, 100)
+    log = path.with_name("store.db-wal")
+    before = path.read_bytes(), log.read_bytes()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    store.close()
+    assert (path.read_bytes(), log.read_bytes()) == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors - 4  # database, log, our view of the log, lock
+    assert count(opened(path)) == 100
+
+
+def test_a_released_store_is_one_file(path: Path) -> None:
+    store = opened(path)
+    put(store, 1, 100)
+    store.release()
+    assert not path.with_name("store.db-wal").exists()
+    with sqlite3.connect(path) as anyone:
+        assert anyone.execute("SELECT count(*) FROM msg").fetchone() == (100,)
+        assert anyone.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    anyone.close()
+
+
+# Size
+
+
+def test_a_queue_in_motion_does_not_grow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "LOG_LIMIT", 100)
+    store = opened(path)
+    put(store, 1, 300, 1000)
+    log = path.with_name("store.db-wal")
+    sizes = []
+    for n in range(60):
+        put(store, 301 + n * 100, 100, 1000)
+        delete(store, 1 + n * 100, 100)
+        sizes.append((path.stat().st_size, log.stat().st_size))
+    assert sizes[-1][0] <= 1.5 * sizes[20][0]
+    assert max(size for _, size in sizes) < 2.5 * 100 * 8192
+    assert count(store) == 300
+    store.release()
+
+
+def test_a_deep_backlog_opens_and_pages_without_memory_for_it(path: Path) -> None:
+    store = opened(path)
+    connection = store._file.connection()
+    connection.execute("BEGIN")
+    for lane, first in ((ACTIVE, 0), (SCHEDULED, 500_000)):
+        connection.execute(
+            "WITH RECURSIVE k(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM k LIMIT 500000)"
+            " INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content)"
+            f" SELECT 1, {lane}, n, 1, 0, n, 0, 8, NULL, x'0102030405060708' FROM k",
+            (first + 1,),
+        )
+    connection.execute("COMMIT")
+    store.release()
+    before = _resident()
+    tracemalloc.start()
+    store = opened(path)
+    page, far, due = (
+        ReadPage(ACTIVE, 1, 100, 1 << 20),
+        ReadPage(ACTIVE, 400_000, 100, 1 << 20),
+        ReadDue(2_000_000, 100, 1 << 20),
+    )
+    some = ReadMany(SCHEDULED, [500_001, 750_000, 1_000_000])
+    store.read(1, [page, far, due, some])
+    assert [len(read.records) for read in (page, far, due, some)] == [100, 100, 100, 3]
+    assert store.next_due(1) == 500_001
+    delete(store, 1, 100)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+    assert _resident() - before < 20_000_000
+    store.close()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [
+        (sqlite_rows._PAGE, (1, 0, 1, 10)),
+        (sqlite_rows._MANY, (1, 0, "[1]")),
+        (sqlite_rows._DUE, (1, 50, 10)),
+        (sqlite_rows._NEXT_DUE, (1, 0, 0)),
+        (sqlite_rows._DELETE, ("[[1, 0, 1, 1]]",)),
+        (sqlite_rows._statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None) * 4),
+    ],
+)
+def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values: tuple[object, ...]) -> None:
+    store = opened(path)
+    plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any("SEARCH msg USING" in step for step in plan), plan
+    assert not any("SCAN msg" in step or "TEMP B-TREE" in step for step in plan), plan
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "runs"),
+    [
+        ([], []),
+        ([5], [(5, 5)]),
+        ([3, 1, 2], [(1, 3)]),
+        ([1, 2, 2, 4, 9, 8], [(1, 2), (4, 4), (8, 9)]),
+    ],
+)
+def test_numbers_as_runs(numbers: list[int], runs: list[tuple[int, int]]) -> None:
+    assert list(sqlite_rows._runs(numbers)) == runs
