@@ -1,0 +1,145 @@
+"""azure-servicebus, unmodified, behind one face: the synchronous client is called in threads, so that a test is
+written once, with `await`, and runs with both clients.
+
+No retries by default: what the broker does wrong once must be seen, not repaired by the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import azure.servicebus
+import azure.servicebus.aio
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+
+_THREADS = ThreadPoolExecutor(64, thread_name_prefix="sdk")
+
+
+async def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: call(*args, **options))
+
+
+class Awaitable:
+    """A sender, a receiver or a renewer of the synchronous client whose methods can be awaited."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.raw, name)
+        if not callable(value):
+            return value
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await in_thread(value, *args, **options)
+
+        return call
+
+    async def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
+        messages = iter(self.raw)
+        while True:
+            message = await in_thread(next, messages, None)
+            if message is None:
+                return
+            yield message
+
+
+class Farewells:
+    """Handlers that are being closed while the next tests run."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Future[Any]] = set()
+
+    def add(self, handler: Any) -> None:
+        closing = asyncio.ensure_future(handler.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def finish(self) -> None:
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+class Azure:
+    """A user's program: one client of the SDK and the senders and receivers it made."""
+
+    def __init__(self, connection_string: str, farewells: Farewells, *, asynchronous: bool) -> None:
+        self._connection_string = connection_string
+        self._farewells = farewells
+        self._asynchronous = asynchronous
+        self._handlers: list[Any] = []
+
+    @property
+    def _package(self) -> Any:
+        return azure.servicebus.aio if self._asynchronous else azure.servicebus
+
+    def client(self, connection_string: str = "", **options: Any) -> Any:
+        options.setdefault("retry_total", 0)
+        return self._package.ServiceBusClient.from_connection_string(
+            connection_string or self._connection_string, **options
+        )
+
+    def sender(self, queue: str, *, connection_string: str = "", **options: Any) -> Any:
+        return self._kept(self.client(connection_string, **options).get_queue_sender(queue))
+
+    def receiver(
+        self, queue: str, *, connection_string: str = "", retry_total: int = 0, **options: Any
+    ) -> Any:
+        client = self.client(connection_string, retry_total=retry_total)
+        return self._kept(client.get_queue_receiver(queue, **options))
+
+    def dead_letters(self, queue: str, **options: Any) -> Any:
+        return self.receiver(queue, sub_queue=azure.servicebus.ServiceBusSubQueue.DEAD_LETTER, **options)
+
+    def once(self, queue: str, **options: Any) -> Any:
+        """A receiver in ReceiveAndDelete mode."""
+        return self.receiver(
+            queue, receive_mode=azure.servicebus.ServiceBusReceiveMode.RECEIVE_AND_DELETE, **options
+        )
+
+    def renewer(self, **options: Any) -> Any:
+        return self._kept(self._package.AutoLockRenewer(**options))
+
+    async def send(self, queue: str, *contents: Any, **options: Any) -> None:
+        """Send each content (a message, or what makes one) in a transfer of its own."""
+        sender = self.sender(queue)
+        for content in contents:
+            message = (
+                content if isinstance(content, ServiceBusMessage) else ServiceBusMessage(content, **options)
+            )
+            await sender.send_messages(message)
+
+    def _kept(self, raw: Any) -> Any:
+        handler = raw if self._asynchronous else Awaitable(raw)
+        self._handlers.append(handler)
+        return handler
+
+    def leave(self) -> None:
+        """Close everything, without waiting for it."""
+        for handler in self._handlers:
+            self._farewells.add(handler)
+        self._handlers.clear()
+
+
+def text_of(message: ServiceBusMessage) -> str:
+    return b"".join(message.body).decode()
+
+
+async def take(receiver: Any, count: int = 1, wait: float = 5) -> list[ServiceBusReceivedMessage]:
+    """Exactly `count` messages; several calls if they come in several parts."""
+    taken: list[ServiceBusReceivedMessage] = []
+    while len(taken) < count:
+        more = await receiver.receive_messages(max_message_count=count - len(taken), max_wait_time=wait)
+        assert more, f"{len(taken)} of {count} messages came"
+        taken.extend(more)
+    return taken
+
+
+async def take_one(receiver: Any, wait: float = 5) -> ServiceBusReceivedMessage:
+    return (await take(receiver, 1, wait))[0]
+
+
+async def nothing_left(receiver: Any, wait: float = 0.3) -> bool:
+    return not await receiver.receive_messages(max_message_count=1, max_wait_time=wait)

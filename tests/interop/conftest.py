@@ -1,0 +1,65 @@
+"""A running Busbar for each worker, queues to take from, and the clients that the tests look through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from tests.interop.azure_sdk import Azure, Farewells
+from tests.interop.plain_amqp import PlainAmqp
+from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
+from tests.serving import Busbar, serving
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Busbar]:
+    with serving(pool_queues(), LIMITS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def queues() -> QueuePool:
+    return QueuePool()
+
+
+@pytest.fixture
+def queue(queues: QueuePool) -> str:
+    """A plain queue that no other test uses."""
+    return queues.take("plain")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def farewells() -> AsyncIterator[Farewells]:
+    """Closing an SDK handler takes up to a second (its keep-alive sleeps that long): tests do not wait for it."""
+    pending = Farewells()
+    yield pending
+    await pending.finish()
+
+
+@pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")
+async def azure(request: pytest.FixtureRequest, broker: Busbar, farewells: Farewells) -> AsyncIterator[Azure]:
+    """The vendor's SDK: each test that takes this runs with the synchronous and with the asynchronous client."""
+    sdk = Azure(broker.connection_string, farewells, asynchronous=request.param == "async")
+    yield sdk
+    sdk.leave()
+    await asyncio.sleep(0)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def azure_async(broker: Busbar, farewells: Farewells) -> AsyncIterator[Azure]:
+    """The asynchronous SDK alone, where the SDK is only the other end of what a test is about."""
+    sdk = Azure(broker.connection_string, farewells, asynchronous=True)
+    yield sdk
+    sdk.leave()
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def plain(broker: Busbar) -> Iterator[PlainAmqp]:
+    """Qpid Proton, a client that knows nothing of this broker, authenticated with SASL PLAIN."""
+    client = PlainAmqp(broker.port, broker.key)
+    yield client
+    client.close()

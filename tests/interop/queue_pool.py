@@ -1,0 +1,52 @@
+"""The queues of the interop server: several of each kind, so that every test has its own and none sees another's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LIMITS = {"min_lock_duration": 100}
+
+BRIEF_LOCK = 0.6
+"""Seconds that a lock of a `brief` queue holds."""
+BRIEF_LIFE = 0.4
+"""Seconds that a message of a `fading` or `vanishing` queue lives."""
+
+_KINDS: dict[str, tuple[int, Mapping[str, object]]] = {
+    "plain": (260, {}),
+    "brief": (30, {"LockDuration": f"PT{BRIEF_LOCK}S"}),
+    "twice": (10, {"MaxDeliveryCount": 2}),
+    "brief-once": (6, {"MaxDeliveryCount": 1, "LockDuration": f"PT{BRIEF_LOCK}S"}),
+    "vanishing": (6, {"DefaultMessageTimeToLive": f"PT{BRIEF_LIFE}S"}),
+    "fading": (
+        6,
+        {"DefaultMessageTimeToLive": f"PT{BRIEF_LIFE}S", "DeadLetteringOnMessageExpiration": True},
+    ),
+    "buried": (10, {"DeadLetteringOnMessageExpiration": True}),
+    "tiny": (6, {"MaxSizeInMegabytes": 1}),
+    "disabled": (1, {"Status": "Disabled"}),
+    "send-disabled": (1, {"Status": "SendDisabled"}),
+    "receive-disabled": (1, {"Status": "ReceiveDisabled"}),
+    "sessions": (1, {"RequiresSession": True}),
+}
+
+
+def pool_queues() -> dict[str, Mapping[str, object]]:
+    """All queues, as `serving` wants them."""
+    return {
+        f"{kind}-{index}": properties
+        for kind, (count, properties) in _KINDS.items()
+        for index in range(count)
+    }
+
+
+class QueuePool:
+    """Hands out each queue once."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def take(self, kind: str) -> str:
+        index = self._taken.get(kind, 0)
+        assert index < _KINDS[kind][0], f"the pool has too few queues of the kind {kind}"
+        self._taken[kind] = index + 1
+        return f"{kind}-{index}"

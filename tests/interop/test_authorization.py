@@ -1,0 +1,115 @@
+"""Who may connect: SASL PLAIN, `$cbs` with tokens that are really verified, and nobody else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from proton import ConnectionException, Delivery, Message
+from proton.utils import LinkDetached
+
+from tests.interop.plain_amqp import KEY_NAME, PlainAmqp
+from tests.serving import Busbar
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def anonymous(broker: Busbar) -> Iterator[PlainAmqp]:
+    client = PlainAmqp(broker.port, None)
+    yield client
+    client.close()
+
+
+def signature(path: str, key: str, *, name: str = KEY_NAME, lifetime: float = 600) -> str:
+    """A shared access signature, as the vendor documents it."""
+    resource = quote_plus(f"sb://localhost/{path}")
+    expiry = int(time.time() + lifetime)
+    digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+    signed = quote_plus(base64.b64encode(digest).decode())
+    return f"SharedAccessSignature sr={resource}&sig={signed}&se={expiry}&skn={name}"
+
+
+def put_token(client: PlainAmqp, token: Any, audience: str) -> int:
+    reply = client.request(
+        "$cbs",
+        "put-token",
+        token,
+        node_keys={"type": "servicebus.windows.net:sastoken", "name": f"sb://localhost/{audience}"},
+    )
+    assert isinstance(reply.properties["status-description"], str)
+    return int(reply.properties["status-code"])
+
+
+def message() -> Message:
+    return Message(body=b"x", inferred=True)
+
+
+def test_a_wrong_password_does_not_connect(broker: Busbar) -> None:
+    with pytest.raises(ConnectionException):
+        PlainAmqp(broker.port, "wrong")
+    with pytest.raises(ConnectionException):
+        PlainAmqp(broker.port, broker.key, user="Nobody")
+
+
+@pytest.mark.parametrize("node", ["{}", "{}/$management", "{}/$DeadLetterQueue"])
+def test_no_link_without_a_token(anonymous: PlainAmqp, queue: str, node: str) -> None:
+    with pytest.raises(LinkDetached) as refused:
+        anonymous.connection.create_receiver(node.format(queue))
+    assert refused.value.condition == "amqp:unauthorized-access"
+
+
+def test_no_sender_without_a_token_and_no_hint_of_what_exists(anonymous: PlainAmqp, queue: str) -> None:
+    for name in (queue, "no-such-queue"):
+        with pytest.raises(LinkDetached) as refused:
+            anonymous.connection.create_sender(name)
+        assert refused.value.condition == "amqp:unauthorized-access"
+
+
+def test_a_token_opens_its_queue_and_no_other(
+    anonymous: PlainAmqp, broker: Busbar, queue: str, queues: Any
+) -> None:
+    assert put_token(anonymous, signature(queue, broker.key), queue) == 202
+
+    assert anonymous.send(queue, message()).remote_state == Delivery.ACCEPTED
+    anonymous.take(anonymous.receiver(queue, 1))
+    anonymous.manage(queue, "peek-message", {"from-sequence-number": 1, "message-count": 1})
+    with pytest.raises(LinkDetached) as refused:
+        anonymous.connection.create_sender(queues.take("plain"))
+    assert refused.value.condition == "amqp:unauthorized-access"
+
+
+def test_a_token_for_the_namespace_opens_every_queue(
+    anonymous: PlainAmqp, broker: Busbar, queues: Any
+) -> None:
+    here, there = queues.take("plain"), queues.take("plain")
+    assert put_token(anonymous, signature("", broker.key), here) == 202
+
+    assert anonymous.send(here, message()).remote_state == Delivery.ACCEPTED
+    assert anonymous.send(there, message()).remote_state == Delivery.ACCEPTED
+
+
+def test_tokens_that_are_refused(anonymous: PlainAmqp, broker: Busbar, queue: str) -> None:
+    good = signature(queue, broker.key)
+    refused = {
+        "signed with another key": signature(queue, "another key"),
+        "of an unknown rule": signature(queue, broker.key, name="Nobody"),
+        "expired": signature(queue, broker.key, lifetime=-10),
+        "with a longer life than was signed": good.replace("&se=1", "&se=2"),
+        "for another path than was signed": good.replace(queue, "other"),
+        "without a signature": "&".join(part for part in good.split("&") if not part.startswith("sig=")),
+        "of another kind": "eyJhbGciOiJub25lIn0.e30.",
+        "empty": "",
+    }
+    for case, token in refused.items():
+        assert put_token(anonymous, token, queue) in (400, 401), case
+    assert put_token(anonymous, 42, queue) == 400
+    assert put_token(anonymous, signature(queue, broker.key), "another-queue") == 401
+    with pytest.raises(LinkDetached):
+        anonymous.connection.create_sender(queue)

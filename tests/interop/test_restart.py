@@ -1,0 +1,101 @@
+"""A clean stop (Ctrl-C) and a new start on the same data: nothing is lost, locks are kept, numbers go on."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+
+from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take, take_one, text_of
+from tests.serving import Busbar, ServerDied, config_text
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
+
+SHORT_LOCK = 3
+
+
+@pytest.fixture
+def restarting() -> Iterator[Busbar]:
+    queues = {"long": {}, "short": {"LockDuration": f"PT{SHORT_LOCK}S"}, "states": {}}
+    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
+        server = Busbar(Path(directory) / "data", config_text(queues, {"min_lock_duration": 100})).start()
+        yield server
+        server.stop()
+
+
+def clients(server: Busbar, farewells: Farewells) -> Azure:
+    return Azure(server.connection_string, farewells, asynchronous=True)
+
+
+async def restart(server: Busbar) -> None:
+    assert await asyncio.to_thread(server.stop) == 0
+    await asyncio.to_thread(server.start)
+
+
+async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
+    before = clients(restarting, farewells)
+    await before.send("long", "locked")
+    await before.send("short", "locked too")
+    long = await take_one(before.receiver("long"))
+    short = await take_one(before.receiver("short"))
+    assert short.locked_until_utc is not None
+    await restart(restarting)
+    before.leave()
+
+    after = clients(restarting, farewells)
+    receiver = after.receiver("long")
+    assert await nothing_left(receiver)
+    long._receiver = receiver
+    long._is_deferred_message = True  # the SDK settles it by its token
+    await receiver.complete_message(long)
+    assert await receiver.peek_messages(sequence_number=1) == []
+
+    again = await take_one(after.receiver("short"), wait=2 * SHORT_LOCK)
+    assert datetime.now(UTC) >= short.locked_until_utc
+    assert again.delivery_count == 1
+    after.leave()
+
+
+async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
+    before = clients(restarting, farewells)
+    later = ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=datetime.now(UTC) + timedelta(hours=1))
+    await before.send("states", "completed", "abandoned", "deferred", "dead", "active", later)
+    receiver = before.receiver("states")
+    completed, abandoned, deferred, dead = await take(receiver, 4)
+    await receiver.complete_message(completed)
+    await receiver.abandon_message(abandoned)
+    await receiver.defer_message(deferred)
+    await receiver.dead_letter_message(dead, reason="kept")
+    await restart(restarting)
+    before.leave()
+
+    after = clients(restarting, farewells)
+    receiver = after.receiver("states")
+    peeked = await receiver.peek_messages(10, sequence_number=1)
+    assert [(text_of(message), message.state, message.delivery_count) for message in peeked] == [
+        ("abandoned", ServiceBusMessageState.ACTIVE, 1),
+        ("deferred", ServiceBusMessageState.DEFERRED, 0),
+        ("active", ServiceBusMessageState.ACTIVE, 0),
+        ("scheduled", ServiceBusMessageState.SCHEDULED, 0),
+    ]
+    [taken] = await receiver.receive_deferred_messages(deferred.sequence_number)
+    assert text_of(taken) == "deferred"
+    assert (await take_one(after.dead_letters("states"))).dead_letter_reason == "kept"
+    await after.send("states", "new")
+    assert [message.sequence_number for message in await take(receiver, 3)] == [2, 5, 7]
+    after.leave()
+
+
+async def test_a_second_instance_on_the_same_data_is_refused(restarting: Busbar) -> None:
+    second = Busbar(restarting.data)
+
+    with pytest.raises(ServerDied) as refused:
+        await asyncio.to_thread(second.start)
+
+    assert str(restarting.data) in str(refused.value)
+    assert "Traceback" not in str(refused.value)
