@@ -1,0 +1,286 @@
+"""A fragment machine with a host, a store that may fail or crash, clients, and the model beside it.
+
+The host is pipelined as the real one: changes are gathered, then in flight, then durable; effects are heard only when
+everything they rest on is durable. When a commit fails, what was in flight and what was gathered is discarded. The model
+follows the machine at once; snapshots say where it goes back to.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from busbar.fragment.bounds import Bounds
+from busbar.fragment.changes import Changes, Lock
+from busbar.fragment.machine import Fragment
+from busbar.model import commands as c
+from busbar.model import effects as e
+from busbar.model.message import ACTIVE, DEAD
+from busbar.model.settings import FragmentSettings
+from tests.simulation.machine_model import Model, Seat
+from tests.unit.fragment.reference_store import ReferenceStore
+
+
+def small_bounds() -> Bounds:
+    """So small that a handful of messages meets every one of them."""
+    bounds = Bounds()
+    bounds.turn_messages = 5
+    bounds.burst_bytes = 300
+    bounds.ready_records = 4
+    bounds.ready_bytes = 600
+    bounds.page_records = 3
+    bounds.page_bytes = 500
+    bounds.returned_records = 3
+    bounds.kept_bytes = 500
+    return bounds
+
+
+class World:
+    def __init__(self, settings: FragmentSettings) -> None:
+        self.settings = settings
+        self.store = ReferenceStore()
+        self.machine = Fragment(1, settings, self.store.head, 0, [], small_bounds())
+        self.model = Model()
+        self.model.now = 1_000
+        self.durable = self.model.snapshot()  # what all that was heard rests on
+        self.landing = self.model.snapshot()  # ... once what is in flight is durable
+        self.flight: Changes | None = None
+        self.flying: list[e.Effect] = []
+        self.gathered: list[e.Effect] = []
+        self.seats: dict[int, Seat] = {}
+        self.seen: list[
+            tuple[int, int]
+        ] = []  # locks that clients have heard of: number and nonce, old ones too
+        self.released: set[tuple[int, int]] = set()
+        self._nonces = count(100)
+
+    # ---- the host ----
+
+    def do(self, command: c.Command) -> None:
+        """Apply a command and the ticks that follow from it, until the machine is quiet."""
+        self._step(command)
+        for _ in range(200):
+            if not self.machine.more(self.model.now):
+                break
+            self._step(c.Tick(1))
+        else:
+            raise AssertionError("the machine never comes to rest")
+        self._check_quiet()
+
+    def _step(self, command: c.Command) -> None:
+        reads = self.machine.needs(command, self.model.now)
+        if reads:
+            self.land()
+            self.take_off()
+            self.land()
+            self.store.read(reads)
+            self.machine.supply(reads)
+        if self.machine.weight() == 0:
+            self.landing = self.model.snapshot()
+        self.machine.apply(command, self.model.now, next(self._nonces))
+        effects = self.machine.take_effects()
+        self._follow(command, effects)
+        if self.machine.weight():
+            self.gathered += effects
+        elif self.flight is not None:
+            self.flying += effects
+            self.landing = self.model.snapshot()
+        else:
+            self._hear(effects)
+            self.durable = self.model.snapshot()
+
+    def _hear(self, effects: list[e.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, (e.Delivered, e.Received)) and effect.until:
+                self.seen += [(record.n, effect.nonce) for record in effect.records]
+
+    def take_off(self) -> None:
+        """The gathered changes are on their way to the disk."""
+        if self.flight is None and self.machine.weight():
+            self.flight = self.machine.take_changes()
+            self.flying, self.gathered = self.gathered, []
+            self.landing = self.model.snapshot()
+
+    def land(self) -> None:
+        """What was in flight is durable, and is heard."""
+        if self.flight is not None:
+            self.store.commit(self.flight)
+            self.flight = None
+            self._hear(self.flying)
+            self.flying = []
+            self.durable = self.landing
+            if not self.machine.weight():
+                self.durable = self.model.snapshot()
+            self.released = set()
+
+    def fail(self) -> None:
+        """The commit was refused: all that is not durable is undone."""
+        batches = [self.machine.take_changes(), self.flight]
+        effects = self.flying + self.gathered
+        self.flight, self.flying, self.gathered = None, [], []
+        self.machine.undo(
+            [batch for batch in batches if batch is not None],
+            effects,
+            self.store.head,
+            self.store.next_due(),
+        )
+        now = self.model.now
+        self.model = self.durable.snapshot()
+        self.model.now = now
+        for effect in effects:
+            if isinstance(effect, e.Delivered) and effect.consumer in self.seats:
+                self.seats[effect.consumer].credit += len(effect.records)
+            elif isinstance(effect, e.Drained) and effect.consumer in self.seats:
+                self.seats[effect.consumer].draining = True
+        self._accept_releases()
+        self.durable = self.model.snapshot()
+        self.released = set()
+        self.do(c.Tick(1))
+
+    def _accept_releases(self) -> None:
+        """A release of which nothing was to be written may stay one."""
+        locked = {lock.record.n for lock in self.machine.locks()}
+        for n, nonce in self.model.locked().items():
+            if n not in locked:
+                assert (n, nonce) in self.released
+                self.model.unlock(n)
+
+    def crash(self, landed: bool) -> None:
+        """Memory is gone; what was in flight has reached the disk or not."""
+        if landed:
+            self.land()
+        elif self.flight is not None or self.machine.weight():
+            self.model, now = self.durable.snapshot(), self.model.now
+            self.model.now = now
+        if landed and self.machine.weight():
+            self.model, now = self.durable.snapshot(), self.model.now
+            self.model.now = now
+        for n in self.model.locked():
+            self.model.unlock(n)
+        self._start([])
+
+    def shut_down(self) -> None:
+        """A clean end and a new start: locks are kept."""
+        self.land()
+        self.take_off()
+        self.land()
+        self._start(self.store.stubs(self.machine.locks()))
+
+    def _start(self, locks: list[Lock]) -> None:
+        self.machine = Fragment(
+            1, self.settings, self.store.head, self.store.next_due(), locks, small_bounds()
+        )
+        self.flight, self.flying, self.gathered, self.seats = None, [], [], {}
+        self.released = set()
+        self.durable = self.model.snapshot()
+        self.do(c.Tick(1))
+
+    def set(self, settings: FragmentSettings) -> None:
+        self.settings = settings
+        self.machine.settings = settings
+        self.do(c.Tick(1))
+
+    # ---- the model follows ----
+
+    def _follow(self, command: c.Command, effects: list[e.Effect]) -> None:
+        model, settings = self.model, self.settings
+        rest = effects
+        if isinstance(command, c.Demand):
+            seat = self.seats.setdefault(command.consumer, Seat(command.sub, command.delete))
+            seat.credit = max(0, seat.credit + command.credit)
+            seat.draining = seat.draining or command.drain
+        elif isinstance(command, c.Leave):
+            self.seats.pop(command.consumer, None)
+            if command.consumer == 0:
+                self.seats.clear()
+        elif isinstance(command, c.Tick):
+            model.activated(self.machine._state.ledger.head.last, settings)
+        else:
+            answer, rest = effects[0], effects[1:]
+            assert answer.request == command.request
+            if isinstance(command, c.Send):
+                model.send(command.drafts, answer, settings)
+            elif isinstance(command, c.Settle):
+                if command.outcome == c.RELEASE:
+                    self.released |= set(zip(command.numbers, command.nonces, strict=True))
+                model.settle(command, answer, settings)
+            elif isinstance(command, c.Renew):
+                model.renew(command, answer, settings)
+            elif isinstance(command, c.ReceiveDeferred):
+                model.receive_deferred(command, answer, settings)
+            elif isinstance(command, c.CancelScheduled):
+                model.cancel(command, answer)
+            elif isinstance(command, c.Purge):
+                model.purge(command, answer)
+            elif isinstance(command, c.Peek):
+                model.peek(command, answer)
+        for effect in rest:
+            if isinstance(effect, e.Delivered):
+                model.delivered(effect, self.seats[effect.consumer], settings)
+            else:
+                assert isinstance(effect, e.Drained), effect
+                self._drained(self.seats[effect.consumer])
+
+    def _drained(self, seat: Seat) -> None:
+        assert seat.draining
+        if seat.credit and self.settings.can_receive:
+            self._nothing_for(seat)
+        seat.draining = False
+        seat.credit = 0
+
+    def _nothing_for(self, seat: Seat) -> None:
+        """Somebody with credit got no more: then there is nothing, but for what has expired."""
+        if seat.sub == ACTIVE:
+            self.model.remove_expired(self.model.last + 1, self.settings)
+        assert self.model.available(seat.sub) == []
+
+    def _check_quiet(self) -> None:
+        """The machine says that nothing is to be done at once."""
+        model = self.model
+        model.end_all_locks_that_are_over(self.settings)
+        if self.settings.can_receive:
+            for sub in (ACTIVE, DEAD):
+                for seat in self.seats.values():
+                    if seat.sub == sub and seat.credit:
+                        self._nothing_for(seat)
+        assert not any(seat.draining for seat in self.seats.values())
+        head = self.machine._state.ledger.head
+        assert head.last == model.last
+        assert head.counts == model.counts()
+        assert {lock.record.n: lock.nonce for lock in self.machine.locks()} == model.locked()
+        wake = self.machine.wake_at()
+        times = [m.lock.until for m in model.messages.values() if m.lock is not None]
+        times += [m.due for m in model.messages.values() if m.due]
+        assert wake == 0 or wake > model.now
+        assert not times or 0 < wake <= min(times)
+        self._check_bounds()
+        if self.flight is None and not self.machine.weight():
+            self._check_store()
+
+    def _check_store(self) -> None:
+        stored = {n: lane for lane, records in enumerate(self.store.lanes) for n in records}
+        assert stored == {m.n: m.lane for m in self.model.messages.values()}
+        for message in self.model.messages.values():
+            record = self.store.lanes[message.lane][message.n]
+            assert message.same_as(record)
+
+    def _check_bounds(self) -> None:
+        state = self.machine._state
+        bounds = state.bounds
+        kept = 0
+        for window in (state.main, state.dead):
+            ready = window.ready[window.at :]
+            numbers = [record.n for record in ready]
+            assert numbers == sorted(numbers)
+            assert all(n < window.cursor for n in [*numbers, *window.returned])
+            assert not set(numbers) & set(window.returned)
+            assert window.bytes == sum(record.size for record in ready)
+            with_content = [r for r in window.returned.values() if r.content is not None]
+            assert window.returned_bytes == sum(r.size for r in with_content)
+            assert len(window.returned) <= bounds.returned_records
+            # Everything available below the cursor is in memory, and nothing else.
+            below = [m.n for m in self.model.available(window.lane) if m.n < window.cursor]
+            assert sorted([*numbers, *window.returned]) == below
+            kept += window.returned_bytes
+        locked = [lock.record for lock in self.machine.locks() if lock.record.content is not None]
+        assert state.locks.bytes == sum(record.size for record in locked)
+        assert kept + state.locks.bytes <= bounds.kept_bytes + 2 * bounds.page_bytes
