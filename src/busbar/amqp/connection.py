@@ -253,6 +253,9 @@ class Connection:
         if channel > self.config.channel_max or channel > self.remote_channel_max:
             raise ValueError(f"all {channel} channels are in use")
         session = Session(self, self._wire, channel)
+        if self._close_written or self._phase == OVER:
+            session.on_connection_end()
+            return session
         self._begun.append(session)
         self._write_begin(session)
         return session
@@ -319,6 +322,7 @@ class Connection:
     def _write_close(self, error: bytes) -> None:
         self._wire.frame(0, close_body(error))
         self._close_written = True
+        self._end_sessions()
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -327,6 +331,14 @@ class Connection:
         self.is_closed = True
         self._chunks = []
         self._have = 0
+        self._end_sessions()
+
+    def _end_sessions(self) -> None:
+        """Nothing may follow a close: sessions and links stay visible, but their calls do nothing any more."""
+        for session in self.sessions.values():
+            session.on_connection_end()
+        for session in self._begun:
+            session.on_connection_end()
 
     def _fail(self, condition: str, text: str) -> None:
         """The peer broke the protocol, or is silent: say so to both sides."""
@@ -356,8 +368,8 @@ class Connection:
         except ProtocolError as error:
             self._fail(error.condition, error.description)
             return
-        except DecodeError as error:
-            self._fail(DECODE_ERROR, str(error))
+        except DecodeError as undecodable:  # a name of its own: compiled, a variable has one type
+            self._fail(DECODE_ERROR, str(undecodable))
             return
         left = len(data) - pos
         if left > 0 and self._phase != OVER:
@@ -519,7 +531,8 @@ class Connection:
             session.remote_channel = channel
             session.on_begin(fields)
             self.sessions[channel] = session
-            self._wire.events.append(SessionBegun(session))
+            if session.is_begun:
+                self._wire.events.append(SessionBegun(session))
             return
         if not self.config.server:
             raise ProtocolError(NOT_ALLOWED, f"the server began a session by itself on channel {channel}")

@@ -99,6 +99,10 @@ class Session:
         self.end(condition, text)
         self._wire.events.append(SessionEnded(self, AmqpError(condition, text)))
 
+    def on_connection_end(self) -> None:
+        self.state = ENDED
+        self.leave_links()
+
     def leave_links(self) -> None:
         self.unsettled = {}
         self.awaiting = {}
@@ -155,6 +159,9 @@ class Session:
         if max_message_size > 0:
             link.max_message_size = max_message_size
         self._wire.links += 1
+        if self.state >= ENDING:
+            link.on_session_end()
+            return link
         self._attaching.append(link)
         link.write_attach_request(source, target, properties)
         return link
@@ -246,7 +253,8 @@ class Session:
         self.remote_window = fields.uint(2, "incoming-window", MASK)
         fields.uint(3, "outgoing-window", MASK)
         self.remote_handle_max = fields.uint_or(4, "handle-max", MASK, MASK)
-        self.state = BEGUN
+        if self.state == BEGINNING:
+            self.state = BEGUN
 
     def _link(self, handle: i64, what: str) -> Link | None:
         """The link of an incoming frame; None when the frame is to be ignored."""
@@ -282,10 +290,11 @@ class Session:
         link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
         link.properties = fields.map_or_none(13, "properties") or {}
         self.links[handle] = link
-        if link.state == ATTACH_SENT:
-            link.state = ATTACHED
-            self._wire.events.append(LinkAttached(link))
-            return
+        if link.state != ATTACHING:
+            if link.state == ATTACH_SENT:
+                link.state = ATTACHED
+                self._wire.events.append(LinkAttached(link))
+            return  # else we detached before the answer came; the detach that follows it ends the link
         self._wire.links += 1
         if self._wire.links > max_links:
             link.refuse(
