@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.robustness.bystander import Bystander
+from tests.serving import Busbar, serving
+
+QUEUES = {
+    "q": {"LockDuration": "PT1S"},
+    "other": {},
+    "bystander": {},
+}
+LIMITS = {"min_lock_duration": 1_000, "token_wait": 1_000}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    """One server for a module: that it still serves after every test of it is part of what is shown."""
+    with serving(QUEUES, LIMITS) as running:
+        yield running
+
+
+@pytest.fixture
+def bystander(server: Busbar) -> Iterator[Bystander]:
+    """Another client, whose work must go on whatever the test does."""
+    with Bystander(server.port) as other:
+        yield other
+        other.works()
