@@ -29,11 +29,17 @@ class Node:
     transfer: bool = False
 
     @property
+    def resource(self) -> str:
+        """What a token has to cover. SDKs sign for exactly this: a sub-queue's own path, JS even the management node's."""
+        suffix = "/$Transfer" if self.transfer else ""
+        suffix += "/$DeadLetterQueue" if self.dead_letter else ""
+        suffix += "/$management" if self.kind is NodeKind.MANAGEMENT else ""
+        return self.path + suffix
+
+    @property
     def key(self) -> str:
         """The same for every spelling of the same node."""
-        suffix = "/$transfer" if self.transfer else ""
-        suffix += "/$deadletterqueue" if self.dead_letter else ""
-        return f"{self.kind.value}:{self.path.lower()}{suffix}"
+        return f"{self.kind.value}:{self.resource.lower()}"
 
 
 def plain_path(address: str) -> str:

@@ -66,13 +66,13 @@ def message_size(peer: Peer, entity: EntityView) -> int:
 
 def _authorize(peer: Peer, link: Link, node: Node) -> None:
     if node.kind is NodeKind.MANAGEMENT:
-        if not (peer.may(LISTEN, node.path) or peer.may(SEND, node.path)):
-            raise Unauthorized(f"A link to '{node.path}/$management' needs the right Listen or Send.")
+        if not (peer.may(LISTEN, node.resource) or peer.may(SEND, node.resource)):
+            raise Unauthorized(f"A link to '{node.resource}' needs the right Listen or Send.")
         return
     right = LISTEN if link.sending else SEND
-    if not peer.may(right, node.path):
+    if not peer.may(right, node.resource):
         raise Unauthorized(
-            f"A link to '{node.path}' needs the right {right}; put a token that grants it to $cbs first."
+            f"A link to '{node.resource}' needs the right {right}; put a token that grants it to $cbs first."
         )
 
 
@@ -133,7 +133,7 @@ def _request_response(
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
     sub = DEAD if node.dead_letter else ACTIVE
-    management = ManagementNode(peer, entity, sub, message_size(peer, entity))
+    management = ManagementNode(peer, entity, node.resource, sub, message_size(peer, entity))
     return RequestLink(peer, link, siblings, management.perform, size)
 
 

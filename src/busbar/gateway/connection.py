@@ -323,7 +323,7 @@ class GatewayConnection(asyncio.Protocol):
         link.user = end
         if isinstance(end, IncomingLink | OutgoingLink):
             address = link.source if link.sending else link.target
-            path = node_of(None if address is None else address.address).path
+            path = node_of(None if address is None else address.address).resource
             self._links[link] = (end, path, "Listen" if link.sending else "Send")
         else:
             self._links[link] = (end, "", "")

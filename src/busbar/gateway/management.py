@@ -77,9 +77,12 @@ MAX_NUMBER: Final = (1 << 63) - 1
 class ManagementNode:
     """The operations of one queue, or of its dead-letter queue."""
 
-    def __init__(self, peer: Peer, entity: EntityView, sub: int, max_message_size: int) -> None:
+    def __init__(
+        self, peer: Peer, entity: EntityView, resource: str, sub: int, max_message_size: int
+    ) -> None:
         self._peer = peer
         self._entity = entity
+        self._resource = resource
         self._fragment = entity.fragments[0]
         self._sub = sub
         self._max_message_size = max_message_size
@@ -124,8 +127,8 @@ class ManagementNode:
                 f"served are {', '.join(sorted(self._operations))}."
             )
         right, perform = known
-        if not self._peer.may(right, self._entity.path):
-            raise Unauthorized(f"The operation '{operation}' on '{self._entity.path}' needs the right {right}.")
+        if not self._peer.may(right, self._resource):
+            raise Unauthorized(f"The operation '{operation}' on '{self._resource}' needs the right {right}.")
         return await perform(Body(operation, request.value))
 
     async def _peek(self, body: Body) -> Reply:
