@@ -11,7 +11,8 @@ A remote detach is answered once, with the same `closed`, and never when our own
 (rhea tears the connection down otherwise). Every call on a link that is past ATTACHED does nothing: the
 gateway need not know that the peer was faster.
 
-Receiving: deliveries beyond the granted credit are taken (Python assumes credit). A delivery over several
+Receiving: deliveries beyond the granted credit are taken (Python assumes credit), also before the link is
+accepted: the gateway keeps or refuses them. A delivery over several
 frames is gathered up to max-message-size; beyond it the bytes are thrown away and the delivery is
 reported as oversized. Sending: a delivery goes out when the link has credit and the session window is
 open, else it waits here in order (`queued`). It counts against `credit` as soon as `deliver` is called.
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from busbar.amqp.credit import MASK, sendable
-from busbar.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, AmqpError, ProtocolError
+from busbar.amqp.errors import INVALID_FIELD, AmqpError, ProtocolError
 from busbar.amqp.events import Arrived, CreditChanged, Delivery, Disposed
 from busbar.amqp.frames import (
     TRANSFER_OVERHEAD,
@@ -43,6 +44,7 @@ from busbar.amqp.outcomes import (
     transactional_state,
 )
 from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
+from busbar.amqp.underway import Arriving, Outgoing, Sent
 
 if TYPE_CHECKING:
     from busbar.amqp.session import Session
@@ -60,44 +62,10 @@ MIXED_MODE: Final = 2
 FIRST_MODE: Final = 0
 SECOND_MODE: Final = 1
 
+LONGEST_TAG: Final = 32  # of the specification, 2.8.7
+LONGEST_STATE: Final = 256  # a transfer's fields have to fit into the smallest frame
+
 _ACCEPTED_STATE: Final = empty_state(ACCEPTED)
-
-
-@final
-class Sent:
-    """A delivery that went out and is not settled."""
-
-    def __init__(self, link: Link, tag: bytes) -> None:
-        self.link = link
-        self.tag = tag
-
-
-@final
-class Outgoing:
-    """A delivery that waits for credit or window; `offset` is -1 until its first frame is out."""
-
-    def __init__(self, tag: bytes, payload: bytes, settled: bool, format: i64, state: bytes) -> None:
-        self.tag = tag
-        self.payload = payload
-        self.settled = settled
-        self.format = format
-        self.state = state
-        self.offset: i64 = -1
-
-
-@final
-class Partial:
-    """An incoming delivery of which frames are still to come."""
-
-    def __init__(self, id: i64, tag: bytes, format: i64, settled: bool, txn: bytes | None) -> None:
-        self.id = id
-        self.tag = tag
-        self.format = format
-        self.settled = settled
-        self.txn = txn
-        self.parts: list[bytes] = []
-        self.size: i64 = 0
-        self.oversized = False
 
 
 @final
@@ -127,7 +95,7 @@ class Link:
         self._sendable: i64 = 0
         self._waiting: list[Outgoing] | None = None
         self._drain_due = False
-        self._partial: Partial | None = None
+        self._arriving: Arriving | None = None
         self._arrived: Arrived | None = None
         self._disposed: Disposed | None = None
         self._credited: CreditChanged | None = None
@@ -171,6 +139,10 @@ class Link:
         self._write_attach(b"", b"", 0, None)
         self._write_detach(True, self._wire.error(condition, text))
         self._leave(DETACHING)
+        # Some clients never answer a refusal: the link stays until their connection ends, and should weigh little.
+        self.source = None
+        self.target = None
+        self.properties = {}
 
     def detach(self, condition: str | None = None, text: str = "") -> None:
         """Close the link, with an error or without."""
@@ -232,7 +204,7 @@ class Link:
         self._sendable = 0
         self._waiting = None
         self._drain_due = False
-        self._drop_partial()
+        self._drop_arriving()
         self.session.forget(self)
         self.unsettled = 0
 
@@ -284,8 +256,8 @@ class Link:
         start: i64,
         end: i64,
     ) -> None:
-        partial = self._partial
-        if partial is None:
+        arriving = self._arriving
+        if arriving is None:
             if id < 0:
                 raise ProtocolError(
                     INVALID_FIELD,
@@ -294,71 +266,33 @@ class Link:
             self.delivery_count = (self.delivery_count + 1) & MASK
             if self.credit > 0:
                 self.credit -= 1
+            if aborted:
+                return
             if not more:
-                if aborted:
-                    return
                 if end - start > self.max_message_size:
                     self._arrive(Delivery(id, tag, format, b"", settled, txn, True))
                 else:
                     self._arrive(Delivery(id, tag, format, buf[start:end], settled, txn, False))
                 return
-            if aborted:
-                return
-            partial = Partial(id, tag, format, settled, txn)
-            self._partial = partial
+            arriving = Arriving(id, tag, format, settled, txn)
+            self._arriving = arriving
         else:
-            if id >= 0 and id != partial.id:
-                raise ProtocolError(
-                    INVALID_FIELD,
-                    f"transfer.delivery-id is {id} although delivery {partial.id} of link {self.name!r:.80} is unfinished",
-                )
+            arriving.check_next(id)
             if aborted:
-                self._drop_partial()
+                self._drop_arriving()
                 return
             if settled:
-                partial.settled = True  # the flag may come with any frame (2.7.5)
-        self._gather(partial, buf, start, end)
+                arriving.settled = True  # the flag may come with any frame (2.7.5)
+        arriving.gather(self._wire, self.max_message_size, buf, start, end)
         if not more:
-            payload = b"" if partial.oversized else b"".join(partial.parts)
-            self._drop_partial()
-            self._arrive(
-                Delivery(
-                    partial.id,
-                    partial.tag,
-                    partial.format,
-                    payload,
-                    partial.settled,
-                    partial.txn,
-                    partial.oversized,
-                )
-            )
+            self._arriving = None
+            self._arrive(arriving.finish(self._wire))
 
-    def _gather(self, partial: Partial, buf: bytes, start: i64, end: i64) -> None:
-        if partial.oversized:
-            return
-        wire = self._wire
-        size = end - start
-        if partial.size + size > self.max_message_size:
-            wire.partial_bytes -= partial.size
-            partial.size = 0
-            partial.parts = []
-            partial.oversized = True
-            return
-        partial.size += size
-        wire.partial_bytes += size
-        if wire.partial_bytes > wire.max_partial_bytes:
-            raise ProtocolError(
-                RESOURCE_LIMIT_EXCEEDED,
-                f"unfinished deliveries hold {wire.partial_bytes} bytes; {wire.max_partial_bytes} are allowed",
-            )
-        if size:
-            partial.parts.append(buf[start:end])
-
-    def _drop_partial(self) -> None:
-        partial = self._partial
-        if partial is not None:
-            self._wire.partial_bytes -= partial.size
-            self._partial = None
+    def _drop_arriving(self) -> None:
+        arriving = self._arriving
+        if arriving is not None:
+            arriving.release(self._wire)
+            self._arriving = None
 
     def _arrive(self, delivery: Delivery) -> None:
         arrived = self._arrived
@@ -375,7 +309,10 @@ class Link:
     def deliver(
         self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64 = 0, state: bytes = b""
     ) -> None:
-        """Send messages, each with its tag (at most 32 bytes). `state` is an encoded transactional-state."""
+        """Send messages, each with its tag (at most 32 bytes). `state` is an encoded transactional-state.
+
+        Keep within `credit`: what goes beyond it waits here, with its lock running, until the peer gives more.
+        """
         if self.state != ATTACHED:
             return
         session = self.session
@@ -385,8 +322,11 @@ class Link:
         handle = self.handle
         room = wire.peer_max_frame - TRANSFER_OVERHEAD - len(state)
         count: i64 = len(tags)
-        if count != len(payloads):
-            raise ValueError(f"{count} tags for {len(payloads)} payloads")
+        if count != len(payloads) or len(state) > LONGEST_STATE:
+            raise ValueError(f"{count} tags for {len(payloads)} payloads, with a state of {len(state)} bytes")
+        for tag in tags:
+            if len(tag) > LONGEST_TAG:
+                raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
         i: i64 = 0
         if self._waiting is None and not session.backlog:
             able = self._sendable
@@ -533,8 +473,10 @@ class Link:
         first: i64 = -1
         last: i64 = -1
         for number in ids:
-            if unsettled.pop(number, None) is None:
+            sent = unsettled.get(number)
+            if sent is None or sent.link is not self:
                 continue
+            del unsettled[number]
             self.unsettled -= 1
             id: i64 = number
             if first < 0:
@@ -564,6 +506,7 @@ class Link:
         if link_credit >= 0:
             self._sendable = sendable(receiver_count, link_credit, self.delivery_count)
         self.drain = drain
+        self._drain_due = False  # the gateway is asked again when the peer still wants it
         self._count_credit()
         if self._waiting is not None and self._sendable > 0:
             self.session.add_backlog(self)

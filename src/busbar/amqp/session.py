@@ -28,7 +28,6 @@ from busbar.amqp.credit import MASK, serial_distance, window_left
 from busbar.amqp.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
-    ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -38,9 +37,10 @@ from busbar.amqp.errors import (
 )
 from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
 from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
-from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link, Sent
+from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link
 from busbar.amqp.outcomes import Outcome, error_of, state_at
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
+from busbar.amqp.underway import Sent
 
 if TYPE_CHECKING:
     from busbar.amqp.connection import Connection
@@ -52,6 +52,7 @@ ENDING: Final = 2
 ENDED: Final = 3
 
 FIRST_TRANSFER_ID: Final = 1
+LONGEST_NAME: Final = 1024
 
 
 @final
@@ -177,6 +178,8 @@ class Session:
         handle: i64 = 0
         while int(handle) in used:
             handle += 1
+        if handle > self.remote_handle_max:
+            raise ValueError(f"the peer allows handles up to {self.remote_handle_max}; all are in use")
         return handle
 
     def forget(self, link: Link) -> None:
@@ -266,6 +269,10 @@ class Session:
     def on_attach(self, buf: bytes, pos: i64, end: i64, max_links: i64) -> None:
         fields = Fields("attach", buf, pos, end)
         name = fields.text(0, "name")
+        if len(name) > LONGEST_NAME:
+            raise ProtocolError(
+                INVALID_FIELD, f"attach.name has {len(name)} characters; {LONGEST_NAME} are allowed"
+            )
         handle = fields.uint(1, "handle", MASK)
         if handle > self._handle_max:
             raise ProtocolError(FRAMING_ERROR, f"attach.handle is {handle}; handle-max is {self._handle_max}")
@@ -274,6 +281,11 @@ class Session:
         if used is not None and used.state != DETACHING:
             self.fail(HANDLE_IN_USE, f"handle {handle} is in use by link {used.name!r:.80}")
             return
+        if used is None:
+            self._wire.handles += 1
+            if self._wire.handles > 2 * max_links:
+                text = f"{self._wire.handles} handles are in use, refused links included; detach them"
+                raise ProtocolError(RESOURCE_LIMIT_EXCEEDED, text)
         link = self._answered(name, sending)
         if link is None:
             own = self._free_handle(handle) if self._attaching or not self._wire.server else handle
@@ -323,6 +335,7 @@ class Session:
         if link is None:
             return
         del self.links[handle]
+        self._wire.handles -= 1
         if link.on_detach(closed) or not self._wire.server:
             self._wire.events.append(LinkDetached(link, error, closed))
 
@@ -422,10 +435,8 @@ class Session:
         self._window_used += 1
         if self._window_used * 2 >= self._window:
             self.write_flow(None)
-        if link.state != ATTACHED:
-            if link.state == ATTACHING:
-                self._drop(link, ILLEGAL_STATE, f"a transfer came before link {link.name!r:.80} was attached")
-            return
+        if link.state > ATTACHED:
+            return  # it was on its way when we detached
         if link.sending:
             raise ProtocolError(
                 INVALID_FIELD, f"transfer.handle {handle} is a link on which the peer receives"

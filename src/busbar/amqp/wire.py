@@ -32,7 +32,8 @@ class Wire:
         self.max_message_size = max_message_size
         self.partial_bytes: i64 = 0
         self.max_partial_bytes = max_partial_bytes
-        self.links: i64 = 0
+        self.links: i64 = 0  # in use
+        self.handles: i64 = 0  # of the peer: links in use, and those it has not detached yet
 
     def frame(self, channel: i64, body: bytes) -> None:
         write_frame(self.out, AMQP_FRAME, channel, body)

@@ -270,13 +270,14 @@ def test_handle_of_a_refused_link_may_be_used_again() -> None:
     assert names(server.receive_data(attach(0, "second"), 1)) == ["LinkAttaching"]
 
 
-def test_transfer_before_the_link_is_accepted() -> None:
+def test_transfers_before_the_link_is_accepted_are_the_gateways_to_judge() -> None:
     server = Connection(server_config())
     events = server.receive_data(AMQP + OPEN + BEGIN + attach() + transfer(), 1)
-    assert names(events)[2:] == ["LinkAttaching", "LinkDetached"]
+    assert names(events)[2:] == ["LinkAttaching", "Arrived"]
     link = the(LinkAttaching, events).link
-    link.accept(1)
-    assert not link.is_attached
+    link.accept(1000)
+    link.accept_deliveries([the(Arrived, events).deliveries[0].id])
+    assert [part[10] for part in bodies(server.data_to_send())[-2:]] == [0x12, 0x15]
 
 
 def test_wrong_deliveries() -> None:
@@ -299,7 +300,7 @@ def test_limits_of_sessions_and_links() -> None:
 
 
 def test_limit_of_unfinished_deliveries() -> None:
-    server = Connection(server_config(max_partial_bytes=3000))
+    server = Connection(server_config(max_partial_bytes=3300))
     server.receive_data(AMQP + OPEN + BEGIN, 1)
     last: list[Event] = []
     for handle in range(5):
@@ -362,3 +363,40 @@ def test_max_message_size_of_any_value() -> None:
         fields = ["s", UInt(0), False, None, None, SOURCE, TARGET, None, None, UInt(0), value]
         _, events = serving(frame(0, 0x12, fields))
         assert the(LinkAttaching, events).link.remote_max_message_size == expected
+
+
+def test_frames_of_one_byte_are_not_free() -> None:
+    server, _ = serving(attach(), transfer(0, b"x", more=True), max_partial_bytes=1000)
+    events: list[Event] = []
+    count = 1
+    while count < 30 and not events:
+        count += 1
+        events = server.receive_data(transfer(None, b"x", more=True), 1)
+    assert error_of(events).condition == "amqp:resource-limit-exceeded" and count == 16
+
+
+def test_handles_of_refused_links_are_counted() -> None:
+    server = Connection(server_config(max_links=2))
+    server.receive_data(AMQP + OPEN + BEGIN, 1)
+    for handle in range(4):
+        for event in server.receive_data(attach(handle, str(handle)), 1):
+            assert isinstance(event, LinkAttaching)
+            event.link.refuse("amqp:not-found", "none")
+    error = error_of(server.receive_data(attach(4, "4"), 1))
+    assert error.condition == "amqp:resource-limit-exceeded" and "5 handles" in error.description
+
+
+def test_names_have_a_limit() -> None:
+    server, events = serving(attach(0, "n" * 1025))
+    closes(server, events, "amqp:invalid-field", "1025", "1024")
+
+
+def test_own_mistakes_are_refused_before_a_byte_is_written() -> None:
+    server, _ = serving(attach(receiver=True))
+    (link,) = server.sessions[0].links.values()
+    server.data_to_send()
+    with pytest.raises(ValueError, match="2 tags for 1 payloads"):
+        link.deliver([b"1", b"2"], [b"x"], False)
+    with pytest.raises(ValueError, match="33 bytes"):
+        link.deliver([b"1", bytes(33)], [b"x", b"y"], False)
+    assert server.data_to_send() == b""
