@@ -108,7 +108,11 @@ def survives(tree: Path, mutation: Mutation) -> str:
     """Why the mutation was not caught; empty if it was."""
     target = tree / mutation.file
     original = target.read_text()
-    target.write_text(mutated(mutation, tree))
+    try:
+        broken = mutated(mutation, tree)
+    except ValueError as error:
+        return str(error)
+    target.write_text(broken)
     try:
         code, output = run_tests(tree, mutation.tests)
     finally:
