@@ -132,10 +132,13 @@ class Model:
         """Somebody wanted a message: what has expired in front of it is gone."""
         for message in self.available(ACTIVE):
             if message.n < below and message.expired(self.now):
-                if settings.dead_letter_on_expiration:
-                    self._bury(message, "TTLExpiredException")
-                else:
-                    self._delete(message)
+                self.expire(message, settings)
+
+    def expire(self, message: Message, settings: FragmentSettings) -> None:
+        if settings.dead_letter_on_expiration:
+            self._bury(message, "TTLExpiredException")
+        else:
+            self._delete(message)
 
     # ---- commands ----
 
@@ -267,10 +270,17 @@ class Model:
 
     # ---- what the machine does by itself ----
 
-    def delivered(self, effect: e.Delivered, seat: Seat, settings: FragmentSettings) -> None:
+    def delivered(
+        self, effect: e.Delivered, seat: Seat, settings: FragmentSettings, main_is_wanted: bool
+    ) -> None:
         assert settings.can_receive
         for record in effect.records:
             self.end_lock_if_over(record.n, settings)
+            if seat.sub == DEAD and self.messages[record.n].lane == ACTIVE:
+                # It died a moment ago, since somebody waits for a message of the main queue.
+                assert main_is_wanted and settings.dead_letter_on_expiration
+                assert all(m.expired(self.now) for m in self.available(ACTIVE) if m.n <= record.n)
+                self.remove_expired(record.n + 1, settings)
             assert record.n not in self.ever, "settled, and yet it comes back"
             if seat.sub == ACTIVE:
                 self.remove_expired(record.n, settings)

@@ -123,9 +123,7 @@ class World:
             self.store.head,
             self.store.next_due(),
         )
-        now = self.model.now
-        self.model = self.durable.snapshot()
-        self.model.now = now
+        self._go_back()
         for effect in effects:
             if isinstance(effect, e.Delivered) and effect.consumer in self.seats:
                 self.seats[effect.consumer].credit += len(effect.records)
@@ -135,6 +133,16 @@ class World:
         self.durable = self.model.snapshot()
         self.released = set()
         self.do(c.Tick(1))
+
+    def _go_back(self) -> None:
+        """The model becomes what it was when all that is durable had been applied."""
+        now = self.model.now
+        self.model = self.durable.snapshot()
+        self.model.now = now
+        # The model removes what has expired a little later than the machine, which may have been interrupted.
+        for message in self.model.available(ACTIVE):
+            if message.expired(now) and message.n not in self.store.lanes[ACTIVE]:
+                self.model.expire(message, self.settings)
 
     def _accept_releases(self) -> None:
         """A release of which nothing was to be written may stay one."""
@@ -148,12 +156,8 @@ class World:
         """Memory is gone; what was in flight has reached the disk or not."""
         if landed:
             self.land()
-        elif self.flight is not None or self.machine.weight():
-            self.model, now = self.durable.snapshot(), self.model.now
-            self.model.now = now
-        if landed and self.machine.weight():
-            self.model, now = self.durable.snapshot(), self.model.now
-            self.model.now = now
+        if self.flight is not None or self.machine.weight():
+            self._go_back()
         for n in self.model.locked():
             self.model.unlock(n)
         self._start([])
@@ -184,6 +188,8 @@ class World:
     def _follow(self, command: c.Command, effects: list[e.Effect]) -> None:
         model, settings = self.model, self.settings
         rest = effects
+        if not isinstance(command, c.ReceiveDeferred):
+            self._end_locks()
         if isinstance(command, c.Demand):
             seat = self.seats.setdefault(command.consumer, Seat(command.sub, command.delete))
             seat.credit = max(0, seat.credit + command.credit)
@@ -207,6 +213,7 @@ class World:
                 model.renew(command, answer, settings)
             elif isinstance(command, c.ReceiveDeferred):
                 model.receive_deferred(command, answer, settings)
+                self._end_locks()
             elif isinstance(command, c.CancelScheduled):
                 model.cancel(command, answer)
             elif isinstance(command, c.Purge):
@@ -215,10 +222,18 @@ class World:
                 model.peek(command, answer)
         for effect in rest:
             if isinstance(effect, e.Delivered):
-                model.delivered(effect, self.seats[effect.consumer], settings)
+                wanted = any(seat.credit for seat in self.seats.values() if seat.sub == ACTIVE)
+                model.delivered(effect, self.seats[effect.consumer], settings, wanted)
             else:
                 assert isinstance(effect, e.Drained), effect
                 self._drained(self.seats[effect.consumer])
+
+    def _end_locks(self) -> None:
+        """How many locks end in one turn is the machine's choice; the model ends the same ones."""
+        held = {lock.record.n: lock.nonce for lock in self.machine.locks()}
+        for n, nonce in self.model.locked().items():
+            if held.get(n) != nonce:
+                self.model.end_lock_if_over(n, self.settings)
 
     def _drained(self, seat: Seat) -> None:
         assert seat.draining
