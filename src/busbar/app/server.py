@@ -17,7 +17,7 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -153,7 +153,7 @@ async def _broker(
         try:
             await host.open()
             await catalogue.load()
-        except (StoreError, OSError) as error:
+        except (StoreError, BusbarError, OSError) as error:
             raise ServeError(f"The store {directory.store_file} cannot be opened: {error}") from error
         for path, description in namespace.entities:
             await _ensure(catalogue, path, description)
@@ -216,25 +216,34 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
         announce(
             "note: the compiled rooms were not built (no C compiler?); running interpreted, which is slower."
         )
-    for feature, paths in _not_served(catalogue).items():
+    for missing, paths in _not_served(catalogue).items():
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-        announce(f"warning: {feature} not served yet; clients of these entities are refused: {shown}")
+        announce(f"warning: {missing}: {shown}")
 
 
 def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
-    """Entities that need what is not built yet, by feature."""
+    """What entities need that is not built yet, and which ones."""
     found: dict[str, list[str]] = {}
     for view in catalogue.entities():
-        description = view.description
-        if not isinstance(description, QueueDescription):
-            found.setdefault("topics are", []).append(view.path)
-            continue
-        for feature, needed in (
-            ("message sessions are", description.requires_session),
-            ("duplicate detection is", description.requires_duplicate_detection),
-            ("partitioning is", description.enable_partitioning),
-            ("forwarding is", description.forward_to or description.forward_dead_lettered_messages_to),
-        ):
-            if needed:
-                found.setdefault(feature, []).append(view.path)
+        for missing in _missing(view.description):
+            found.setdefault(missing, []).append(view.path)
     return found
+
+
+def _missing(description: EntityDescription) -> Iterator[str]:
+    refused = "not served yet; clients of these entities are refused"
+    if not isinstance(description, QueueDescription):
+        yield f"topics are {refused}"
+        return
+    if description.requires_session:
+        yield f"message sessions are {refused}"
+    if description.requires_duplicate_detection:
+        yield f"duplicate detection is {refused}"
+    if description.enable_partitioning:
+        yield f"partitioning is {refused}"
+    if description.forward_to:
+        yield f"forwarding is {refused}"
+    if description.forward_dead_lettered_messages_to:
+        yield "dead letters are not forwarded yet; they stay in the dead-letter queue of"
+    if description.auto_delete_on_idle:
+        yield "idle entities are not deleted yet; these stay"

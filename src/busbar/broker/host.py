@@ -110,7 +110,16 @@ class StoreHost:
             pass
 
     async def on_store(self, work: Callable[[Store], T]) -> T:
-        """Do something with the store on its thread, in order with the commits."""
+        """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store fails:
+        if it is broken by that, the next commit finds out and starts the recovery."""
+        try:
+            return await self._on_store(work)
+        except StoreFull as error:
+            raise ServerBusy(STORE_FULL) from error
+        except StoreError as error:
+            raise ServerBusy(f"{STORE_FAILED} ({error})") from error
+
+    async def _on_store(self, work: Callable[[Store], T]) -> T:
         store = self._turns.store
         if store is None:
             raise ServerBusy(STORE_OUT)
@@ -173,7 +182,14 @@ class StoreHost:
         if self.state is HostState.STOPPED:
             return
         self._turns.halt()
-        self._recovering = self._loop.create_task(self._recover(error))
+        self._recovering = self._loop.create_task(self._recover_or_stop(error))
+
+    async def _recover_or_stop(self, error: BaseException) -> None:
+        try:
+            await self._recover(error)
+        except Exception:
+            _log.exception("store %s: the recovery failed; its fragments are out of service", self.name)
+            self._stop(ServerBusy(STORE_OUT))
 
     async def _recover(self, error: BaseException) -> None:
         discarded = self._turns.discard()
@@ -192,7 +208,7 @@ class StoreHost:
     async def _undo_refused(self, discarded: list[Discarded]) -> None:
         """Rule 1."""
         self.state = HostState.UNDOING
-        durable = await self.on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
+        durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
         self._full_until = self._loop.time() + FULL_PAUSE
         self._turns.sends_refused = self._refuse_while_full
         self._refuse(discarded, STORE_FULL)
@@ -250,7 +266,7 @@ class StoreHost:
     async def _forget_lost_locks(self) -> None:
         """A commit of unknown outcome may have removed what we hold locks of."""
         held = {slot.id: slot.machine.locks() for slot in self._turns.slots.values() if not slot.broken}
-        lost = await self.on_store(lambda store: lost_locks(store, held))
+        lost = await self._on_store(lambda store: lost_locks(store, held))
         for fragment, numbers in lost.items():
             self._turns.slots[fragment].machine.forget_locks(numbers)
 
@@ -260,8 +276,12 @@ class StoreHost:
             slot = item.slot
             if not slot.broken:
                 known = durable[slot.id]
-                slot.machine.undo(item.batches, item.effects, known.head, known.next_due)
-                slot.tick()
+                try:
+                    slot.machine.undo(item.batches, item.effects, known.head, known.next_due)
+                except Exception:
+                    self._turns.give_up(slot)
+                else:
+                    slot.tick()
 
     def _refuse(self, discarded: list[Discarded], text: str) -> None:
         """Tell everyone whose answer was discarded. Each command with an answer had exactly one effect with its request."""

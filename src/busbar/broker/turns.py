@@ -26,7 +26,7 @@ from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.wake_ups import WakeUps
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Send, Tick
+from busbar.model.commands import Command, Send, Settle, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.store.contract import Store
@@ -166,6 +166,11 @@ class Turns:
                 slot.inbox = deque(command for command in slot.inbox if command.request == 0)
         self._end_of_turn()
 
+    def give_up(self, slot: Slot) -> None:
+        """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        self._take_out(slot, _BROKEN)
+
     # ---- commands ----
 
     def submit(self, commands: Iterable[Command]) -> None:
@@ -211,9 +216,14 @@ class Turns:
             self._take_out(slot, _BROKEN)
             return budget
         try:
-            while inbox and budget > 0 and not self._group_full():
+            while (
+                inbox
+                and budget > 0
+                and self._gathered < GROUP_MESSAGES
+                and self._gathered_bytes < GROUP_BYTES
+            ):
                 command = inbox[0]
-                if type(command) is Send and not self._admits(slot, command):
+                if not self._admits(slot, command):
                     continue
                 reads = machine.needs(command, now)
                 if reads:
@@ -224,20 +234,24 @@ class Turns:
                 budget -= 1
             self._look_ahead(slot, now)
         except Exception:
-            self._break(slot)
+            self.give_up(slot)
         return budget
 
-    def _admits(self, slot: Slot, command: Send) -> bool:
-        """May this Send be applied now? If not, it was refused, or it waits since the group has no room for it."""
-        if self.sends_refused is not None:
-            error = self.sends_refused()
-            if error is not None:
-                self._refuse(slot.inbox.popleft(), error)
-                return False
-        if self._gathered and self._gathered + len(command.drafts) > GROUP_MESSAGES:
-            self._gathered = (
-                GROUP_MESSAGES  # full: it ends the caller's loop, and counts anew with the next group
-            )
+    def _admits(self, slot: Slot, command: Command) -> bool:
+        """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
+        if type(command) is Send:
+            size = len(command.drafts)
+            if self.sends_refused is not None:
+                error = self.sends_refused()
+                if error is not None:
+                    self._refuse(slot.inbox.popleft(), error)
+                    return False
+        elif type(command) is Settle:
+            size = len(command.numbers)
+        else:
+            return True
+        if self._gathered and self._gathered + size > GROUP_MESSAGES:
+            self._gathered = GROUP_MESSAGES  # full: this ends the caller's loop; the next group counts anew
             return False
         return True
 
@@ -256,8 +270,7 @@ class Turns:
             self._gathered += weight - slot.weight
             slot.weight = weight
             if type(command) is Send:
-                for draft in command.drafts:
-                    self._gathered_bytes += len(draft.content)
+                self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
         effects = machine.take_effects()
         if effects:
             if slot.dirty:
@@ -377,18 +390,13 @@ class Turns:
             self._apply(slot, slot.inbox[0], now)
             self._look_ahead(slot, now)
         except Exception:
-            self._break(slot)
+            self.give_up(slot)
 
     # ---- refusals ----
 
     def _refuse(self, command: Command, error: BusbarError) -> None:
         if command.request > 0:
             self._out.append(Refused(command.origin, command.request, error.condition, error.text))
-
-    def _break(self, slot: Slot) -> None:
-        """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
-        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
-        self._take_out(slot, _BROKEN)
 
     def _take_out(self, slot: Slot, error: BusbarError) -> None:
         slot.broken = True
