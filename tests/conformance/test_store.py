@@ -580,7 +580,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_any_changes_leave_what_a_dictionary_would_hold(place: str, steps: list) -> None:
     with TemporaryDirectory() as directory:

@@ -2,7 +2,8 @@
 
     python store_writer.py STORE [--log-limit PAGES] [--careless]
 
-Commit k is a function of k, and so is what the store must hold after it: `state_after`. `--careless` turns syncs off.
+Commit k is a function of k, and so is what the store must hold after it: `state_after`. When an outcome is unknown it
+opens the store again and goes on from what it finds. `--careless` turns syncs off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from busbar.fragment.changes import Changes, Edit, Head
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, SCHEDULED, Record
 from busbar.store import sqlite_file
-from busbar.store.contract import Store
+from busbar.store.contract import Store, StoreError
 from busbar.store.sqlite import SqliteStore
 
 FRAGMENTS = (1, 2)
@@ -102,10 +103,18 @@ def main() -> None:
     arguments.add_argument("--careless", action="store_true")
     given = arguments.parse_args()
     sqlite_file.LOG_LIMIT = given.log_limit
-    store = SqliteStore(given.path)
-    store.claim()
-    if given.careless:
-        store._file.connection().execute("PRAGMA synchronous = OFF")
+    while True:
+        store = SqliteStore(given.path)
+        try:
+            store.claim()
+            if given.careless:
+                store._file.connection().execute("PRAGMA synchronous = OFF")
+            write_on(store)
+        except StoreError:
+            store.close()
+
+
+def write_on(store: Store) -> None:
     k = commits_in(store)
     expected = state_after(k)
     os.write(1, b"found %d\n" % k)

@@ -34,9 +34,12 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_until_the_power_goes(
-    shim: Path, directory: Path, image: Path, after: int, seed: int, *options: str
+    shim: Path, directory: Path, image: Path, after: int, seed: int, *options: str, fail_every: int = 0
 ) -> tuple[int, int]:
-    """Run the writer on `directory`; what a power cut leaves is in `image`. How many commits it found and acknowledged."""
+    """Run the writer on `directory`; what a power cut leaves is in `image`.
+
+    How many commits it found first, and how many it then acknowledged or found again.
+    """
     # What was there before is durable, also when the writer never opens it.
     shutil.copytree(directory, image, ignore=shutil.ignore_patterns("*.reserve"))
     environment = {
@@ -47,19 +50,24 @@ def write_until_the_power_goes(
         "UNSYNCED_IMAGE": str(image),
         "UNSYNCED_AFTER": str(after),
         "UNSYNCED_SEED": str(seed),
+        "UNSYNCED_FAIL": str(fail_every),
     }
     command = [sys.executable, str(WRITER), str(directory / "store.db"), "--log-limit", "40", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == POWER_CUT, done.stderr
-    found = acknowledged = 0
+    first = acknowledged = 0
     for line in done.stdout.splitlines():
         what, k = line.split()
-        if what == "found":
-            found = acknowledged = int(k)
-        else:
+        if what == "acked":
             assert int(k) == acknowledged + 1
-            acknowledged = int(k)
-    return found, acknowledged
+        elif acknowledged:
+            assert acknowledged <= int(k) <= acknowledged + 1, (
+                "an acknowledged commit is gone after reopening"
+            )
+        else:
+            first = int(k)
+        acknowledged = int(k)
+    return first, acknowledged
 
 
 def commits_of(image: Path) -> int:
@@ -93,6 +101,18 @@ def test_nothing_acknowledged_is_lost_with_what_was_not_synced(shim: Path, tmp_p
         assert least <= there <= least + 1, f"round {n}: {there} commits are there, {least} were acknowledged"
         durable, directory = there, image
     assert durable > ROUNDS, f"the rounds were too short to mean anything: {durable} commits"
+
+
+@pytest.mark.parametrize("fail_every", [5, 8, 13])
+def test_a_failed_sync_never_takes_later_commits_with_it(shim: Path, tmp_path: Path, fail_every: int) -> None:
+    """What the cache took for written must be written again before anything is built on it."""
+    directory, image = tmp_path / "store", tmp_path / "image"
+    directory.mkdir()
+    _, acknowledged = write_until_the_power_goes(
+        shim, directory, image, 1500, fail_every, fail_every=fail_every
+    )
+    assert acknowledged > 10
+    assert acknowledged <= commits_of(image) <= acknowledged + 1
 
 
 def test_a_writer_that_does_not_sync_is_caught(shim: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@
  *   UNSYNCED_IMAGE  where the image is kept; at the start a copy of the directory
  *   UNSYNCED_AFTER  crash before the n-th write, truncation or sync (0: never)
  *   UNSYNCED_SEED   decides what survives
+ *   UNSYNCED_FAIL   every n-th sync of a file fails, and as Linux does, the cache takes what it could not write for
+ *                   written: the process still reads it, a later sync succeeds, and the disk never gets it
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +29,7 @@
 typedef struct op { struct op *next; int truncates; off_t at; size_t length; char bytes[]; } op;
 typedef struct file {
     struct file *next;
-    char name[256];
+    char name[256], durable[256]; /* what the process calls it; what the disk does until the directory is synced */
     int image;         /* descriptor of the file in the image */
     int named;         /* its name is durable */
     op *first, **last; /* since the last sync */
@@ -38,7 +40,7 @@ static file *watched[FDS];
 static char is_directory[FDS];
 static file *files;
 static const char *directory, *image;
-static long after, seen;
+static long after, seen, fail_every, syncs;
 static uint64_t state;
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
@@ -47,6 +49,7 @@ static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static ssize_t (*real_write)(int, const void *, size_t);
 static int (*real_ftruncate)(int, off_t);
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_close)(int), (*real_unlink)(const char *);
+static int (*real_rename)(const char *, const char *);
 static int (*real_dup2)(int, int), (*real_dup3)(int, int, int);
 
 __attribute__((constructor)) static void start(void) {
@@ -58,12 +61,14 @@ __attribute__((constructor)) static void start(void) {
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     real_close = dlsym(RTLD_NEXT, "close");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
+    real_rename = dlsym(RTLD_NEXT, "rename");
     real_dup2 = dlsym(RTLD_NEXT, "dup2");
     real_dup3 = dlsym(RTLD_NEXT, "dup3");
     const char *value;
     directory = getenv("UNSYNCED_DIR");
     image = getenv("UNSYNCED_IMAGE");
     after = (value = getenv("UNSYNCED_AFTER")) ? atol(value) : 0;
+    fail_every = (value = getenv("UNSYNCED_FAIL")) ? atol(value) : 0;
     state = ((value = getenv("UNSYNCED_SEED")) ? strtoull(value, 0, 10) : 1) * 0x9E3779B97F4A7C15u + 1;
 }
 
@@ -87,6 +92,15 @@ static void forget(file *f) {
     f->last = &f->first;
 }
 
+static void rename_in_image(file *f) {
+    char from[PATH_MAX], to[PATH_MAX];
+    if (!strcmp(f->name, f->durable)) return;
+    snprintf(from, sizeof from, "%s/%s", image, f->durable);
+    snprintf(to, sizeof to, "%s/%s", image, f->name);
+    if (real_rename(from, to)) abort();
+    strcpy(f->durable, f->name);
+}
+
 static void crash(void) {
     int mood = chance(3); /* nothing survives, everything, or anything */
     for (file *f = files; f; f = f->next) {
@@ -98,9 +112,9 @@ static void crash(void) {
         }
         if (!f->named) {
             char path[PATH_MAX];
-            snprintf(path, sizeof path, "%s/%s", image, f->name);
+            snprintf(path, sizeof path, "%s/%s", image, f->durable);
             real_unlink(path);
-        }
+        } else if (chance(2)) rename_in_image(f);
     }
     _exit(137);
 }
@@ -145,6 +159,7 @@ static file *watch(const char *name, int fd, int is_new) {
     char path[PATH_MAX], buffer[65536];
     f = calloc(1, sizeof *f);
     snprintf(f->name, sizeof f->name, "%s", name);
+    strcpy(f->durable, f->name);
     snprintf(path, sizeof path, "%s/%s", image, name);
     f->image = real_open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (f->image < 0) abort();
@@ -166,7 +181,7 @@ static int opened(const char *path, int flags, mode_t mode) {
         struct stat found;
         watched[fd] = 0;
         is_directory[fd] = directory && !strcmp(path, directory);
-        if (name && (flags & O_ACCMODE) != O_RDONLY && !fstat(fd, &found) && S_ISREG(found.st_mode)) {
+        if (name && !fstat(fd, &found) && S_ISREG(found.st_mode)) {
             watched[fd] = watch(name, fd, is_new);
             if (flags & O_TRUNC) journal(watched[fd], 1, 0, 0, 0);
         }
@@ -227,10 +242,16 @@ static int sync_of(int fd, int (*real)(int)) {
     file *f = of(fd);
     int of_directory = fd >= 0 && fd < FDS && is_directory[fd];
     if (f || of_directory) count();
+    if (f && fail_every && ++syncs % fail_every == 0) {
+        forget(f);
+        pthread_mutex_unlock(&mutex);
+        errno = EIO;
+        return -1;
+    }
     int result = real(fd);
     if (f && !result) synced(f);
     if (of_directory && !result)
-        for (file *each = files; each; each = each->next) each->named = 1;
+        for (file *each = files; each; each = each->next) each->named = 1, rename_in_image(each);
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -259,6 +280,17 @@ int dup3(int from, int to, int flags) {
     return result;
 }
 
+int rename(const char *from, const char *to) {
+    pthread_mutex_lock(&mutex);
+    const char *name = name_of(from), *other = name_of(to);
+    file *f = name ? find(name) : 0;
+    if (f) count();
+    int result = real_rename(from, to);
+    if (f && other && !result) snprintf(f->name, sizeof f->name, "%s", other);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
 int unlink(const char *path) {
     pthread_mutex_lock(&mutex);
     const char *name = name_of(path);
@@ -267,7 +299,7 @@ int unlink(const char *path) {
     int result = real_unlink(path);
     if (f && !result) { /* gone at once: the harder case, since an older log would only be read again */
         char gone[PATH_MAX];
-        snprintf(gone, sizeof gone, "%s/%s", image, name);
+        snprintf(gone, sizeof gone, "%s/%s", image, f->durable);
         real_unlink(gone);
         forget(f);
         real_close(f->image);

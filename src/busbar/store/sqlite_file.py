@@ -18,12 +18,13 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
 from busbar.store.reserve import Reserve
+from busbar.store.sqlite_close import Identity, close_without_writing, identity_of
 from busbar.store.sqlite_schema import log_reaches, open_database, wal_of
 
 LOG_LIMIT = 16 * 1024 * 1024
@@ -33,7 +34,6 @@ RESERVE_SIZE = (
 _REFILL_EVERY = 64  # transactions between two attempts to set the reserve aside again
 
 T = TypeVar("T")
-_Identity = tuple[int, int]
 
 
 class StoreFile:
@@ -44,7 +44,7 @@ class StoreFile:
         self._connection: sqlite3.Connection | None = None
         self._lock = -1
         self._broken = ""
-        self._identities: set[_Identity] = set()
+        self._identities: set[Identity] = set()
         self._log_file = -1
         self._since_refill = 0
 
@@ -63,9 +63,9 @@ class StoreFile:
             self._let_go()
             raise
         try:
-            # A log is there from the first transaction on; `_prepare` has made one.
+            # Opening has read, and reading has made a log.
             self._log_file = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
-            self._identities = {_identity(os.stat(self.path)), _identity(os.fstat(self._log_file))}
+            self._identities = {identity_of(os.stat(self.path)), identity_of(os.fstat(self._log_file))}
         except OSError as problem:
             raise self._break("opened", problem) from problem
         self._reserve.fill()
@@ -90,8 +90,7 @@ class StoreFile:
         self._broken = self._broken or f"{self.path} is closed: open it again"
         connection, self._connection = self._connection, None
         if connection is not None:
-            _disarm(self._identities)
-            connection.close()
+            close_without_writing(connection, self._identities)
         self._let_go()
 
     def _hold(self) -> None:
@@ -177,7 +176,7 @@ class StoreFile:
     def _verify(self) -> None:
         """What was synced is what the paths name."""
         try:
-            named = {_identity(os.stat(self.path)), _identity(os.stat(self._log))}
+            named = {identity_of(os.stat(self.path)), identity_of(os.stat(self._log))}
         except OSError as problem:
             raise self._break("trusted any more", problem) from problem
         if named != self._identities:
@@ -200,27 +199,3 @@ class StoreFile:
 
 def _is_full(problem: BaseException) -> bool:
     return getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-
-
-def _identity(found: os.stat_result) -> _Identity:
-    return found.st_dev, found.st_ino
-
-
-def _disarm(files: Iterable[_Identity]) -> None:
-    """Put a descriptor that cannot be written or synced in the place of every one that is open on these files.
-
-    SQLite checkpoints, syncs and truncates when a connection is closed; Python 3.11 cannot tell it not to.
-    """
-    wanted = set(files)
-    nowhere = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
-            descriptor = int(name)
-            try:
-                found = os.fstat(descriptor)
-            except OSError:
-                continue  # the listing's own descriptor
-            if (found.st_dev, found.st_ino) in wanted:
-                os.dup2(nowhere, descriptor, inheritable=False)
-    finally:
-        os.close(nowhere)

@@ -11,6 +11,7 @@ Tables
 
 Rules
     * A file that is not a Busbar store, or of a newer schema, is refused and left as it is.
+    * A store is made under another name and renamed when it is whole and synced: there is never half a store.
     * Opening is cheap: nothing is scanned or counted.
     * What lies in the write-ahead log when a store is opened may be known to the page cache alone: after a failed
       sync the kernel forgets that pages were never written. So the log is written again and synced before anything
@@ -24,6 +25,7 @@ import sqlite3
 from pathlib import Path
 
 from busbar.store.contract import StoreError, StoreInUse
+from busbar.store.sqlite_close import close_without_writing, identities_at
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x42757362  # "Busb"
@@ -33,7 +35,6 @@ _LOG_HEADER = 32
 _LOG_PAGE_HEADER = 24
 
 _PRAGMAS = (
-    f"page_size = {PAGE_SIZE}",
     "locking_mode = EXCLUSIVE",  # no other process reads or writes, and the log's index is ordinary memory
     "journal_mode = WAL",
     "synchronous = FULL",  # every commit is synced before it returns
@@ -98,54 +99,86 @@ def log_reaches(log: int, pages: int) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """A connection to the store in `path`, created when there is none. The caller holds the store's lock."""
+    """A connection to the store in `path`, made when there is none. The caller holds the store's lock."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         need = ".".join(map(str, OLDEST_SQLITE))
         raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for {path}: {need} or newer is needed")
+    log = wal_of(path)
     try:
-        _rewrite_log(wal_of(path))
-        connection = sqlite3.connect(
-            path, timeout=0.5, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
+        if _length(path) == 0:
+            if _length(log):
+                raise StoreError(
+                    f"{path} is missing, but its log {log.name} is there: put it back, or remove the log"
+                )
+            _make(path)
+        _rewrite_log(log)
+        connection = _connect(path)
     except (OSError, sqlite3.Error) as problem:
-        raise StoreError(f"{path} cannot be opened: {problem}") from problem
+        raise _refusal(path, problem) from problem
     try:
         _prepare(connection, path)
-    except sqlite3.Error as problem:
-        connection.close()
-        raise _refusal(path, problem) from problem
-    except StoreError:
-        connection.close()
-        raise
+    except (StoreError, sqlite3.Error) as problem:
+        close_without_writing(connection, identities_at((path, log)))
+        raise (problem if isinstance(problem, StoreError) else _refusal(path, problem)) from problem
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # Read before anything is set: the header of a foreign file must not change.
-    identity = connection.execute("PRAGMA application_id").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if identity != APPLICATION_ID and (tables or identity):
-        raise StoreError(f"{path} is not a Busbar store: it is an SQLite database of another application")
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        raise StoreError(f"{path} cannot have a write-ahead log on this file system")
-    if not tables:
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=0.5, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+
+
+def _length(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _make(path: Path) -> None:
+    fresh = path.with_name(path.name + ".new")
+    for left in (fresh, fresh.with_name(fresh.name + "-journal"), wal_of(fresh)):
+        left.unlink(missing_ok=True)
+    connection = _connect(fresh)
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA:
             connection.execute(statement)
         connection.execute("COMMIT")
-        _sync_directory(path.parent)
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error:
+        close_without_writing(connection, identities_at((fresh, wal_of(fresh))))
+        raise
+    connection.close()
+    _sync(fresh)
+    fresh.rename(path)
+    try:
+        _sync(path.parent)
+    except OSError:
+        path.unlink()
+        raise
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    # Read before anything is set: a foreign file must not change.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StoreError(f"{path} is not a Busbar store: it is an SQLite database of another application")
     version = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     if version is None or version[0] > SCHEMA_VERSION:
         found = "no version" if version is None else f"version {version[0]}"
         raise StoreError(
             f"{path} has {found} of the schema: this Busbar knows up to version {SCHEMA_VERSION}"
         )
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        raise StoreError(f"{path} cannot have a write-ahead log on this file system")
 
 
-def _refusal(path: Path, problem: sqlite3.Error) -> StoreError:
+def _refusal(path: Path, problem: OSError | sqlite3.Error) -> StoreError:
     name = getattr(problem, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreInUse(f"{path} is in use: another program has the database open")
@@ -155,7 +188,7 @@ def _refusal(path: Path, problem: sqlite3.Error) -> StoreError:
         )
     if name.startswith("SQLITE_CORRUPT"):
         return StoreError(f"{path} is damaged: {problem}")
-    return StoreError(f"{path} cannot be opened: {problem} ({name})")
+    return StoreError(f"{path} cannot be opened: {problem}" + (f" ({name})" if name else ""))
 
 
 def _rewrite_log(log: Path) -> None:
@@ -174,8 +207,8 @@ def _rewrite_log(log: Path) -> None:
         os.close(file)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
