@@ -152,9 +152,11 @@ class GatewayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = False
+        self._regulate()
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._regulate()
         for consumer in self._consumers.values():
             consumer.replenish()
         self.flush()
@@ -213,13 +215,17 @@ class GatewayConnection(asyncio.Protocol):
 
     def arriving(self, size: int) -> None:
         self._arriving += size
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read while what arrived becomes durable in time, and while the client reads what it is answered."""
         if self._transport is None:
             return
         limit = self.service.limits.incoming_bytes
-        if self._reading and self._arriving > limit:
+        if self._reading and (self._arriving > limit or not self.writable):
             self._reading = False
             self._transport.pause_reading()
-        elif not self._reading and self._arriving <= limit // 2:
+        elif not self._reading and self.writable and self._arriving <= limit // 2:
             self._reading = True
             self._transport.resume_reading()
 
