@@ -54,6 +54,12 @@ class Frame:
         return str(error.value[0])
 
     @property
+    def count(self) -> int:
+        """How many deliveries a disposition is about."""
+        first = int(str(self.field(1)))
+        return 1 if self.field(2) is None else int(str(self.field(2))) - first + 1
+
+    @property
     def outcome(self) -> int:
         """The code of the delivery state that a disposition carries."""
         state = self.field(4)
@@ -250,6 +256,21 @@ class Wire:
         """Send one message and wait for its disposition."""
         self.transfer(handle, delivery, payload, channel=channel)
         return self.until(DISPOSITION, DETACH)
+
+    def complete(self, count: int, timeout: float, *, channel: int = 0) -> None:
+        """Complete the next deliveries of whatever link, one by one, and wait until all of it is confirmed."""
+        self.socket.settimeout(timeout)
+        taken = confirmed = 0
+        while confirmed < count:
+            heard = self.until(TRANSFER, DISPOSITION)
+            if heard.code == DISPOSITION:
+                assert heard.outcome == ACCEPTED, heard
+                confirmed += heard.count
+            elif heard.field(1) is not None:  # the first frame of a delivery
+                delivery = int(str(heard.field(1)))
+                self.dispose(delivery, delivery, ACCEPTED, channel=channel)
+                taken += 1
+        assert taken == confirmed == count
 
     def put_token(self, token: str, audience: str, *, handles: tuple[int, int] = (100, 101)) -> int:
         """Put a token to `$cbs` (on links of its own); the status code of the reply."""
