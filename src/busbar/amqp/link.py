@@ -12,11 +12,12 @@ A remote detach is answered once, with the same `closed`, and never when our own
 gateway need not know that the peer was faster.
 
 Receiving: deliveries beyond the granted credit are taken (Python assumes credit), also before the link is
-accepted: the gateway keeps or refuses them. A delivery over several
-frames is gathered up to max-message-size; beyond it the bytes are thrown away and the delivery is
-reported as oversized. Sending: a delivery goes out when the link has credit and the session window is
-open, else it waits here in order (`queued`). It counts against `credit` as soon as `deliver` is called.
-Ids are given when the first frame goes out.
+accepted: the gateway keeps or refuses them. A delivery over several frames is gathered up to
+max-message-size; beyond it the bytes are thrown away and the delivery is reported as oversized.
+
+Sending: a delivery goes out when the link has credit and the session window is open, else it waits here in
+order (`queued`). It counts against `credit` as soon as `deliver` is called. Ids are given when the first
+frame goes out. A flow may come before the link is accepted: read `credit` after accept().
 """
 
 from __future__ import annotations
