@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
 from busbar.store.reserve import Reserve
 from busbar.store.sqlite_close import Identity, close_without_writing, identity_of
-from busbar.store.sqlite_schema import log_reaches, open_database, wal_of
+from busbar.store.sqlite_schema import PAGE_SIZE, log_reaches, open_database, wal_of
 
-LOG_LIMIT = 16 * 1024 * 1024
+LOG_LIMIT = 16 * 1024 * 1024 // PAGE_SIZE  # pages
 RESERVE_SIZE = (
     24 * 1024 * 1024
 )  # a checkpoint may add a whole log, and a large commit on top, to the database
