@@ -68,7 +68,7 @@ class Busbar:
 
     def start(self) -> Busbar:
         command = [*self._prefix, sys.executable, *self._program, "serve", "--data", str(self.data)]
-        command += ["--port", str(self.port), "--http-port", "0"]
+        command += ["--port", str(self.port), "--http-port", "0", "--tls-port", "0"]
         command += ["--key-name", "RootManageSharedAccessKey", "--key", self.key, *self._arguments]
         if self._config is not None:
             command += ["--config", str(self._config)]

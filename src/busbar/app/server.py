@@ -17,20 +17,26 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
 from busbar import compiled
+from busbar.app.certificates import (
+    CertificateError,
+    TlsFiles,
+    given_files,
+    own_files,
+    server_context,
+)
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
 from busbar.gateway.authority import Authority, SasRule
-from busbar.gateway.health import HealthListener
-from busbar.gateway.listener import AmqpListener
+from busbar.gateway.gateway import Gateway
 from busbar.model.entities import EntityDescription, QueueDescription
 from busbar.model.errors import BusbarError, EntityNotFound
 from busbar.store.contract import Store, StoreError
@@ -39,6 +45,8 @@ from busbar.store.sqlite import SqliteStore
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key: a secret to nobody
 DRAIN_SECONDS = 10.0
+HTTP_PORT = 5300  # the vendor's emulator has its management and its health there
+TLS_PORT = 5671  # where an SDK goes that was given no port
 
 Announce = Callable[[str], None]
 _log = logging.getLogger(__name__)
@@ -56,10 +64,17 @@ class ServeConfig:
     config: Path | None = None
     host: str = "127.0.0.1"
     port: int = 5672
-    http_port: int = 5300
+    http_port: int | None = None
+    """None: the conventional one, if it is free."""
     key_name: str = DEFAULT_KEY_NAME
     key: str | None = None
     dev: bool = False
+    tls_port: int | None = None
+    """None: the conventional one, if it is free."""
+    tls_names: tuple[str, ...] = ()
+    """Names for the generated certificate, beside those of this machine."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -104,18 +119,22 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         broker = await stack.enter_async_context(_broker(directory, namespace, stop))
         _warn(config, namespace, broker.catalogue, announce)
         rule = SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))
-        listener = AmqpListener(broker.port, Authority([rule]), namespace.limits)
-        port = await _listen(listener.start, config.host, config.port, "--port")
-        stack.push_async_callback(listener.stop)
-        health = HealthListener()
-        http_port = await _listen(health.start, config.host, config.http_port, "--http-port")
-        stack.push_async_callback(health.stop)
+        tls = _tls_files(config, directory)
+        gateway = Gateway(
+            broker.port, broker.catalogue, Authority([rule]), namespace.limits, server_context(tls)
+        )
+        await gateway.start()
+        stack.push_async_callback(gateway.stop)
+        ports = await _open_ports(gateway, config, announce)
         # What was loaded stays: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        announce(f"health: http://{_address(config.host)}:{http_port}/health")
+        address = _address(config.host)
+        announce(f"health: http://{address}:{ports.http}/health")
+        trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
+        announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
         announce(
-            f"ready Endpoint=sb://{_address(config.host)}:{port};SharedAccessKeyName={config.key_name};"
+            f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={config.key_name};"
             f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
         )
         await stop.wait()
@@ -187,14 +206,63 @@ def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig
     return parse_config("{}", "no configuration")
 
 
-async def _listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, option: str) -> int:
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """All of them understand everything; the conventional ones are where clients look that were given none."""
+
+    main: int
+    http: int
+    tls: int
+
+
+async def _open_ports(gateway: Gateway, config: ServeConfig, announce: Announce) -> _Ports:
+    """The extra ports first: the main one is open when all is ready."""
+    http = await _open_port(gateway, config, announce, config.http_port, HTTP_PORT, "--http-port")
+    tls = await _open_port(gateway, config, announce, config.tls_port, TLS_PORT, "--tls-port")
+    main = await _listen(gateway, config.host, config.port, "--port")
+    return _Ports(main, http or main, tls or main)
+
+
+async def _open_port(
+    gateway: Gateway,
+    config: ServeConfig,
+    announce: Announce,
+    asked: int | None,
+    conventional: int,
+    option: str,
+) -> int | None:
+    """A port that the user named must be had; the conventional one is a convenience."""
+    if asked is not None:
+        return await _listen(gateway, config.host, asked, option)
+    if config.port == conventional:
+        return None
     try:
-        return await start(host, port)
+        return await _listen(gateway, config.host, conventional, option)
+    except ServeError as error:
+        announce(f"warning: {error} The main port understands the same.")
+        return None
+
+
+async def _listen(gateway: Gateway, host: str, port: int, option: str) -> int:
+    try:
+        return await gateway.listen(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ServeError(
             f"Cannot listen on {host}:{port}: {reason}. Choose another with --host or {option}."
         ) from None
+
+
+def _tls_files(config: ServeConfig, directory: DataDirectory) -> TlsFiles:
+    """The user's certificate, or our own for the names by which clients may call us."""
+    try:
+        given = given_files(config.tls_cert, config.tls_key)
+        if given is not None:
+            return given
+        here = () if config.host in ("", "0.0.0.0", "::") else (config.host,)
+        return own_files(directory.path, (*here, *config.tls_names))
+    except CertificateError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _address(host: str) -> str:
@@ -209,8 +277,8 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
         announce(f"warning: {warning}")
     if not is_loopback(config.host):
         announce(
-            f"warning: listening on {config.host}: AMQP is plain there, so keys and messages can be read on the way. "
-            "Use a private network or a TLS proxy."
+            f"warning: listening on {config.host}: clients that do not use TLS send keys and messages for all to read. "
+            "Use a private network, or TLS (`busbar trust` says how)."
         )
     if not compiled():
         announce(

@@ -43,8 +43,25 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Entities, in the emulator's Config.json format.")
     ] = None,
     host: Annotated[str, typer.Option(metavar="H", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="AMQP; 0 picks a free one.")] = 5672,
-    http_port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP; 0 picks a free one.")] = 5300,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="AMQP, HTTP and TLS; 0 picks a free one.")
+    ] = 5672,
+    http_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="One more, for HTTP by convention.", show_default="5300 if free"),
+    ] = None,
+    tls_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="One more, for TLS by convention.", show_default="5671 if free"),
+    ] = None,
+    tls_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name of this host for its certificate; may be given again."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your own certificate chain (PEM), with --tls-key.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
     key_name: Annotated[
         str, typer.Option(metavar="N", help="The name of the shared access key.")
     ] = "RootManageSharedAccessKey",
@@ -68,8 +85,27 @@ def serve(
             key_name=key_name,
             key=key,
             dev=dev,
+            tls_port=tls_port,
+            tls_names=tuple(tls_name or ()),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
         )
     )
+
+
+@app.command()
+def trust(
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="The data directory.", show_default="./.busbar")
+    ] = Path(".busbar"),
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="text|json", help="How it is printed.")
+    ] = "text",
+) -> None:
+    """Say how clients come to trust this instance's certificate; `eval "$(busbar trust)"` sets the variables."""
+    from busbar.cli.trust import run
+
+    sys.exit(run(data, output))
 
 
 def main() -> None:

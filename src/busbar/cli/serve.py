@@ -33,17 +33,34 @@ def run(
     config: Path | None,
     host: str,
     port: int,
-    http_port: int,
+    http_port: int | None,
     key_name: str,
     key: str | None,
     dev: bool,
+    tls_port: int | None,
+    tls_names: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
 ) -> int:
     """Serve until a signal; the exit code."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     try:
-        asked = ServeConfig(data, config, host, port, http_port, key_name, key, dev)
+        asked = ServeConfig(
+            data,
+            config,
+            host,
+            port,
+            http_port,
+            key_name,
+            key,
+            dev,
+            tls_port,
+            tls_names,
+            tls_cert,
+            tls_key,
+        )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(asked))
     except ConfigError as error:

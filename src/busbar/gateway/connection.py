@@ -40,7 +40,7 @@ from busbar.model.effects import Delivered, Drained, Effect, Refused
 from busbar.model.errors import BusbarError, Unauthorized, error_of
 
 if TYPE_CHECKING:
-    from busbar.gateway.listener import AmqpListener
+    from busbar.gateway.lobby import Guest
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +81,12 @@ class _Future:
 class GatewayConnection(asyncio.Protocol):
     """Drives the engine of one client; implements `Peer` for its links."""
 
-    def __init__(self, listener: AmqpListener, service: Service) -> None:
+    def __init__(self, guest: Guest, service: Service) -> None:
         limits = service.limits
         self.service = service
         self.writable = True
         self.origin = 0
-        self._listener = listener
+        self._guest = guest
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
             ConnectionConfig(
@@ -126,7 +126,7 @@ class GatewayConnection(asyncio.Protocol):
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
-        if not self._listener.admit(self):
+        if not self._guest.admit(self):
             transport.abort()
             return
         self.origin = self.service.port.connect(self.effects)
@@ -138,7 +138,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._listener.gone(self)
+        self._guest.gone(self)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -238,9 +238,11 @@ class GatewayConnection(asyncio.Protocol):
 
     def granted(self, grant: Grant) -> None:
         # A new token for the same path takes the place of the old one.
-        self._grants = [known for known in self._grants if known.path != grant.path or known.rights != grant.rights]
+        self._grants = [
+            known for known in self._grants if known.path != grant.path or known.rights != grant.rights
+        ]
         self._grants.append(grant)
-        self._listener.authenticated(self)
+        self._guest.authenticated(self)
         self._arm()
 
     def fresh_id(self) -> str:
@@ -304,7 +306,9 @@ class GatewayConnection(asyncio.Protocol):
             if len(end.early) > MAX_EARLY:
                 end.gone = True
                 end.early.clear()
-                link.detach("amqp:link:transfer-limit-exceeded", "Too many deliveries before the link was attached.")
+                link.detach(
+                    "amqp:link:transfer-limit-exceeded", "Too many deliveries before the link was attached."
+                )
 
     def _attaching(self, link: Link) -> None:
         pending = _Attaching()
@@ -412,7 +416,9 @@ class GatewayConnection(asyncio.Protocol):
         now = wall_clock()
         self._handle(self._engine.tick(now))
         if not self._grants and now >= self._since + self.service.limits.token_wait:
-            self._engine.close("amqp:connection:forced", "No token was put in time; put one to $cbs after connecting.")
+            self._engine.close(
+                "amqp:connection:forced", "No token was put in time; put one to $cbs after connecting."
+            )
             self._close()
         elif not self._links and now >= self._linkless_deadline():
             self._engine.close("amqp:connection:forced", "The connection has had no link for too long.")
@@ -430,7 +436,9 @@ class GatewayConnection(asyncio.Protocol):
         self._grants = kept
         for link, (_end, path, right) in list(self._links.items()):
             if right and not self.may(right, path):
-                link.detach(Unauthorized.condition, f"The token for '{path}' has expired; put a new one to $cbs.")
+                link.detach(
+                    Unauthorized.condition, f"The token for '{path}' has expired; put a new one to $cbs."
+                )
                 self._detached(link)
 
 

@@ -32,3 +32,13 @@ class Limits:
     max_connections: int = 5_000
     max_unproven_connections: int = 1_000  # connected, no token yet
     incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses
+    # The door: what is allowed to somebody of whom nothing is known yet.
+    hello_wait: int = 10_000  # from accepting to the first bytes that name a protocol, the TLS handshake included
+    max_handshakes: int = 200  # TLS handshakes under way at once
+    # HTTP
+    http_head_size: int = 64 * 1024  # request line and headers together
+    http_head_wait: int = 15_000  # from the first byte of a request to the end of its headers
+    http_body_wait: int = 60_000  # from the end of the headers to the end of the body
+    http_idle_wait: int = 75_000  # between two requests of a connection
+    http_management_body: int = 1024 * 1024
+    max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room

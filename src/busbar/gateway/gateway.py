@@ -1,0 +1,58 @@
+"""The whole edge of a namespace: one lobby, one door with as many ports as wanted, AMQP and HTTP behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+
+from busbar.gateway.authority import Authority
+from busbar.gateway.connection import GatewayConnection
+from busbar.gateway.door import Door
+from busbar.gateway.http.app import build_app
+from busbar.gateway.http.connection import HttpServer
+from busbar.gateway.http.context import EntityCatalogue, HttpContext
+from busbar.gateway.lobby import Guest, Lobby
+from busbar.gateway.service import Service, wall_clock
+from busbar.gateway.sniffing import Speaks
+from busbar.gateway.websocket import WebSocketBridge
+from busbar.model.limits import Limits
+from busbar.model.port import FragmentPort
+
+
+class Gateway:
+    """`tls` is what a TLS client is answered with; None: TLS is not spoken."""
+
+    def __init__(
+        self,
+        port: FragmentPort,
+        catalogue: EntityCatalogue,
+        authority: Authority,
+        limits: Limits,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        identity = secrets.token_hex(4)
+        self._service = Service(port, authority, limits, f"busbar-{identity}", f"Reference:{identity}")
+        self._lobby = Lobby(limits)
+        context = HttpContext(port, catalogue, authority, limits, wall_clock, identity)
+        self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
+        self._door = Door(self._lobby, self._successor, tls)
+
+    async def start(self) -> None:
+        """Get ready; nobody is accepted before `listen`."""
+        await self._http.start()
+
+    async def listen(self, host: str, port: int) -> int:
+        """One more port; returns its number (0 asks for a free one). Raises OSError."""
+        return await self._door.listen(host, port)
+
+    async def stop(self) -> None:
+        """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
+        self._door.close()
+        await self._lobby.close()
+        await self._http.stop()
+
+    def _successor(self, speaks: Speaks, guest: Guest) -> asyncio.Protocol:
+        if speaks is Speaks.HTTP:
+            return self._http.connection(guest)
+        return GatewayConnection(guest, self._service)

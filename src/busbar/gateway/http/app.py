@@ -1,0 +1,94 @@
+"""Where a request goes, by its path:
+
+    /health                     200 while the namespace is served
+    /$servicebus/websocket      the WebSocket: AMQP in binary frames
+    .../messages...             runtime: send, receive, settle
+    anything else               ATOM: management
+
+The fixed words are known in any case. A body that announces more than its road takes is refused before it is read, also
+when the client waits for "100 Continue".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from busbar.gateway.http import atom, runtime
+from busbar.gateway.http.connection import HttpConnection
+from busbar.gateway.http.context import HttpContext
+from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.requests import path_of, refuse_large
+from busbar.model.limits import Limits
+
+WEBSOCKET = "$servicebus/websocket"
+
+Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
+    """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            _head_complete(request)
+            path = path_of(request)
+            lowered = path.lower()
+            if lowered == "health":
+                return _health()
+            if lowered == WEBSOCKET:
+                return await bridge(request)
+            if _is_runtime(lowered):
+                refuse_large(request, message_body_limit(context.limits))
+                return await runtime.handle(request, context)
+            refuse_large(request, context.limits.http_management_body)
+            return await atom.handle(request, context)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:
+            return error_response(error, context.tracking)
+
+    async def expect(request: web.Request) -> web.StreamResponse | None:
+        _head_complete(request)
+        try:
+            largest = max(message_body_limit(context.limits), context.limits.http_management_body)
+            refuse_large(request, largest)
+        except Exception as error:
+            return error_response(error, context.tracking)
+        if request.headers.get("Expect", "").lower() != "100-continue":
+            return error_response(web.HTTPExpectationFailed(), context.tracking)
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # aiohttp would take these bytes for the beginning of the answer proper.
+        request.writer.output_size = 0
+        return None
+
+    app = web.Application()
+    app.on_response_prepare.append(_sign)
+    app.router.add_route("*", "/{path:.*}", handle, expect_handler=expect)
+    return app
+
+
+def message_body_limit(limits: Limits) -> int:
+    """A message, or a batch of messages as JSON, whose escapes may double it."""
+    return 2 * limits.max_message_size + limits.max_header_size
+
+
+def _is_runtime(lowered: str) -> bool:
+    """`x/messages`, `x/messages/head`, `x/messages/{id}/{lock token}`; not an entity that is called so alone."""
+    segments = lowered.split("/")
+    return any(segment == "messages" for segment in segments[1:][-3:])
+
+
+def _head_complete(request: web.Request) -> None:
+    if isinstance(request.protocol, HttpConnection):
+        request.protocol.head_complete()
+
+
+async def _sign(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "Busbar"  # the versions below us are nobody's business
+
+
+def _health() -> web.Response:
+    return web.json_response({"status": "healthy", "message": "Busbar is ready."})

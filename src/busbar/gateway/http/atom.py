@@ -1,0 +1,12 @@
+"""HTTP: management."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from busbar.gateway.http.context import HttpContext
+from busbar.model.errors import NotImplementedHere
+
+
+async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
+    raise NotImplementedHere("This version of Busbar does not serve management over HTTP.")

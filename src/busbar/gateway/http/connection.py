@@ -1,0 +1,158 @@
+"""One HTTP connection: aiohttp's own protocol, with the limits that it leaves to others.
+
+    state       begins                      ends
+    idle        connected, or answered      the first byte of a request; after `http_idle_wait` the connection ends
+    head        that first byte             the empty line; after `http_head_wait` or `http_head_size`, an error
+    request     the empty line              the answer has been written
+
+A client that sends its headers a byte at a time is thus ended by the time of the first one, not of the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
+
+from busbar.gateway.lobby import Guest, Lobby
+
+_log = logging.getLogger(__name__)
+
+MAX_HEADERS = 256
+MAX_LINE = 16 * 1024
+LINGER = 1.0
+"""Seconds for which the rest of a refused body is read and thrown away, so that the client sees the answer."""
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class HttpConnection(RequestHandler):
+    def __init__(self, server: web.Server, lobby: Lobby, guest: Guest) -> None:
+        limits = lobby.limits
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.http_idle_wait / 1000,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's way to say: none
+            max_line_size=min(MAX_LINE, limits.http_head_size),
+            max_field_size=limits.http_head_size,
+            max_headers=MAX_HEADERS,
+            lingering_time=LINGER,
+            auto_decompress=False,  # a body is the sender's bytes; and there is nothing to blow up
+            logger=_log,
+        )
+        self._lobby = lobby
+        self._guest = guest
+        self._head_limit = limits.http_head_size
+        self._head_wait = limits.http_head_wait / 1000
+        self._in_request = False
+        self._head_size = 0
+        self._head_end = b""
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self._in_request
+
+    def dismiss(self) -> None:
+        """Make room for others."""
+        self.force_close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_request:
+            super().data_received(data)
+            return
+        if self._deadline is None:
+            self._expect_head()
+        # The empty line may come in pieces.
+        seen = self._head_end + data
+        end = seen.find(_END_OF_HEAD)
+        size = self._head_size + (len(data) if end < 0 else end - len(self._head_end))
+        if size > self._head_limit:
+            self._end(431, f"The headers have more than {self._head_limit} bytes.")
+            return
+        self._head_size = size
+        self._head_end = seen[-3:]
+        if end >= 0:
+            self.head_complete()
+        super().data_received(data)
+
+    def head_complete(self) -> None:
+        self._cancel()
+        if not self._in_request:
+            self._in_request = True
+            self._guest.proven()
+            self._lobby.visits(self)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        finished = await super().finish_response(request, resp, start_time)
+        self._in_request = False
+        self._head_size = 0
+        self._head_end = b""
+        if self.transport is not None:
+            self._lobby.visits(self)
+        return finished
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._cancel()
+        self._guest.leave()
+        self._lobby.left(self)
+        super().connection_lost(exc)
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        # What a client does wrong is told to the client; a log that anyone can fill is none.
+        if isinstance(options.get("exc_info"), HttpProcessingError | ConnectionError | asyncio.TimeoutError):
+            return
+        super().log_exception(*args, **options)
+
+    def _expect_head(self) -> None:
+        self._deadline = self._loop.call_later(
+            self._head_wait, self._end, 408, f"The headers did not come within {self._head_wait:g} s."
+        )
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end(self, status: int, text: str) -> None:
+        """The request will not become one: say why, and go."""
+        self._cancel()
+        transport = self.transport
+        if transport is not None:
+            reason = {408: "Request Timeout", 431: "Request Header Fields Too Large"}[status]
+            body = f"<Error><Code>{status}</Code><Detail>{text}</Detail></Error>"
+            transport.write(
+                f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/xml; charset=utf-8\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+            )
+        self.force_close()
+
+
+class HttpServer:
+    """The application, and a connection of it for every transport that turned out to speak HTTP."""
+
+    def __init__(self, app: web.Application, lobby: Lobby) -> None:
+        self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=2.0)
+        self._lobby = lobby
+
+    async def start(self) -> None:
+        await self._runner.setup()
+
+    def connection(self, guest: Guest) -> HttpConnection:
+        server = self._runner.server
+        assert server is not None, "start() comes first"
+        return HttpConnection(server, self._lobby, guest)
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
