@@ -259,3 +259,51 @@ async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
     assert delivered == [4]
     settled = next(effect for effect in said if isinstance(effect, Settled))
     assert settled.lost == []
+
+
+async def test_work_on_a_failing_store_is_retryable_and_the_next_commit_recovers() -> None:
+    async with hosting() as here:
+        here.store.crash()
+        with pytest.raises(ServerBusy):
+            await here.host.on_store(lambda store: store.heads())
+        here.host.submit([send(1, 1)])
+        await here.refused(1)
+        await here.until(lambda: here.host.state is HostState.OPEN)
+        here.host.submit([send(1, 2)])
+        await here.sent(2)
+
+
+async def test_a_machine_that_cannot_undo_is_taken_out_and_the_others_go_on() -> None:
+    class Stubborn:
+        def __init__(self, machine: object) -> None:
+            self._machine = machine
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._machine, name)
+
+        def undo(self, *_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+    async with hosting() as here:
+        slot = here.host._turns.slots[1]
+        slot.machine = Stubborn(slot.machine)  # type: ignore[assignment]
+        here.store.fail_next_commit(Fault.LOST)
+        here.host.submit([send(1, 1), send(2, 2)])
+        await here.refused(1)
+        await here.refused(2)
+        await here.until(lambda: here.host.state is HostState.OPEN)
+        here.host.submit([send(1, 3), send(2, 4)])
+        assert (await here.refused(3)).condition == "amqp:internal-error"
+        await here.sent(4)
+
+
+async def test_closing_while_the_store_is_out_ends() -> None:
+    async with hosting() as here:
+        here.refuse_to_open = StoreError("gone for good")
+        here.store.fail_next_commit(Fault.LOST)
+        here.host.submit([send(1, 1)])
+        await here.refused(1)
+        assert here.host.state is HostState.OUT
+        await here.host.close()
+        here.host.submit([send(1, 2)])
+        await here.refused(2)
