@@ -7,6 +7,7 @@ No retries by default: what the broker does wrong once must be seen, not repaire
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,9 @@ import azure.servicebus
 import azure.servicebus.aio
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 
+SETTLEMENTS = ("complete", "abandon", "defer", "dead_letter")
+"""What a receiver can do with a message; each has a method of its own: `complete_message` and so on."""
+
 _THREADS = ThreadPoolExecutor(64, thread_name_prefix="sdk")
 
 
@@ -22,29 +26,54 @@ async def in_thread(call: Callable[..., Any], *args: Any, **options: Any) -> Any
     return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: call(*args, **options))
 
 
-class Awaitable:
-    """A sender, a receiver or a renewer of the synchronous client whose methods can be awaited."""
+class Handler:
+    """A sender, receiver or lock renewer of either client: its methods are awaited, `raw` is the SDK's own object.
 
-    def __init__(self, raw: Any) -> None:
+    The SDK takes half a second to open a link (it sleeps between its steps), so opening starts at once, as `with` does
+    it, and goes on while the test does something else.
+    """
+
+    def __init__(self, raw: Any, *, asynchronous: bool, opens: bool) -> None:
         self.raw = raw
+        self._asynchronous = asynchronous
+        self._opening: asyncio.Future[Any] | None = None
+        if opens:
+            self._opening = asyncio.ensure_future(
+                raw.__aenter__() if asynchronous else in_thread(raw.__enter__)
+            )
+            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def opened(self) -> None:
+        """The link is open, or the reason why not is raised."""
+        if self._opening is not None:
+            await self._opening
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.raw, name)
-        if not callable(value):
-            return value
+        method = getattr(self.raw, name)
 
         async def call(*args: Any, **options: Any) -> Any:
-            return await in_thread(value, *args, **options)
+            await self.opened()
+            if not self._asynchronous:
+                return await in_thread(method, *args, **options)
+            result = method(*args, **options)
+            return await result if inspect.isawaitable(result) else result
 
         return call
 
     async def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
+        await self.opened()
+        if self._asynchronous:
+            async for message in self.raw:
+                yield message
+            return
         messages = iter(self.raw)
-        while True:
-            message = await in_thread(next, messages, None)
-            if message is None:
-                return
+        while (message := await in_thread(next, messages, None)) is not None:
             yield message
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        await (self.raw.close() if self._asynchronous else in_thread(self.raw.close))
 
 
 class Farewells:
@@ -53,7 +82,7 @@ class Farewells:
     def __init__(self) -> None:
         self._closing: set[asyncio.Future[Any]] = set()
 
-    def add(self, handler: Any) -> None:
+    def add(self, handler: Handler) -> None:
         closing = asyncio.ensure_future(handler.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -69,7 +98,8 @@ class Azure:
         self._connection_string = connection_string
         self._farewells = farewells
         self._asynchronous = asynchronous
-        self._handlers: list[Any] = []
+        self._handlers: list[Handler] = []
+        self._warm: dict[str, Handler] = {}
 
     @property
     def _package(self) -> Any:
@@ -90,29 +120,34 @@ class Azure:
         client = self.client(connection_string, retry_total=retry_total)
         return self._kept(client.get_queue_receiver(queue, **options))
 
-    def dead_letters(self, queue: str, **options: Any) -> Any:
+    def dead_letters(self, queue: str, **options: Any) -> Handler:
         return self.receiver(queue, sub_queue=azure.servicebus.ServiceBusSubQueue.DEAD_LETTER, **options)
 
-    def once(self, queue: str, **options: Any) -> Any:
+    def once(self, queue: str, **options: Any) -> Handler:
         """A receiver in ReceiveAndDelete mode."""
         return self.receiver(
             queue, receive_mode=azure.servicebus.ServiceBusReceiveMode.RECEIVE_AND_DELETE, **options
         )
 
-    def renewer(self, **options: Any) -> Any:
-        return self._kept(self._package.AutoLockRenewer(**options))
+    def renewer(self, **options: Any) -> Handler:
+        return self._kept(self._package.AutoLockRenewer(**options), opens=False)
 
     async def send(self, queue: str, *contents: Any, **options: Any) -> None:
-        """Send each content (a message, or what makes one) in a transfer of its own."""
+        """Send each content (a message, or what makes one) in a transfer of its own.
+
+        Nearly every test receives from that queue next: an ordinary receiver is opened meanwhile.
+        """
         sender = self.sender(queue)
+        if queue not in self._warm:
+            self._warm[queue] = self.receiver(queue)
         for content in contents:
             message = (
                 content if isinstance(content, ServiceBusMessage) else ServiceBusMessage(content, **options)
             )
             await sender.send_messages(message)
 
-    def _kept(self, raw: Any) -> Any:
-        handler = raw if self._asynchronous else Awaitable(raw)
+    def _kept(self, raw: Any, *, opens: bool = True) -> Handler:
+        handler = Handler(raw, asynchronous=self._asynchronous, opens=opens)
         self._handlers.append(handler)
         return handler
 
@@ -127,7 +162,7 @@ def text_of(message: ServiceBusMessage) -> str:
     return b"".join(message.body).decode()
 
 
-async def take(receiver: Any, count: int = 1, wait: float = 5) -> list[ServiceBusReceivedMessage]:
+async def take(receiver: Handler, count: int = 1, wait: float = 5) -> list[ServiceBusReceivedMessage]:
     """Exactly `count` messages; several calls if they come in several parts."""
     taken: list[ServiceBusReceivedMessage] = []
     while len(taken) < count:
@@ -137,9 +172,9 @@ async def take(receiver: Any, count: int = 1, wait: float = 5) -> list[ServiceBu
     return taken
 
 
-async def take_one(receiver: Any, wait: float = 5) -> ServiceBusReceivedMessage:
+async def take_one(receiver: Handler, wait: float = 5) -> ServiceBusReceivedMessage:
     return (await take(receiver, 1, wait))[0]
 
 
-async def nothing_left(receiver: Any, wait: float = 0.3) -> bool:
+async def nothing_left(receiver: Handler, wait: float = 0.3) -> bool:
     return not await receiver.receive_messages(max_message_count=1, max_wait_time=wait)

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 
 LIMITS = {"min_lock_duration": 100}
 
-BRIEF_LOCK = 0.6
+BRIEF_LOCK = 0.8
 """Seconds that a lock of a `brief` queue holds."""
+MODEST_LOCK = 3
+"""Seconds that a lock of a `modest` queue holds: the SDK's automatic renewer looks only every half second."""
 BRIEF_LIFE = 0.4
 """Seconds that a message of a `fading` or `vanishing` queue lives."""
 
 _KINDS: dict[str, tuple[int, Mapping[str, object]]] = {
     "plain": (260, {}),
     "brief": (30, {"LockDuration": f"PT{BRIEF_LOCK}S"}),
+    "modest": (8, {"LockDuration": f"PT{MODEST_LOCK}S"}),
     "twice": (10, {"MaxDeliveryCount": 2}),
     "brief-once": (6, {"MaxDeliveryCount": 1, "LockDuration": f"PT{BRIEF_LOCK}S"}),
     "vanishing": (6, {"DefaultMessageTimeToLive": f"PT{BRIEF_LIFE}S"}),

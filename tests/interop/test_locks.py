@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
-from tests.interop.azure_sdk import Azure, nothing_left, take_one, text_of
-from tests.interop.queue_pool import BRIEF_LOCK, QueuePool
+from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take_one
+from tests.interop.queue_pool import BRIEF_LOCK, MODEST_LOCK, QueuePool
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
@@ -44,19 +44,20 @@ async def test_the_sdk_knows_that_a_lock_has_expired(azure: Azure, brief: str) -
         await receiver.complete_message(message)
 
 
-@pytest.mark.parametrize("settlement", ["complete", "abandon", "defer", "dead_letter"])
-async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str, settlement: str) -> None:
-    """The client's clock stands still here, so the request really reaches the broker."""
-    await azure.send(brief, "late")
+async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str) -> None:
+    """The client's clock stands still here, so each settlement really reaches the broker."""
+    await azure.send(brief, *SETTLEMENTS)
     receiver = azure.receiver(brief)
-    message = await take_one(receiver)
-    message._raw_amqp_message.annotations[b"x-opt-locked-until"] = 4102444800000
-    again = await take_one(azure.receiver(brief))
+    late = await take(receiver, len(SETTLEMENTS))
+    for message in late:
+        message._raw_amqp_message.annotations[b"x-opt-locked-until"] = 4102444800000
+    again = await take(azure.receiver(brief), len(SETTLEMENTS))
 
-    with pytest.raises(MessageLockLostError):
-        await getattr(receiver, f"{settlement}_message")(message)
+    for settlement, message in zip(SETTLEMENTS, late, strict=True):
+        with pytest.raises(MessageLockLostError):
+            await getattr(receiver, f"{settlement}_message")(message)
 
-    assert again.delivery_count == 1
+    assert {message.delivery_count for message in again} == {1}
     assert await azure.dead_letters(brief).peek_messages() == []
 
 
@@ -105,34 +106,20 @@ async def test_the_lock_of_a_deferred_message_ends_too(azure: Azure, brief: str)
     await receiver.complete_message(again)
 
 
-async def test_the_automatic_renewer(azure: Azure, brief: str) -> None:
-    await azure.send(brief, "very long work")
+async def test_the_automatic_renewer(azure: Azure, queues: QueuePool) -> None:
+    """Both ways to use it: a message is registered, or a receiver registers every message it hands out."""
+    by_hand, by_receiver = queues.take("modest"), queues.take("modest")
+    await asyncio.gather(azure.send(by_hand, "long work"), azure.send(by_receiver, "long work"))
     renewer = azure.renewer(max_lock_renewal_duration=30)
-    receiver = azure.receiver(brief)
-    message = await take_one(receiver)
-    raw = receiver.raw if hasattr(receiver, "raw") else receiver
-    registered = renewer.register(raw, message, max_lock_renewal_duration=30)
-    if asyncio.iscoroutine(registered):
-        await registered
-    await asyncio.sleep(2.5 * BRIEF_LOCK)
+    first, second = azure.receiver(by_hand), azure.receiver(by_receiver, auto_lock_renewer=renewer.raw)
+    registered, handed_out = await asyncio.gather(take_one(first), take_one(second))
+    await renewer.register(first.raw, registered, max_lock_renewal_duration=30)
+    await asyncio.sleep(MODEST_LOCK + 0.3)
 
-    assert message.auto_renew_error is None
-    await receiver.complete_message(message)
-    assert await receiver.peek_messages(sequence_number=1) == []
-
-
-async def test_the_renewer_of_a_receiver(azure: Azure, brief: str) -> None:
-    await azure.send(brief, "very long work")
-    renewer = azure.renewer(max_lock_renewal_duration=30)
-    raw = renewer.raw if hasattr(renewer, "raw") else renewer
-    receiver = azure.receiver(brief, auto_lock_renewer=raw, max_wait_time=5)
-    async for message in receiver:
-        await asyncio.sleep(2 * BRIEF_LOCK)
-        assert text_of(message) == "very long work"
+    for receiver, message in ((first, registered), (second, handed_out)):
+        assert message.auto_renew_error is None
         await receiver.complete_message(message)
-        break
-
-    assert await receiver.peek_messages(sequence_number=1) == []
+        assert await receiver.peek_messages(sequence_number=1) == []
 
 
 async def test_a_vanished_client_loses_its_messages_only_when_their_locks_end(

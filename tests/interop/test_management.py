@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from proton import Array, Data, Delivery, Message, int32, symbol, timestamp, uint
 
-from tests.interop.plain_amqp import PlainAmqp, array
+from tests.interop.plain_amqp import PlainAmqp, array, owned
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,13 +28,13 @@ def peek(plain: PlainAmqp, queue: str) -> list[str]:
     if status == 204:
         return []
     assert status == 200
-    return [bytes(decoded(entry["message"]).body).decode() for entry in body["messages"]]
+    return [decoded(entry["message"]).body.decode() for entry in body["messages"]]
 
 
 def decoded(encoded: Any) -> Any:
     message = Message()
     message.decode(bytes(encoded))
-    return message
+    return owned(message)
 
 
 def delete(plain: PlainAmqp, queue: str, count: int, before: timestamp = FAR) -> tuple[int, Any]:

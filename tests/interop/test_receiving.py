@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, MessageNotFoundError
 
-from tests.interop.azure_sdk import Azure, nothing_left, take, take_one, text_of
+from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take_one, text_of
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
@@ -44,16 +44,13 @@ async def test_receive_and_delete_takes_one_request(azure: Azure, queue: str) ->
 
 
 @pytest.mark.req("B5")
-@pytest.mark.parametrize("settlement", ["complete", "abandon", "defer", "dead_letter"])
-async def test_nothing_can_be_settled_in_receive_and_delete(
-    azure: Azure, queue: str, settlement: str
-) -> None:
-    await azure.send(queue, "gone")
+async def test_nothing_can_be_settled_in_receive_and_delete(azure: Azure, queue: str) -> None:
+    await azure.send(queue, *SETTLEMENTS)
     receiver = azure.once(queue)
-    message = await take_one(receiver)
 
-    with pytest.raises(ValueError, match=r"(?i)receive.*delete|RECEIVE_AND_DELETE|PEEK_LOCK"):
-        await getattr(receiver, f"{settlement}_message")(message)
+    for settlement, message in zip(SETTLEMENTS, await take(receiver, len(SETTLEMENTS)), strict=True):
+        with pytest.raises(ValueError, match="RECEIVE_AND_DELETE"):
+            await getattr(receiver, f"{settlement}_message")(message)
 
     assert await receiver.peek_messages(sequence_number=1) == []
 
@@ -154,15 +151,14 @@ async def test_deferred_messages_are_deleted_on_receive_in_receive_and_delete(
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
-@pytest.mark.parametrize("settlement", ["complete", "abandon", "defer", "dead_letter"])
-async def test_a_message_is_settled_once(azure: Azure, queue: str, settlement: str) -> None:
-    await azure.send(queue, "once")
+async def test_a_message_is_settled_once(azure: Azure, queue: str) -> None:
+    await azure.send(queue, *SETTLEMENTS)
     receiver = azure.receiver(queue)
-    message = await take_one(receiver)
-    await getattr(receiver, f"{settlement}_message")(message)
+    for settlement, message in zip(SETTLEMENTS, await take(receiver, len(SETTLEMENTS)), strict=True):
+        await getattr(receiver, f"{settlement}_message")(message)
 
-    with pytest.raises(MessageAlreadySettled):
-        await receiver.complete_message(message)
+        with pytest.raises(MessageAlreadySettled):
+            await receiver.complete_message(message)
 
 
 async def test_the_broker_refuses_a_second_settlement_itself(azure: Azure, queue: str) -> None:
@@ -214,7 +210,7 @@ async def test_the_iterator_ends_when_nothing_comes(azure: Azure, queue: str) ->
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
-@pytest.mark.parametrize("prefetch", [1, 10, 100])
+@pytest.mark.parametrize("prefetch", [1, 100])
 async def test_prefetch(azure: Azure, queue: str, prefetch: int) -> None:
     await azure.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(40)])
     receiver = azure.receiver(queue, prefetch_count=prefetch)
@@ -281,7 +277,7 @@ async def test_locks_outlive_the_connection_and_are_settled_by_token(azure: Azur
     other = azure.receiver(queue)
     assert await nothing_left(other)
 
-    message._receiver = other.raw if hasattr(other, "raw") else other
+    message._receiver = other.raw
     message._is_deferred_message = True
     await other.complete_message(message)
 

@@ -50,7 +50,7 @@ async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells
     after = clients(restarting, farewells)
     receiver = after.receiver("long")
     assert await nothing_left(receiver)
-    long._receiver = receiver
+    long._receiver = receiver.raw
     long._is_deferred_message = True  # the SDK settles it by its token
     await receiver.complete_message(long)
     assert await receiver.peek_messages(sequence_number=1) == []
