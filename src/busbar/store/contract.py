@@ -1,6 +1,12 @@
 """What every messaging store does. All methods are called from one thread at a time: the store's own.
 
-A store has one exclusive owner. Claiming it raises its epoch; a commit of an owner whose epoch has passed is Fenced.
+Rules
+    * A store has one exclusive owner. Claiming it raises its epoch; a commit of an owner whose epoch has passed is Fenced.
+      Before a claim and after a release every other method raises StoreError.
+    * Whatever changes the store is durable, all or none, when the method returns, and may raise what `commit` raises.
+    * After OutcomeUnknown a handle is good for nothing but `close`: make another one, claim it and read what is there.
+    * A number is given once in a fragment, so a commit that puts one again is a fault of its caller: OutcomeUnknown.
+      Edits and deletes of messages that are not there do nothing.
 """
 
 from __future__ import annotations
@@ -34,31 +40,37 @@ class StoreInUse(StoreError):
 
 class Store(Protocol):
     def claim(self) -> int:
-        """Become the owner; the new epoch. Raises StoreInUse."""
+        """Become the owner; the new epoch. Raises StoreInUse, or StoreError for a place that holds no store of ours."""
 
     def release(self) -> None:
-        """Give the store up cleanly (idempotent)."""
+        """Give the store up cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none. Returns only when they are. Raises StoreFull, OutcomeUnknown, Fenced."""
+        """Make the changes durable, all or none: puts, edits in their order, deletes, heads.
+
+        A fragment that is not there is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
+        """
 
     def heads(self) -> list[Head]:
-        """The counters of every fragment."""
+        """The counters of every fragment, in the order of their ids."""
 
     def create(self, fragment: int) -> None:
         """Add an empty fragment (idempotent)."""
 
     def drop(self, fragment: int, limit: int) -> bool:
-        """Delete up to `limit` messages of a fragment, and the fragment with the last one; True when it is gone."""
+        """Delete up to `limit` messages of a fragment, and the fragment with the last one; True when it is gone.
+
+        Its counters stay true between slices.
+        """
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
-        """Fill in each read's records."""
+        """Fill in each read's records. Bytes are counted by Record.size."""
 
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
-        """Keep the locks over a clean shutdown (part of release: durable)."""
+        """Keep the locks over a clean shutdown (before release: durable), instead of those kept before."""
 
     def take_locks(self, fragment: int) -> list[Lock]:
         """The locks that the last clean shutdown kept, with their records (content None), and forget them durably."""
@@ -70,4 +82,4 @@ class Store(Protocol):
         """Set (or with None remove) catalogue entries, all or none, durably."""
 
     def close(self) -> None:
-        """Close files; nothing more is written (idempotent)."""
+        """Close files; nothing more is written, nor lost (idempotent). The handle cannot be claimed again."""

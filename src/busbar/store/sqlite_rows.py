@@ -2,7 +2,7 @@
 
 Every call into SQLite gives up the interpreter's lock and must win it back from a busy event loop, which costs more
 than the call. So many rows go through one statement: rows in chunks whose sizes are powers of two (each size is one
-prepared statement, kept), numbers as JSON. A thousand rows by `executemany` take 300 ms beside a busy loop and 5 ms so.
+prepared statement, kept), numbers as JSON. `executemany` takes tens of times as long (bench/store_layouts.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,160 @@
+"""What a durable commit of the embedded store costs, beside raw synced appends of the same bytes in the same run.
+
+    python -m bench.store_commit [--seconds 20] [--directory DIR]
+
+For each number of messages per commit: messages per second and CPU-µs per message (system time included), and the ratio
+of the time to that of the raw log. The ratio is what to compare between machines; the rest depends on the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.reads import ReadPage
+from busbar.model.message import ACTIVE, DEAD, Record
+from busbar.store.sqlite import SqliteStore
+
+CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
+KEPT = 4  # commits that stay in the queue while it is in motion
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    wall: float  # µs per message
+    cpu: float
+
+
+def measure(step: Callable[[], None], messages: int, seconds: float) -> Cost:
+    """Repeat a step of so many messages for a while; the first ones warm up."""
+    for _ in range(2):
+        step()
+    began, cpu = time.perf_counter(), time.process_time()
+    rounds = 0
+    while rounds < 5 or time.perf_counter() - began < seconds:
+        step()
+        rounds += 1
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return Cost(wall / rounds / messages * 1e6, cpu / rounds / messages * 1e6)
+
+
+def raw_log(directory: Path, count: int, body: bytes) -> Iterator[Callable[[], None]]:
+    file = os.open(directory / "raw.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def step() -> None:
+        if os.lseek(file, 0, os.SEEK_CUR) > 256 << 20:
+            os.lseek(file, 0, os.SEEK_SET)
+        os.write(file, body * count)
+        os.fdatasync(file)
+
+    yield step
+    os.close(file)
+    (directory / "raw.log").unlink()
+
+
+class Queue:
+    """One fragment of a store, and the steps that are measured."""
+
+    def __init__(self, path: Path, count: int, body: bytes) -> None:
+        self.store = SqliteStore(path)
+        self.store.claim()
+        self.count = count
+        self.body = body
+        self.first = self.last = 0
+        self.dead = 0
+
+    def _commit(self, changes: Changes) -> None:
+        waiting = self.last - self.first
+        changes.head = Head(1, self.last, [waiting, 0, 0, 0, 0], waiting * len(self.body))
+        self.store.commit([changes])
+
+    def _put(self, changes: Changes) -> None:
+        size, body, last = len(self.body), self.body, self.last
+        changes.puts[ACTIVE] = [
+            Record(n, 1_700_000_000_000, 0, 0, 0, size, body, None)
+            for n in range(last + 1, last + self.count + 1)
+        ]
+        self.last += self.count
+
+    def put(self) -> None:
+        changes = Changes(1)
+        self._put(changes)
+        self._commit(changes)
+
+    def cycle(self) -> None:
+        """Put as many as are completed."""
+        changes = Changes(1)
+        self._put(changes)
+        if self.last - self.first > KEPT * self.count:
+            changes.deletes[ACTIVE] = list(range(self.first + 1, self.first + self.count + 1))
+            self.first += self.count
+        self._commit(changes)
+
+    def dead_letter(self) -> None:
+        if self.last - self.first < self.count:
+            self._rewind()
+        changes = Changes(1)
+        numbers = range(self.first + 1, self.first + self.count + 1)
+        changes.edits = [Edit(ACTIVE, n, DEAD, 1, {"DeadLetterReason": b"\xa1\x04test"}) for n in numbers]
+        self.first += self.count
+        self._commit(changes)
+
+    def _rewind(self) -> None:
+        """Back to the active lane with all, in one commit."""
+        changes = Changes(1)
+        changes.edits = [Edit(DEAD, n, ACTIVE, 0, None) for n in range(self.dead + 1, self.first + 1)]
+        self.first = self.dead
+        self.store.commit([changes])
+
+    def read(self) -> None:
+        page = ReadPage(ACTIVE, self.first + 1, self.count, 1 << 40)
+        self.store.read(1, [page])
+        assert len(page.records) == self.count
+
+    def prepare(self, commits: int) -> None:
+        for _ in range(commits):
+            self.put()
+        self.dead = self.first
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments.add_argument("--seconds", type=float, default=20.0, help="about how long the whole run takes")
+    arguments.add_argument("--directory", type=Path, default=None, help="where to write (a real disk)")
+    given = arguments.parse_args()
+    each = given.seconds / (len(CASES) * 5.5)
+    print("per commit  bytes   step              msg/s   CPU-µs/msg   time/raw log   CPU/raw log")
+    for count, size in CASES:
+        with tempfile.TemporaryDirectory(dir=given.directory) as name:
+            _case(Path(name), count, size, each)
+
+
+def _case(directory: Path, count: int, size: int, each: float) -> None:
+    body = os.urandom(size)
+    for step in raw_log(directory, count, body):
+        raw = measure(step, count, each)
+        _line(count, size, "raw synced log", raw, raw)
+    queue = Queue(directory / "store.db", count, body)
+    for label, step in (("put", queue.put), ("put + complete", queue.cycle)):
+        _line(count, size, label, measure(step, count, each), raw)
+    queue.prepare(max(3, min(50, 5000 // count, (32 << 20) // (count * size))))
+    for label, step in (("dead-letter", queue.dead_letter), ("read a page", queue.read)):
+        if label == "read a page":
+            queue._rewind()
+        _line(count, size, label, measure(step, count, each / 2), raw)
+    queue.store.release()
+
+
+def _line(count: int, size: int, label: str, cost: Cost, raw: Cost) -> None:
+    times = f"{cost.wall / raw.wall:12.2f} × {cost.cpu / raw.cpu:11.2f} ×"
+    print(f"{count:10}{size:8}   {label:15}{1e6 / cost.wall:9,.0f}{cost.cpu:12.1f}   {times}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
