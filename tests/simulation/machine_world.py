@@ -8,6 +8,7 @@ follows the machine at once; snapshots say where it goes back to.
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Lock
@@ -20,25 +21,27 @@ from tests.simulation.machine_model import Model, Seat
 from tests.unit.fragment.reference_store import ReferenceStore
 
 
-def small_bounds() -> Bounds:
-    """So small that a handful of messages meets every one of them."""
+def small_bounds(seed: int = 0) -> Bounds:
+    """So small that a handful of messages meets every one of them; which ones are met differs from life to life."""
+    r = Random(seed)
     bounds = Bounds()
-    bounds.turn_messages = 5
-    bounds.burst_bytes = 300
-    bounds.ready_records = 4
-    bounds.ready_bytes = 600
-    bounds.page_records = 3
-    bounds.page_bytes = 500
-    bounds.returned_records = 3
-    bounds.kept_bytes = 500
+    bounds.turn_messages = r.choice([3, 5, 50])
+    bounds.burst_bytes = r.choice([100, 300, 3000])
+    bounds.ready_records = r.choice([2, 4, 12])
+    bounds.ready_bytes = r.choice([300, 600, 3000])
+    bounds.page_records = r.choice([1, 3, 8])
+    bounds.page_bytes = r.choice([400, 500, 3000])  # no message is larger
+    bounds.returned_records = r.choice([1, 3, 6])
+    bounds.kept_bytes = r.choice([0, 500, 3000])
     return bounds
 
 
 class World:
-    def __init__(self, settings: FragmentSettings) -> None:
+    def __init__(self, settings: FragmentSettings, seed: int = 0) -> None:
         self.settings = settings
+        self.seed = seed
         self.store = ReferenceStore()
-        self.machine = Fragment(1, settings, self.store.head, 0, [], small_bounds())
+        self.machine = Fragment(1, settings, self.store.head, 0, [], small_bounds(seed))
         self.model = Model()
         self.model.now = 1_000
         self.durable = self.model.snapshot()  # what all that was heard rests on
@@ -58,7 +61,7 @@ class World:
     def do(self, command: c.Command) -> None:
         """Apply a command and the ticks that follow from it, until the machine is quiet."""
         self._step(command)
-        for _ in range(200):
+        for _ in range(500):
             if not self.machine.more(self.model.now):
                 break
             self._step(c.Tick(1))
@@ -171,7 +174,7 @@ class World:
 
     def _start(self, locks: list[Lock]) -> None:
         self.machine = Fragment(
-            1, self.settings, self.store.head, self.store.next_due(), locks, small_bounds()
+            1, self.settings, self.store.head, self.store.next_due(), locks, small_bounds(self.seed)
         )
         self.flight, self.flying, self.gathered, self.seats = None, [], [], {}
         self.released = set()

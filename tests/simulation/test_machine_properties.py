@@ -35,10 +35,11 @@ class FragmentLife(RuleBasedStateMachine):
         ttl=st.sampled_from([0, 0, 120]),
         dead_letter=st.booleans(),
         most=st.sampled_from([2, 3, 10]),
+        seed=st.integers(0, 1000),
     )
-    def begin(self, ttl: int, dead_letter: bool, most: int) -> None:
+    def begin(self, ttl: int, dead_letter: bool, most: int, seed: int) -> None:
         self.ttl, self.dead_letter, self.most = ttl, dead_letter, most
-        self.world = World(self.with_status(True, True))
+        self.world = World(self.with_status(True, True), seed)
 
     def with_status(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         return FragmentSettings(LOCK, self.most, self.ttl, self.dead_letter, 0, can_send, can_receive)

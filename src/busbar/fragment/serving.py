@@ -230,6 +230,7 @@ def purge_reads(state: State, command: Purge) -> list[Read]:
     if wanted <= 0 or state.unread(window) == 0:
         return []
     # Ask beyond the locked ones that lie ahead: else a page of nothing else would read as "nothing to purge".
+    # (A message larger than a page behind locked ones is left to the next call.)
     size = state.bounds.page_bytes
     for lock in state.locks.held.values():
         if lock.lane == window.lane and lock.record.n >= window.cursor:

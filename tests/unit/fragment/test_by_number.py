@@ -6,7 +6,7 @@ from busbar.fragment.changes import OVERHEAD
 from busbar.model.commands import ABANDON, DEAD_LETTER, DEFER
 from busbar.model.errors import EntityDisabled, MessageNotFound
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, SCHEDULED
-from tests.unit.fragment.queue import NOW, Queue, draft, numbers, refusal, settings
+from tests.unit.fragment.queue import LOCK, NOW, Queue, draft, numbers, refusal, settings
 
 
 class TestReceiveDeferred:
@@ -30,6 +30,15 @@ class TestReceiveDeferred:
         queue.receive_deferred(1)
         assert refusal(queue.ask_deferred(2, 1)) == MessageNotFound.condition
         assert numbers(queue.receive_deferred(2)) == [2]
+
+    def test_a_lock_that_ends_right_now_hides_it_a_last_time(self) -> None:
+        """What was read before the lock ended has the old delivery count, so it must not be handed out."""
+        queue = self.deferred(1)
+        queue.receive_deferred(1)
+        queue.now += LOCK
+        assert refusal(queue.ask_deferred(1)) == MessageNotFound.condition
+        [message] = queue.receive_deferred(1)
+        assert message.record.deliveries == 1
 
     def test_an_active_one_is_not_deferred(self) -> None:
         queue = self.deferred(1)

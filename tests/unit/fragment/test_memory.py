@@ -6,7 +6,7 @@ from busbar.fragment import locks
 from busbar.fragment.bounds import Bounds
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE
 from busbar.model.message import DEAD
-from tests.unit.fragment.queue import LOCK, Queue, lost, numbers
+from tests.unit.fragment.queue import LOCK, Queue, draft, lost, numbers, settings
 
 BOUNDS = Bounds()
 
@@ -87,6 +87,21 @@ def test_bytes_under_locks_are_bounded_and_read_again() -> None:
     assert numbers(again) == list(range(1, number + 1))
     assert {len(message.record.content or b"") for message in again} == {size}
     assert {message.record.deliveries for message in again} == {1}
+
+
+def test_bytes_of_messages_that_died_are_bounded_too() -> None:
+    queue = Queue(settings(dead_letter_on_expiration=True))
+    size = 256 * 1024
+    number = BOUNDS.kept_bytes // size + 20
+    queue.send(*(draft(b"x" * size, ttl=10) for _ in range(number)), draft())
+    [last] = [m for m in queue.receive(number + 1) if m.n == number + 1]
+    queue.settle(DEAD_LETTER, last)
+    queue.receive(1, sub=DEAD)
+    queue.pass_time(LOCK)
+    assert queue.receive() == []
+    assert queue.machine._state.dead.returned_bytes <= BOUNDS.kept_bytes
+    dead = queue.receive(number, sub=DEAD)
+    assert [len(message.record.content or b"") for message in dead] == [size] * number
 
 
 def test_when_too_many_return_the_window_is_rewound() -> None:

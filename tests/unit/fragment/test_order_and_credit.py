@@ -25,6 +25,13 @@ def test_messages_come_in_the_order_of_their_numbers() -> None:
     assert numbers(queue.receive(3)) == [4, 5]
 
 
+def test_the_list_of_effects_belongs_to_who_took_it() -> None:
+    queue = Queue()
+    nothing = queue.machine.take_effects()
+    nothing.append(e.Done(1, 1))
+    assert queue.machine.take_effects() == []
+
+
 def test_a_locked_message_is_not_delivered_again() -> None:
     queue = Queue()
     queue.send_many(1)

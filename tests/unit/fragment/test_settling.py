@@ -157,6 +157,16 @@ class TestExpiryOfLocks:
         assert queue.machine.locks() == []
         assert numbers(queue.receive(2500)) == list(range(1, 2501))
 
+    def test_one_whose_turn_to_end_has_not_come_settles_nothing_either(self) -> None:
+        queue = Queue()
+        queue.send_many(2500)
+        messages = queue.receive(2500)
+        queue.now += LOCK
+        [answer] = queue.step(
+            Settle(1, 1, 1, COMPLETE, [m.n for m in messages], [m.nonce for m in messages], None, False)
+        )
+        assert lost(answer) == list(range(2500))
+
     def test_nothing_is_left_to_wake_for_when_all_is_settled(self) -> None:
         queue = Queue()
         queue.send_many(10)
