@@ -179,6 +179,7 @@ async def _broker(
         yield broker
     finally:
         await catalogue.close()
+        host.wind_down()
         if not await host.drain(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         await host.close()

@@ -128,6 +128,10 @@ class StoreHost:
     def __contains__(self, fragment: int) -> bool:
         return fragment in self._turns.slots
 
+    def wind_down(self) -> None:
+        """The end is near: a million messages that are due now must not keep it from coming."""
+        self._turns.wind_down()
+
     async def drain(self, timeout: float) -> bool:
         """Wait until all that was submitted is durable and answered; False if that takes too long."""
         deadline = self._loop.time() + timeout

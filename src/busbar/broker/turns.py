@@ -74,6 +74,7 @@ class Turns:
         self._failed = failed
         self._wake_ups = WakeUps(loop, clock, self._wake)
         self._running = False
+        self._winding_down = False
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
         self._dirty: list[Slot] = []  # have gathered changes
         self._reading: list[Slot] = []  # wait for a read that no job has taken yet
@@ -117,6 +118,10 @@ class Turns:
     def halt(self) -> None:
         """Apply nothing from now on; commands gather in the inboxes."""
         self._running = False
+
+    def wind_down(self) -> None:
+        """Begin nothing by itself any more: what is due waits for the next owner. Commands are still applied."""
+        self._winding_down = True
 
     def stop(self) -> None:
         self.halt()
@@ -283,12 +288,14 @@ class Turns:
     def _look_ahead(self, slot: Slot, now: int) -> None:
         """What the fragment will do next: go on where a turn was cut short, or wait for its time."""
         machine = slot.machine
-        if slot.reads is None and machine.more(now):
+        if slot.reads is None and not self._winding_down and machine.more(now):
             slot.tick()
         self._queue(slot)
         self._wake_ups.want(slot, machine.wake_at(), now)
 
     def _wake(self, slots: list[Slot], now: int) -> None:
+        if self._winding_down:
+            return
         for slot in slots:
             if slot.broken:
                 continue
