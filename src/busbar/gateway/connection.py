@@ -108,6 +108,7 @@ class GatewayConnection(asyncio.Protocol):
         self._last_request = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
+        self._retrying: list[Consumer] = []
         self._grants: list[Grant] = []
         self._replies: dict[object, RepliesByNode] = {}
         self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
@@ -134,6 +135,10 @@ class GatewayConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._handle(self._engine.receive_data(data, wall_clock()))
+        if self._retrying:
+            retrying, self._retrying = self._retrying, []
+            for consumer in retrying:
+                consumer.replenish()
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,6 +153,7 @@ class GatewayConnection(asyncio.Protocol):
         self._links.clear()
         self._requests.clear()
         self._consumers.clear()
+        self._retrying.clear()
         self._commands.clear()
 
     def pause_writing(self) -> None:
@@ -212,6 +218,9 @@ class GatewayConnection(asyncio.Protocol):
 
     def forget_consumer(self, number: int) -> None:
         self._consumers.pop(number, None)
+
+    def retry(self, who: Consumer) -> None:
+        self._retrying.append(who)
 
     def arriving(self, size: int) -> None:
         self._arriving += size

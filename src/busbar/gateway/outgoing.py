@@ -57,7 +57,9 @@ class OutgoingLink:
         self._max_unsettled = peer.service.limits.max_unsettled
 
     def opened(self) -> None:
-        """Nothing to say first: the client grants credit when it wants messages."""
+        """Clients may grant credit in the same breath as they attach."""
+        if self._link.credit > 0 or self._link.drain:
+            self.credit_changed(self._link.drain)
 
     def closed(self) -> None:
         self._peer.forget_consumer(self._consumer)
@@ -75,12 +77,15 @@ class OutgoingLink:
         if self._draining:
             return
         link = self._link
+        takes = self._max_unsettled - link.unsettled
         if self._client_drains:
-            self._demand(max(0, min(link.credit, MAX_SLICE) - self._outstanding), drain=True)
+            self._demand(max(0, min(link.credit, takes) - self._outstanding), drain=True)
             return
         want = 0
         if self._peer.writable:
-            want = min(link.credit, self._slice, self._max_unsettled - link.unsettled) - link.queued
+            want = min(link.credit, takes, self._slice - link.queued)
+            if link.queued:
+                self._peer.retry(self)  # the client's session window is shut: look again when it has spoken
         if want > self._outstanding:
             # Small top-ups are left to gather: half a slice at a time, or all there is to ask for.
             if want - self._outstanding >= self._slice // 2 or want >= link.credit or not self._outstanding:
@@ -184,9 +189,7 @@ class _Settling:
         self._owner.replenish()
 
 
-LOCK_LOST = (
-    "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
-)
+LOCK_LOST = "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
 
 
 def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay | None]:

@@ -50,6 +50,9 @@ class Peer(Protocol):
 
     def forget_consumer(self, number: int) -> None: ...
 
+    def retry(self, who: Consumer) -> None:
+        """Let the consumer replenish once more after the client's next bytes."""
+
     def arriving(self, size: int) -> None:
         """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""
 
