@@ -25,12 +25,10 @@ from typing import Any, TypeVar
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
 from busbar.store.reserve import Reserve
 from busbar.store.sqlite_close import Identity, close_without_writing, identity_of
-from busbar.store.sqlite_schema import PAGE_SIZE, log_reaches, open_database, wal_of
+from busbar.store.sqlite_schema import log_reaches, open_database, wal_of
 
-LOG_LIMIT = 16 * 1024 * 1024 // PAGE_SIZE  # pages
-RESERVE_SIZE = (
-    24 * 1024 * 1024
-)  # a checkpoint may add a whole log, and a large commit on top, to the database
+LOG_LIMIT = 1024  # pages: 8 MiB. A longer log is no faster, and its checkpoint stops the store for longer.
+RESERVE_SIZE = 16 * 1024 * 1024  # bytes: holds what the checkpoint of a full log may add to the database
 _REFILL_EVERY = 64  # transactions between two attempts to set the reserve aside again
 
 T = TypeVar("T")

@@ -215,6 +215,20 @@ def test_a_queue_in_motion_does_not_grow(path: Path, monkeypatch: pytest.MonkeyP
     store.release()
 
 
+def test_the_log_stays_short_and_the_reserve_can_hold_it(path: Path) -> None:
+    store = opened(path)
+    log = path.with_name("store.db-wal")
+    longest = 0
+    for n in range(30):
+        put(store, 1 + n * 1000, 1000, 1000)
+        longest = max(longest, log.stat().st_size)
+    limit = sqlite_file.LOG_LIMIT * 8192
+    assert path.stat().st_size > 1.5 * limit, "nothing was ever moved out of the log"
+    assert limit * 0.9 < longest < limit + 3_000_000
+    assert longest < sqlite_file.RESERVE_SIZE
+    store.release()
+
+
 def test_a_deep_backlog_opens_and_pages_without_memory_for_it(path: Path) -> None:
     store = opened(path)
     connection = store._file.connection()
