@@ -94,10 +94,13 @@ class Farewells:
 class Azure:
     """A user's program: one client of the SDK and the senders and receivers it made."""
 
-    def __init__(self, connection_string: str, farewells: Farewells, *, asynchronous: bool) -> None:
+    def __init__(
+        self, connection_string: str, farewells: Farewells, *, asynchronous: bool, retry_total: int = 0
+    ) -> None:
         self._connection_string = connection_string
         self._farewells = farewells
         self._asynchronous = asynchronous
+        self._retry_total = retry_total
         self._handlers: list[Handler] = []
         self._warm: dict[str, Handler] = {}
 
@@ -105,20 +108,18 @@ class Azure:
     def _package(self) -> Any:
         return azure.servicebus.aio if self._asynchronous else azure.servicebus
 
-    def client(self, connection_string: str = "", **options: Any) -> Any:
-        options.setdefault("retry_total", 0)
+    def client(self, connection_string: str = "") -> Any:
         return self._package.ServiceBusClient.from_connection_string(
-            connection_string or self._connection_string, **options
+            connection_string or self._connection_string, retry_total=self._retry_total
         )
 
-    def sender(self, queue: str, *, connection_string: str = "", **options: Any) -> Any:
-        return self._kept(self.client(connection_string, **options).get_queue_sender(queue))
+    def sender(self, queue: str, *, connection_string: str = "") -> Handler:
+        return self._kept(self.client(connection_string).get_queue_sender(queue))
 
-    def receiver(
-        self, queue: str, *, connection_string: str = "", retry_total: int = 0, **options: Any
-    ) -> Any:
-        client = self.client(connection_string, retry_total=retry_total)
-        return self._kept(client.get_queue_receiver(queue, **options))
+    def receiver(self, queue: str, *, connection_string: str = "", **options: Any) -> Handler:
+        if not options and not connection_string and queue in self._warm:
+            return self._warm.pop(queue)
+        return self._kept(self.client(connection_string).get_queue_receiver(queue, **options))
 
     def dead_letters(self, queue: str, **options: Any) -> Handler:
         return self.receiver(queue, sub_queue=azure.servicebus.ServiceBusSubQueue.DEAD_LETTER, **options)

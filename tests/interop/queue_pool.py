@@ -14,7 +14,7 @@ BRIEF_LIFE = 0.4
 """Seconds that a message of a `fading` or `vanishing` queue lives."""
 
 _KINDS: dict[str, tuple[int, Mapping[str, object]]] = {
-    "plain": (260, {}),
+    "plain": (220, {}),
     "brief": (30, {"LockDuration": f"PT{BRIEF_LOCK}S"}),
     "modest": (8, {"LockDuration": f"PT{MODEST_LOCK}S"}),
     "twice": (10, {"MaxDeliveryCount": 2}),

@@ -11,9 +11,12 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 from proton import ConnectionException, Delivery, Message
 from proton.utils import LinkDetached
 
+from tests.interop.azure_sdk import Azure, take_one, text_of
 from tests.interop.plain_amqp import KEY_NAME, PlainAmqp
 from tests.serving import Busbar
 
@@ -113,3 +116,17 @@ def test_tokens_that_are_refused(anonymous: PlainAmqp, broker: Busbar, queue: st
     assert put_token(anonymous, signature(queue, broker.key), "another-queue") == 401
     with pytest.raises(LinkDetached):
         anonymous.connection.create_sender(queue)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_connection_string_with_a_signature(azure: Azure, broker: Busbar, queue: str) -> None:
+    """A program that was given a token for one queue, not the key."""
+    endpoint = broker.connection_string.split(";")[0]
+    token = signature(queue, broker.key)
+    with_token = f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+
+    await azure.sender(queue, connection_string=with_token).send_messages(ServiceBusMessage("x"))
+
+    assert text_of(await take_one(azure.receiver(queue, connection_string=with_token))) == "x"
+    with pytest.raises(ServiceBusError):
+        await azure.sender("plain-0", connection_string=with_token).send_messages(ServiceBusMessage("x"))

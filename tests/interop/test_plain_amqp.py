@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 from proton import (
     Condition,
     Data,
@@ -28,7 +30,9 @@ from proton import (
 )
 from proton.reactor import AtMostOnce
 
+from tests.interop.azure_sdk import Azure, take_one, text_of
 from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, array
+from tests.interop.queue_pool import QueuePool
 from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
@@ -399,3 +403,47 @@ def test_dispositions_of_a_whole_range(plain: PlainAmqp, queue: str) -> None:
     plain.pump(lambda: all(delivery.settled for delivery in deliveries))
 
     assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
+
+
+# Together with the SDK
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_two_clients_understand_each_other(
+    plain: PlainAmqp, azure: Azure, queues: QueuePool
+) -> None:
+    there, back = queues.take("plain"), queues.take("plain")
+    plain.send(there, data("from proton", id="p", subject="s", properties={"n": int32(1)}, ttl=60))
+    await azure.send(
+        back, ServiceBusMessage("from azure", message_id="a", subject="t", application_properties={"n": 2})
+    )
+
+    got = await take_one(azure.receiver(there))
+    assert (text_of(got), got.message_id, got.subject, got.application_properties) == (
+        "from proton",
+        "p",
+        "s",
+        {b"n": 1},
+    )
+    assert got.time_to_live == timedelta(seconds=60)
+    message, _delivery = plain.take(plain.receiver(back, 1))
+    assert (message.body, message.id, message.subject, message.properties) == (
+        b"from azure",
+        "a",
+        "t",
+        {"n": 2},
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("id", "x" * 129), ("group_id", "x" * 129)], ids=["message-id", "group-id"]
+)
+def test_an_id_that_is_too_long_is_refused(plain: PlainAmqp, queue: str, field: str, value: str) -> None:
+    sender = plain.connection.create_sender(queue)
+    delivery: Any = sender.link.send(data("x", **{field: value}))
+    plain.pump(lambda: delivery.settled)
+
+    assert delivery.remote_state == Delivery.REJECTED
+    assert delivery.remote.condition.name == "com.microsoft:argument-out-of-range"
+    assert "129" in delivery.remote.condition.description
+    assert sender.send(data("next")).remote_state == Delivery.ACCEPTED

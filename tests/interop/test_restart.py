@@ -91,6 +91,21 @@ async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, fare
     after.leave()
 
 
+async def test_a_program_with_ordinary_retries_survives_a_restart(
+    restarting: Busbar, farewells: Farewells
+) -> None:
+    program = Azure(restarting.connection_string, farewells, asynchronous=True, retry_total=3)
+    sender, receiver = program.sender("long"), program.receiver("long")
+    await sender.send_messages(ServiceBusMessage("before"))
+    await receiver.complete_message(await take_one(receiver))
+    await restart(restarting)
+
+    await sender.send_messages(ServiceBusMessage("after"))
+
+    assert text_of(await take_one(receiver, wait=20)) == "after"
+    program.leave()
+
+
 async def test_a_second_instance_on_the_same_data_is_refused(restarting: Busbar) -> None:
     second = Busbar(restarting.data)
 
