@@ -178,6 +178,14 @@ def test_a_page_has_at_least_one_message(store: Store, max_bytes: int) -> None:
     assert numbers(page(store, 1, ACTIVE, max_bytes=max_bytes)) == [1]
 
 
+def test_a_page_says_whether_it_reached_the_end_of_its_lane(store: Store) -> None:
+    put(store, 1, ACTIVE, *(record(n, size=100) for n in range(1, 6)))
+    for limit, max_bytes, complete in [(9, 10_000, True), (3, 10_000, False), (9, 250, False)]:
+        read = ReadPage(ACTIVE, 1, limit, max_bytes)
+        store.read(1, [read])
+        assert read.complete is complete, (limit, max_bytes)
+
+
 def test_a_long_page_keeps_its_order_and_its_caps(store: Store) -> None:
     put(store, 1, ACTIVE, *(record(n, b"%d" % n, size=10) for n in range(1, 1001)))
     assert numbers(page(store, 1, ACTIVE, start=101, limit=300)) == list(range(101, 401))

@@ -26,7 +26,7 @@ class ReadPage(Read):
         self.start = start
         self.limit = limit
         self.max_bytes = max_bytes
-        # Set by a store that knows that nothing of the lane lies behind the last record. False is always safe.
+        # Set by a store that knows that nothing of the lane lies behind the last record.
         self.complete = False
 
 

@@ -168,6 +168,7 @@ class MemoryStore:
                 lane = here.lanes[read.lane]
                 numbers = lane.order[bisect_left(lane.order, read.start) :][: read.limit]
                 read.records = _up_to(read.max_bytes, (lane.records[n] for n in numbers))
+                read.complete = len(read.records) == len(numbers) < read.limit
             elif isinstance(read, ReadMany):
                 lane = here.lanes[read.lane]
                 read.records = [lane.records[n] for n in sorted(set(read.numbers)) if n in lane.records]

@@ -143,7 +143,8 @@ def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 def read_page(connection: sqlite3.Connection, fragment: int, read: ReadPage) -> None:
     rows = connection.execute(_PAGE, (fragment, read.lane, read.start, read.limit))
-    read.records = _up_to(read.max_bytes, rows)
+    read.records, exhausted = _up_to(read.max_bytes, rows)
+    read.complete = exhausted and len(read.records) < read.limit
 
 
 def read_many(connection: sqlite3.Connection, fragment: int, read: ReadMany) -> None:
@@ -153,7 +154,7 @@ def read_many(connection: sqlite3.Connection, fragment: int, read: ReadMany) -> 
 
 def read_due(connection: sqlite3.Connection, fragment: int, read: ReadDue) -> None:
     rows = connection.execute(_DUE, (fragment, read.until, read.limit))
-    read.records = _up_to(read.max_bytes, rows)
+    read.records, _ = _up_to(read.max_bytes, rows)
     last = read.records[-1] if read.records else None
     after = (read.until, _MAX_NUMBER) if last is None else (last.due, last.n)
     read.next_due = next_due(connection, fragment, after)
@@ -169,14 +170,14 @@ def record_of(row: Row) -> Record:
     return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay))  # type: ignore[arg-type]
 
 
-def _up_to(max_bytes: int, rows: sqlite3.Cursor) -> list[Record]:
-    """The first records that fit, but at least one."""
+def _up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:
+    """The first records that fit, but at least one; and whether these were all the rows."""
     page: list[Record] = []
     total = 0
     for row in rows:
         record = record_of(row)
         total += record.size
         if page and total > max_bytes:
-            break
+            return page, False
         page.append(record)
-    return page
+    return page, True
