@@ -55,7 +55,9 @@ def plain_path(address: str) -> str:
 def node_of(address: str | None) -> Node:
     """The node that an address names; ArgumentError if it names none."""
     if not address:
-        raise ArgumentError("The link names no address; give the path of a queue, '$cbs' or '<path>/$management'.")
+        raise ArgumentError(
+            "The link names no address; give the path of a queue, '$cbs' or '<path>/$management'."
+        )
     path = plain_path(address)
     lowered = path.lower()
     if lowered == "$cbs":

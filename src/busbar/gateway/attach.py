@@ -135,5 +135,3 @@ def _request_response(
     sub = DEAD if node.dead_letter else ACTIVE
     management = ManagementNode(peer, entity, node.resource, sub, message_size(peer, entity))
     return RequestLink(peer, link, siblings, management.perform, size)
-
-

@@ -68,14 +68,14 @@ class Authority:
                 "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
                 "this namespace has no identity provider for other tokens."
             )
-        fields = dict(
-            part.split("=", 1) for part in token[len(_PREFIX) :].strip().split("&") if "=" in part
-        )
+        fields = dict(part.split("=", 1) for part in token[len(_PREFIX) :].strip().split("&") if "=" in part)
         missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
         if missing:
             raise Unauthorized(f"The shared access signature lacks the field '{missing[0]}'.")
         if not (fields["se"].isascii() and fields["se"].isdigit() and len(fields["se"]) <= 12):
-            raise Unauthorized("The shared access signature's expiry 'se' is not a number of seconds since 1970.")
+            raise Unauthorized(
+                "The shared access signature's expiry 'se' is not a number of seconds since 1970."
+            )
         expires = int(fields["se"]) * 1000
         rule = self._rule(unquote_plus(fields["skn"]))
         signed = f"{fields['sr']}\n{fields['se']}".encode()

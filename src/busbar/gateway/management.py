@@ -138,7 +138,9 @@ class ManagementNode:
         if count < 1:
             raise ArgumentOutOfRange(f"message-count is {count}; at least 1 is needed.")
         if body.get("session-id") is not None:
-            raise NotImplementedHere("Peeking into a message session is not served by this version of Busbar.")
+            raise NotImplementedHere(
+                "Peeking into a message session is not served by this version of Busbar."
+            )
         omit_body = body.get("omit-message-body") is True
         effect = await self._peer.ask(
             lambda request: Peek(
@@ -251,21 +253,19 @@ class ManagementNode:
         before = body.integer("enqueued-time-utc")
         deleted = 0
         while deleted < count:
-            effect = await self._peer.ask(
-                lambda request: Purge(
-                    self._fragment,
-                    self._peer.origin,
-                    request,
-                    self._sub,
-                    min(before, MAX_NUMBER),
-                    count - deleted,
-                )
-            )
-            assert isinstance(effect, Purged)
-            if not effect.count:
+            gone = await self._purge(min(before, MAX_NUMBER), count - deleted)
+            if not gone:
                 break
-            deleted += effect.count
+            deleted += gone
         return (200, {"message-count": Int(deleted)}) if deleted else (204, {})
+
+    async def _purge(self, before: int, count: int) -> int:
+        """One step of a deletion: a fragment bounds what it deletes at a time."""
+        effect = await self._peer.ask(
+            lambda request: Purge(self._fragment, self._peer.origin, request, self._sub, before, count)
+        )
+        assert isinstance(effect, Purged)
+        return effect.count
 
     def _locks(self, body: Body) -> tuple[list[int], list[int]]:
         """Numbers and nonces of the lock tokens; a token of another entity is lost here."""
@@ -273,5 +273,3 @@ class ManagementNode:
         if any(tag_fragment(tag) != self._fragment for tag in tags):
             raise MessageLockLost(LOCK_LOST)
         return split_tags(tags)
-
-

@@ -70,7 +70,9 @@ class RequestLink:
     ) -> None:
         self._peer = peer
         self._link = link
-        self._replies = replies  # of the same node in the same AMQP session; the session keeps the list up to date
+        self._replies = (
+            replies  # of the same node in the same AMQP session; the session keeps the list up to date
+        )
         self._perform = perform
         self._max_size = max_size
         self._under_way = 0

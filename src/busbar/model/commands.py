@@ -36,9 +36,7 @@ class Send(Command):
     Atomic: all or none (a Service Bus batch). Otherwise each message is accepted or refused by itself.
     """
 
-    def __init__(
-        self, fragment: i64, origin: i64, request: i64, drafts: list[Draft], atomic: bool
-    ) -> None:
+    def __init__(self, fragment: i64, origin: i64, request: i64, drafts: list[Draft], atomic: bool) -> None:
         super().__init__(fragment, origin, request)
         self.drafts = drafts
         self.atomic = atomic
@@ -167,9 +165,7 @@ class CancelScheduled(Command):
 class Purge(Command):
     """Delete up to `count` available (active, unlocked) messages enqueued before a time. Answer: Purged."""
 
-    def __init__(
-        self, fragment: i64, origin: i64, request: i64, sub: i64, before: i64, count: i64
-    ) -> None:
+    def __init__(self, fragment: i64, origin: i64, request: i64, sub: i64, before: i64, count: i64) -> None:
         super().__init__(fragment, origin, request)
         self.sub = sub
         self.before = before

@@ -87,9 +87,7 @@ class Renewed(Effect):
 class Received(Effect):
     """Deferred messages, locked with one nonce until a time (0: deleted, no lock)."""
 
-    def __init__(
-        self, origin: i64, request: i64, records: list[Record], nonce: i64, until: i64
-    ) -> None:
+    def __init__(self, origin: i64, request: i64, records: list[Record], nonce: i64, until: i64) -> None:
         super().__init__(origin, request)
         self.records = records
         self.nonce = nonce
@@ -100,9 +98,7 @@ class Received(Effect):
 class Peeked(Effect):
     """Messages in ascending order of number, with the lane of each."""
 
-    def __init__(
-        self, origin: i64, request: i64, records: list[Record], lanes: list[int]
-    ) -> None:
+    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int]) -> None:
         super().__init__(origin, request)
         self.records = records
         self.lanes = lanes
@@ -119,9 +115,7 @@ class Purged(Effect):
 class Inspected(Effect):
     """Counts by lane, bytes kept, and the last number given."""
 
-    def __init__(
-        self, origin: i64, request: i64, counts: list[int], size: i64, last: i64
-    ) -> None:
+    def __init__(self, origin: i64, request: i64, counts: list[int], size: i64, last: i64) -> None:
         super().__init__(origin, request)
         self.counts = counts
         self.size = size

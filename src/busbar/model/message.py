@@ -74,9 +74,7 @@ class Record:
 
     def changed(self, deliveries: i64, overlay: Overlay | None) -> Record:
         """The same message with another delivery count and other properties."""
-        return Record(
-            self.n, self.enqueued, self.ttl, self.due, deliveries, self.size, self.content, overlay
-        )
+        return Record(self.n, self.enqueued, self.ttl, self.due, deliveries, self.size, self.content, overlay)
 
     def without_content(self) -> Record:
         return Record(

@@ -294,7 +294,7 @@ def test_a_value_may_not_reach_beyond_the_end_given() -> None:
         Decimal(0x74, b"abc"),
         Float32(1e300),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_carried_is_an_encode_error(value: object) -> None:
     with pytest.raises(EncodeError):

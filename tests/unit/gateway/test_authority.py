@@ -47,7 +47,9 @@ def test_the_secondary_key_is_as_good() -> None:
 
 def test_the_fields_come_in_any_order() -> None:
     fields = token().removeprefix("SharedAccessSignature ").split("&")
-    assert AUTHORITY.verify_token("SharedAccessSignature " + "&".join(reversed(fields)), "q1", NOW).path == "q1"
+    assert (
+        AUTHORITY.verify_token("SharedAccessSignature " + "&".join(reversed(fields)), "q1", NOW).path == "q1"
+    )
 
 
 def test_the_signature_is_over_the_resource_as_it_was_encoded() -> None:
@@ -66,7 +68,14 @@ def test_a_namespace_token_covers_everything_below() -> None:
 
 @pytest.mark.parametrize(
     ("path", "covered"),
-    [("q1", True), ("Q1", True), ("q1/$management", True), ("q1/$DeadLetterQueue", True), ("q10", False), ("q", False)],
+    [
+        ("q1", True),
+        ("Q1", True),
+        ("q1/$management", True),
+        ("q1/$DeadLetterQueue", True),
+        ("q10", False),
+        ("q", False),
+    ],
 )
 def test_a_queue_token_covers_the_queue_and_what_is_below(path: str, covered: bool) -> None:
     assert Grant("q1", frozenset(), 0).covers(path) is covered
