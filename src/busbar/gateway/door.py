@@ -4,7 +4,7 @@
    read, and a connection that says nothing costs a descriptor and a timer.
 2. From accepting to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
 3. At most `max_handshakes` TLS handshakes are under way; the others wait for their turn, and a handshake that has taken
-   longer than the lobby's grace makes room for one that waits.
+   longer than the lobby's grace for the silent makes room for one that waits.
 4. How many may be inside at all is the lobby's business: while it has no room, nobody is accepted, and the kernel's queue
    holds those who come.
 """
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from busbar.gateway.lobby import GRACE, Guest, Lobby
+from busbar.gateway.lobby import SILENT_GRACE, Guest, Lobby
 from busbar.gateway.sniffing import TLS_HANDSHAKE, Sniffer, Speaks
 
 _log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Door:
                 continue
             if len(self._handshakes) >= self.lobby.limits.max_handshakes:
                 oldest, began = next(iter(self._handshakes.items()))
-                wait = began + GRACE - now
+                wait = began + SILENT_GRACE - now
                 if wait > 0:
                     if self._next_look is None:
                         self._next_look = self.loop.call_later(wait, self._look_again)
@@ -178,7 +178,10 @@ class _Newcomer:
         self._task: asyncio.Task[None] | None = None
         self._ours = True  # no transport has the socket
         self._guest = door.lobby.enter(self.drop)
-        self._deadline = door.loop.call_later(door.lobby.limits.hello_wait / 1000, self._too_late)
+        limits = door.lobby.limits
+        self._deadline = door.loop.call_later(
+            min(limits.hello_wait, limits.token_wait) / 1000, self._too_late
+        )
         self._looking = True
         door.loop.add_reader(accepted, self._look)
 

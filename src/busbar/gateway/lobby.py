@@ -1,9 +1,11 @@
 """Who is inside, and for how long somebody may be there without having proven who he is.
 
-1. Everyone accepted is a guest. A guest is unproven until a token (AMQP) or a whole request head (HTTP) has come.
-2. There are at most `max_unproven_connections` unproven guests. When one more stands at the door, the oldest makes room,
-   but only after `GRACE`: so a flood of silent connections cannot lock out clients that speak, and a crowd of honest
-   clients after a restart is let in as fast as it proves itself instead of pushing each other out.
+1. Everyone accepted is a guest. A guest is silent until its first bytes have named a protocol (inside TLS if there is
+   TLS), and unproven until a token (AMQP) or a whole request head (HTTP) has come.
+2. There are at most `max_unproven_connections` unproven guests. When one more stands at the door, the oldest silent one
+   makes room, after `SILENT_GRACE`; if none is silent, the oldest that speaks, after `SPEAKING_GRACE`. So a flood of
+   connections that say nothing cannot lock out clients that speak, and a crowd of honest clients after a restart is let
+   in as fast as it proves itself instead of pushing each other out.
 3. AMQP connections are bounded by `max_connections`: the surplus is refused. HTTP connections are bounded by
    `max_http_connections`: the one that has been idle longest makes room.
 """
@@ -16,7 +18,8 @@ from typing import Protocol
 
 from busbar.model.limits import Limits
 
-GRACE = 1.0
+SILENT_GRACE = 0.25
+SPEAKING_GRACE = 5.0
 """Seconds that an unproven guest has for itself, however many stand at the door."""
 
 
@@ -50,14 +53,21 @@ class Guest:
         self._turn_out = turn_out
 
     def turn_out(self) -> None:
-        self._lobby.unproven.pop(self, None)
+        self.leave()
         self._turn_out()
 
+    def spoke(self) -> None:
+        """It has named a protocol."""
+        if self._lobby.silent.pop(self, self) is None:
+            self._lobby.speaking[self] = None
+
     def proven(self) -> None:
-        self._lobby.unproven.pop(self, None)
+        self.leave()
 
     def leave(self) -> None:
-        self._lobby.unproven.pop(self, None)
+        """It is nobody to be watched any more: proven, or gone."""
+        self._lobby.silent.pop(self, None)
+        self._lobby.speaking.pop(self, None)
 
     # Called by an AMQP connection
 
@@ -83,8 +93,9 @@ class Lobby:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.unproven: dict[Guest, None] = {}
-        """In the order of their arrival."""
+        # The unproven guests, in the order of their arrival.
+        self.silent: dict[Guest, None] = {}
+        self.speaking: dict[Guest, None] = {}
         self.residents: set[Resident] = set()
         self._visitors: dict[Visitor, None] = {}
         self._loop = asyncio.get_running_loop()
@@ -92,24 +103,31 @@ class Lobby:
     def enter(self, turn_out: Callable[[], None]) -> Guest:
         """Take somebody in; `turn_out` ends the connection."""
         guest = Guest(self, self._loop.time(), turn_out)
-        self.unproven[guest] = None
+        self.silent[guest] = None
         return guest
 
     def room_in(self) -> float:
         """0 if one more may be accepted now (the oldest may have been turned out for it), else the seconds to wait."""
-        if len(self.unproven) < self.limits.max_unproven_connections:
+        if len(self.silent) + len(self.speaking) < self.limits.max_unproven_connections:
             return 0.0
-        oldest = next(iter(self.unproven))
-        wait = oldest.since + GRACE - self._loop.time()
-        if wait > 0:
-            return wait
-        oldest.turn_out()
-        return 0.0
+        now = self._loop.time()
+        wait = SPEAKING_GRACE
+        for guests, grace in ((self.silent, SILENT_GRACE), (self.speaking, SPEAKING_GRACE)):
+            if guests:
+                oldest = next(iter(guests))
+                rest = oldest.since + grace - now
+                if rest <= 0:
+                    oldest.turn_out()
+                    return 0.0
+                wait = min(wait, rest)
+        return wait
 
     def turn_out_oldest(self) -> None:
         """The process has no descriptors left: the oldest unproven guest gives its own back."""
-        if self.unproven:
-            next(iter(self.unproven)).turn_out()
+        for guests in (self.silent, self.speaking):
+            if guests:
+                next(iter(guests)).turn_out()
+                return
 
     # HTTP connections, those that have been idle longest first
 
@@ -131,7 +149,7 @@ class Lobby:
 
     async def close(self) -> None:
         """Tell every AMQP client that the broker stops, and wait a moment for the farewells to go out."""
-        for guest in list(self.unproven):
+        for guest in list(self.silent):
             guest.turn_out()
         for resident in list(self.residents):
             resident.shut_down()

@@ -136,7 +136,9 @@ class WebSocketBridge:
         if isinstance(request.protocol, HttpConnection):
             self._lobby.left(request.protocol)  # it is AMQP now, and counted as such
         transport = WebSocketTransport(socket, request)
-        connection = GatewayConnection(self._lobby.enter(transport.abort), self._service)
+        guest = self._lobby.enter(transport.abort)
+        guest.spoke()
+        connection = GatewayConnection(guest, self._service)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         pump = asyncio.get_running_loop().create_task(transport.pump())

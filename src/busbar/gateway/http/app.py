@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from busbar.gateway.http import atom, runtime
-from busbar.gateway.http.connection import HttpConnection
+from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.context import HttpContext
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.requests import path_of, refuse_large
@@ -66,7 +66,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
 
     app = web.Application()
     app.on_response_prepare.append(_sign)
-    app.router.add_route("*", "/{path:.*}", handle, expect_handler=expect)
+    app.router.add_route("*", r"/{path:[\s\S]*}", handle, expect_handler=expect)
     return app
 
 
@@ -87,7 +87,7 @@ def _head_complete(request: web.Request) -> None:
 
 
 async def _sign(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = "Busbar"  # the versions below us are nobody's business
+    response.headers["Server"] = SERVER
 
 
 def _health() -> web.Response:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from busbar.gateway.http.errors import error_body, error_response
 from busbar.gateway.lobby import Guest, Lobby
 
 _log = logging.getLogger(__name__)
 
+SERVER = "Busbar"  # the versions below us are nobody's business
 MAX_HEADERS = 256
 MAX_LINE = 16 * 1024
 LINGER = 1.0
@@ -108,6 +111,21 @@ class HttpConnection(RequestHandler):
         self._guest.leave()
         self._lobby.left(self)
         super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp itself refuses (it is not HTTP), or what broke in it, in the form of all our errors."""
+        if status == 500 and exc is not None:
+            return error_response(exc)
+        response = error_body(status, 40000, message or "The request is not HTTP.", str(uuid.uuid4()))
+        response.headers["Server"] = SERVER
+        response.force_close()
+        return response
 
     def log_exception(self, *args: Any, **options: Any) -> None:
         # What a client does wrong is told to the client; a log that anyone can fill is none.
