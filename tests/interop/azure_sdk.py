@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import azure.servicebus
 import azure.servicebus.aio
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+
+from tests.interop.queue_pool import QueuePool
 
 SETTLEMENTS = ("complete", "abandon", "defer", "dead_letter")
 """What a receiver can do with a message; each has a method of its own: `complete_message` and so on."""
@@ -102,7 +105,9 @@ class Azure:
         self._asynchronous = asynchronous
         self._retry_total = retry_total
         self._handlers: list[Handler] = []
-        self._warm: dict[str, Handler] = {}
+        self._ready: dict[tuple[str, str], Handler] = {}
+        self.queue = ""
+        """A queue of its own whose sender and receiver are open already, if it was given one."""
 
     @property
     def _package(self) -> Any:
@@ -113,12 +118,20 @@ class Azure:
             connection_string or self._connection_string, retry_total=self._retry_total
         )
 
+    def adopt(self, queue: str, sender: Handler, receiver: Handler) -> None:
+        """Take over a queue with its open handlers; the first call that asks for one gets it."""
+        self.queue = queue
+        self._ready = {(queue, "sender"): sender, (queue, "receiver"): receiver}
+        self._handlers += [sender, receiver]
+
     def sender(self, queue: str, *, connection_string: str = "") -> Handler:
+        if not connection_string and (queue, "sender") in self._ready:
+            return self._ready.pop((queue, "sender"))
         return self._kept(self.client(connection_string).get_queue_sender(queue))
 
     def receiver(self, queue: str, *, connection_string: str = "", **options: Any) -> Handler:
-        if not options and not connection_string and queue in self._warm:
-            return self._warm.pop(queue)
+        if not options and not connection_string and (queue, "receiver") in self._ready:
+            return self._ready.pop((queue, "receiver"))
         return self._kept(self.client(connection_string).get_queue_receiver(queue, **options))
 
     def dead_letters(self, queue: str, **options: Any) -> Handler:
@@ -139,8 +152,8 @@ class Azure:
         Nearly every test receives from that queue next: an ordinary receiver is opened meanwhile.
         """
         sender = self.sender(queue)
-        if queue not in self._warm:
-            self._warm[queue] = self.receiver(queue)
+        if queue != self.queue and (queue, "receiver") not in self._ready:
+            self._ready[queue, "receiver"] = self.receiver(queue)
         for content in contents:
             message = (
                 content if isinstance(content, ServiceBusMessage) else ServiceBusMessage(content, **options)
@@ -152,11 +165,40 @@ class Azure:
         self._handlers.append(handler)
         return handler
 
+    def forget(self, *handlers: Handler) -> None:
+        """They are somebody else's to close."""
+        self._handlers = [handler for handler in self._handlers if handler not in handlers]
+
     def leave(self) -> None:
         """Close everything, without waiting for it."""
         for handler in self._handlers:
             self._farewells.add(handler)
         self._handlers.clear()
+
+
+class Stock:
+    """Queues with an open sender and receiver each, prepared while earlier tests run."""
+
+    DEPTH = 3
+
+    def __init__(self, azure: Azure, queues: QueuePool) -> None:
+        self._azure = azure
+        self._queues = queues
+        self._prepared: deque[tuple[str, Handler, Handler]] = deque()
+
+    def give(self, azure: Azure) -> None:
+        """Hand one of them over, and prepare the next."""
+        while len(self._prepared) <= self.DEPTH:
+            queue = self._queues.take("plain")
+            handlers = self._azure.sender(queue), self._azure.receiver(queue)
+            self._azure.forget(*handlers)
+            self._prepared.append((queue, *handlers))
+        azure.adopt(*self._prepared.popleft())
+
+    def clear(self) -> None:
+        while self._prepared:
+            self._azure.adopt(*self._prepared.popleft())
+        self._azure.leave()
 
 
 def text_of(message: ServiceBusMessage) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.interop.azure_sdk import Azure, Farewells
+from tests.interop.azure_sdk import Azure, Farewells, Stock
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.serving import Busbar, serving
@@ -26,8 +26,11 @@ def queues() -> QueuePool:
 
 
 @pytest.fixture
-def queue(queues: QueuePool) -> str:
+def queue(request: pytest.FixtureRequest, queues: QueuePool) -> str:
     """A plain queue that no other test uses."""
+    if "azure" in request.fixturenames:
+        sdk: Azure = request.getfixturevalue("azure")
+        return sdk.queue
     return queues.take("plain")
 
 
@@ -39,10 +42,25 @@ async def farewells() -> AsyncIterator[Farewells]:
     await pending.finish()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stocks(broker: Busbar, queues: QueuePool, farewells: Farewells) -> AsyncIterator[dict[str, Stock]]:
+    by_client = {
+        "sync": Stock(Azure(broker.connection_string, farewells, asynchronous=False), queues),
+        "async": Stock(Azure(broker.connection_string, farewells, asynchronous=True), queues),
+    }
+    yield by_client
+    for stock in by_client.values():
+        stock.clear()
+
+
 @pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")
-async def azure(request: pytest.FixtureRequest, broker: Busbar, farewells: Farewells) -> AsyncIterator[Azure]:
+async def azure(
+    request: pytest.FixtureRequest, broker: Busbar, farewells: Farewells, stocks: dict[str, Stock]
+) -> AsyncIterator[Azure]:
     """The vendor's SDK: each test that takes this runs with the synchronous and with the asynchronous client."""
     sdk = Azure(broker.connection_string, farewells, asynchronous=request.param == "async")
+    if "queue" in request.fixturenames:
+        stocks[request.param].give(sdk)
     yield sdk
     sdk.leave()
     await asyncio.sleep(0)

@@ -22,13 +22,13 @@ async def bury(azure: Azure, queue: str, *texts: str) -> None:
 
 async def test_dead_letter_with_reason_and_description(azure: Azure, queue: str) -> None:
     await azure.send(queue, ServiceBusMessage("bad", message_id="m", application_properties={"mine": 1}))
-    receiver = azure.receiver(queue)
+    receiver, dead_letters = azure.receiver(queue), azure.dead_letters(queue)
     message = await take_one(receiver)
 
     await receiver.dead_letter_message(message, reason="TooBad", error_description="It could not be read.")
 
     assert await nothing_left(receiver, 0.2)
-    dead = await take_one(azure.dead_letters(queue))
+    dead = await take_one(dead_letters)
     assert text_of(dead) == "bad"
     assert dead.dead_letter_reason == "TooBad"
     assert dead.dead_letter_error_description == "It could not be read."
@@ -74,8 +74,8 @@ async def test_too_many_expired_locks(azure: Azure, queues: QueuePool) -> None:
 
 
 async def test_dead_letters_are_settled_like_other_messages(azure: Azure, queue: str) -> None:
-    await bury(azure, queue, "complete", "abandon", "defer")
     dead_letters = azure.dead_letters(queue)
+    await bury(azure, queue, "complete", "abandon", "defer")
     complete, abandon, defer = await take(dead_letters, 3)
 
     await dead_letters.complete_message(complete)
@@ -95,8 +95,8 @@ async def test_dead_letters_are_settled_like_other_messages(azure: Azure, queue:
 
 async def test_dead_letters_are_never_dead_lettered_again(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("twice")
-    await bury(azure, queue, "for ever")
     dead_letters = azure.dead_letters(queue)
+    await bury(azure, queue, "for ever")
     for attempt in range(4):
         message = await take_one(dead_letters)
         assert message.delivery_count == attempt
@@ -110,9 +110,9 @@ async def test_dead_letters_are_never_dead_lettered_again(azure: Azure, queues: 
 
 
 async def test_dead_letters_are_peeked_apart_from_the_queue(azure: Azure, queue: str) -> None:
+    dead_letters = azure.dead_letters(queue)
     await bury(azure, queue, "1", "2", "3")
     await azure.send(queue, "alive")
-    dead_letters = azure.dead_letters(queue)
     second = (await take(dead_letters, 2))[1]
     await dead_letters.defer_message(second)
 
@@ -132,8 +132,8 @@ async def test_dead_letters_are_peeked_apart_from_the_queue(azure: Azure, queue:
 async def test_dead_letters_in_receive_and_delete(azure: Azure, queue: str) -> None:
     from azure.servicebus import ServiceBusReceiveMode
 
-    await bury(azure, queue, "1", "2")
     dead_letters = azure.dead_letters(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+    await bury(azure, queue, "1", "2")
 
     assert [text_of(message) for message in await take(dead_letters, 2)] == ["1", "2"]
     assert await dead_letters.peek_messages(sequence_number=1) == []
@@ -148,8 +148,8 @@ async def test_nobody_sends_to_a_dead_letter_queue(azure: Azure, queue: str) -> 
 
 async def test_a_dead_letter_is_sent_back_to_its_queue(azure: Azure, queue: str) -> None:
     """What an operator does by hand: receive from the dead-letter queue, send again, complete."""
-    await bury(azure, queue, "second chance")
     dead_letters = azure.dead_letters(queue)
+    await bury(azure, queue, "second chance")
     dead = await take_one(dead_letters)
 
     await azure.sender(queue).send_messages(dead)

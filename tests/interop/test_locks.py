@@ -47,18 +47,18 @@ async def test_the_sdk_knows_that_a_lock_has_expired(azure: Azure, brief: str) -
 async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str) -> None:
     """The client's clock stands still here, so each settlement really reaches the broker."""
     await azure.send(brief, *SETTLEMENTS)
-    receiver = azure.receiver(brief)
+    receiver, other, dead_letters = azure.receiver(brief), azure.receiver(brief), azure.dead_letters(brief)
     late = await take(receiver, len(SETTLEMENTS))
     for message in late:
         message._raw_amqp_message.annotations[b"x-opt-locked-until"] = 4102444800000
-    again = await take(azure.receiver(brief), len(SETTLEMENTS))
+    again = await take(other, len(SETTLEMENTS))
 
     for settlement, message in zip(SETTLEMENTS, late, strict=True):
         with pytest.raises(MessageLockLostError):
             await getattr(receiver, f"{settlement}_message")(message)
 
     assert {message.delivery_count for message in again} == {1}
-    assert await azure.dead_letters(brief).peek_messages() == []
+    assert await dead_letters.peek_messages() == []
 
 
 async def test_renewal_keeps_the_lock(azure: Azure, brief: str) -> None:

@@ -236,6 +236,7 @@ async def test_prefetched_messages_are_locked(azure: Azure, queue: str) -> None:
 async def test_competing_receivers_share_the_work(azure: Azure, queue: str) -> None:
     await azure.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(60)])
     receivers = [azure.receiver(queue) for _ in range(3)]
+    await asyncio.gather(*(receiver.opened() for receiver in receivers))
 
     async def work(receiver: Any) -> list[str]:
         done = []

@@ -40,12 +40,13 @@ async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
     azure: Azure, queues: QueuePool
 ) -> None:
     queue = queues.take("buried")
+    dead_letters = azure.dead_letters(queue)
     await azure.send(queue, brief_message("short"), "long")
     await asyncio.sleep(LIFE + 0.1)
 
     assert text_of(await take_one(azure.receiver(queue))) == "long"
 
-    dead = await take_one(azure.dead_letters(queue))
+    dead = await take_one(dead_letters)
     assert text_of(dead) == "short"
     assert dead.dead_letter_reason == "TTLExpiredException"
     assert dead.dead_letter_error_description == "The message expired and was dead lettered."
@@ -64,11 +65,12 @@ async def test_the_queues_time_to_live_counts_when_it_is_shorter(azure: Azure, q
 
 async def test_the_queues_time_to_live_with_dead_lettering(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("fading")
+    dead_letters = azure.dead_letters(queue)
     await azure.send(queue, "fading")
     await asyncio.sleep(BRIEF_LIFE + 0.1)
     assert await nothing_left(azure.receiver(queue), 0.2)
 
-    dead = await take_one(azure.dead_letters(queue))
+    dead = await take_one(dead_letters)
 
     assert dead.dead_letter_reason == "TTLExpiredException"
 
