@@ -13,6 +13,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import random
 import secrets
 import sys
@@ -32,6 +33,7 @@ from busbar.app.certificates import (
 )
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
+from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
@@ -130,6 +132,10 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         gc.collect()
         gc.freeze()
         address = _address(config.host)
+        ca = str(tls.ca) if tls.ca else None
+        endpoint = Endpoint(address, ports.main, ports.http, ports.tls, os.getpid(), config.key_name, key, ca)
+        _leave_endpoint(directory, endpoint, announce)
+        stack.callback(remove_endpoint, directory.path)
         announce(f"health: http://{address}:{ports.http}/health")
         trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
         announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
@@ -140,6 +146,14 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         await stop.wait()
     if broker.fenced:
         raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
+
+
+def _leave_endpoint(directory: DataDirectory, endpoint: Endpoint, announce: Announce) -> None:
+    """For the commands of this machine. Clients that have a connection string do not need it: not worth a failed start."""
+    try:
+        write_endpoint(directory.path, endpoint)
+    except OSError as error:
+        announce(f"warning: commands need --connection-string: {directory.path} cannot be written: {error}")
 
 
 @dataclass(slots=True)

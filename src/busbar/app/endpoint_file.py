@@ -1,0 +1,88 @@
+"""DIR/endpoint.json: where the instance that serves a data directory answers, for commands on the same machine.
+
+It is there from the moment connections are accepted until a clean stop; after a crash it is stale, and its `pid` tells.
+It has the key, so it is readable by its owner alone. It is written beside its place and renamed: a reader sees a whole
+file or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FILE_NAME = "endpoint.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach a running instance."""
+
+    host: str
+    """As a client of this machine writes it, brackets around IPv6 included."""
+    port: int
+    http_port: int
+    tls_port: int
+    pid: int
+    key_name: str
+    key: str = field(repr=False)
+    ca: str | None = None
+    """The file of the certificate authority to trust, if it is the instance's own."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process of that number (it may be another one by now)."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, OverflowError):
+            pass
+        return True
+
+
+def write_endpoint(directory: Path, endpoint: Endpoint) -> None:
+    file = directory / FILE_NAME
+    fresh = file.with_suffix(".new")
+    with suppress(FileNotFoundError):
+        fresh.unlink()  # left by a crash; its mode must not be inherited
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(asdict(endpoint), stream, indent=2)
+        stream.write("\n")
+    os.replace(fresh, file)
+
+
+def read_endpoint(directory: Path) -> Endpoint | None:
+    """None if none is there. Raises ValueError for a file that is not one of ours, OSError if it cannot be read."""
+    file = directory / FILE_NAME
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    numbers, texts = ("port", "http_port", "tls_port", "pid"), ("host", "key_name", "key")
+    if (
+        not isinstance(found, dict)
+        or not all(isinstance(found.get(name), int) for name in numbers)
+        or not all(isinstance(found.get(name), str) for name in texts)
+    ):
+        raise ValueError(f"{file} does not describe a running Busbar")
+    ca = found.get("ca")
+    return Endpoint(
+        host=found["host"],
+        port=found["port"],
+        http_port=found["http_port"],
+        tls_port=found["tls_port"],
+        pid=found["pid"],
+        key_name=found["key_name"],
+        key=found["key"],
+        ca=ca if isinstance(ca, str) else None,
+    )
+
+
+def remove_endpoint(directory: Path) -> None:
+    """At a clean stop; idempotent."""
+    with suppress(FileNotFoundError):
+        (directory / FILE_NAME).unlink()
