@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import quote_plus
 
 from busbar.amqp.codec import encode_value
@@ -365,9 +366,8 @@ class LoadConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=16 * 1024 * 1024)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=16 * 1024 * 1024)
         self.flush()
 
     def data_received(self, data: bytes) -> None:

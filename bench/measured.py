@@ -1,0 +1,106 @@
+"""A server whose work is measured from outside: CPU time of all its threads, syncs, memory; and the machine's own speed.
+
+CPU times compare only on one machine at one time, so every figure is also given as a ratio to `calibrate()`: a fixed
+piece of plain Python work, timed in the same run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.serving import Busbar, config_text
+
+HERE = Path(__file__).parent
+
+
+def calibrate(rounds: int = 3_000) -> float:
+    """CPU-µs of one unit of plain Python work (dictionaries, bytes, integers); the best of five."""
+    best = float("inf")
+    for _ in range(5):
+        began = time.process_time_ns()
+        for number in range(rounds):
+            _unit(number)
+        best = min(best, (time.process_time_ns() - began) / 1000 / rounds)
+    return best
+
+
+def _unit(seed: int) -> int:
+    kept: dict[int, bytes] = {}
+    total = 0
+    for number in range(20):
+        key = seed * 31 + number
+        kept[key] = key.to_bytes(8, "big") + b"calibration"
+        total += len(kept[key]) + (key & 7)
+    for key in list(kept):
+        total -= len(kept.pop(key))
+    return total
+
+
+class MeasuredServer:
+    def __init__(self, busbar: Busbar, counter: Path | None) -> None:
+        self.busbar = busbar
+        self._counter = counter
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all threads, those that have ended included."""
+        stat = Path(f"/proc/{self.busbar.pid}/stat").read_text().rpartition(")")[2].split()
+        coarse = (int(stat[11]) + int(stat[12])) / 100
+        try:
+            fine = sum(
+                int(task.read_text().split()[0]) / 1e9
+                for task in Path(f"/proc/{self.busbar.pid}/task").glob("*/schedstat")
+            )
+        except OSError:
+            return coarse
+        return max(fine, coarse - 0.02)
+
+    def syncs(self) -> int | None:
+        """Syncs so far; None where they cannot be counted."""
+        if self._counter is None:
+            return None
+        return int(struct.unpack("l", self._counter.read_bytes())[0])
+
+
+@contextmanager
+def measured_server(
+    queues: Mapping[str, Mapping[str, object]],
+    *,
+    interpreted: bool = False,
+    limits: Mapping[str, object] | None = None,
+) -> Iterator[MeasuredServer]:
+    """A server in a directory of its own, with its syncs counted where there is a C compiler."""
+    with tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory:
+        environment = {"BUSBAR_INTERPRETED": "1"} if interpreted else {}
+        counter = _count_syncs(Path(directory), environment)
+        busbar = Busbar(Path(directory) / "data", config_text(queues, limits), environment=environment)
+        busbar.start()
+        try:
+            yield MeasuredServer(busbar, counter)
+        finally:
+            busbar.stop()
+
+
+def _count_syncs(directory: Path, environment: dict[str, str]) -> Path | None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    library, counter = directory / "count_syncs.so", directory / "syncs"
+    source = str(HERE / "count_syncs.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), source, "-ldl"], check=True)
+    counter.write_bytes(bytes(8))
+    environment["LD_PRELOAD"] = str(library)
+    environment["SYNC_COUNT"] = str(counter)
+    return counter
+
+
+def rooms_are_compiled() -> bool:
+    from busbar.amqp import connection
+
+    return (connection.__file__ or "").endswith(".so")
