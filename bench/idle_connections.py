@@ -6,7 +6,6 @@ import asyncio
 import resource
 import sys
 import time
-from pathlib import Path
 
 import uvloop
 
@@ -34,7 +33,7 @@ async def measure(server: MeasuredServer) -> float:
         connections += await asyncio.gather(*(idle_connection(port) for _ in range(50)))
     seconds = time.monotonic() - began
     await asyncio.sleep(0.5)
-    still_open = len(list(Path(f"/proc/{server.busbar.pid}/fd").iterdir()))
+    still_open = server.descriptors()
     if still_open < CONNECTIONS or any(connection.lost.done() for connection in connections):
         raise SystemExit(f"the server has only {still_open} descriptors open: connections were dropped")
     each = (server.busbar.resident_bytes() - before) / 1024 / CONNECTIONS

@@ -61,6 +61,10 @@ class MeasuredServer:
             return coarse
         return max(fine, coarse - 0.02)
 
+    def descriptors(self) -> int:
+        """Open files and sockets."""
+        return sum(1 for _ in Path(f"/proc/{self.busbar.pid}/fd").iterdir())
+
     def syncs(self) -> int | None:
         """Syncs so far; None where they cannot be counted."""
         if self._counter is None:
