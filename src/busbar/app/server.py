@@ -15,6 +15,7 @@ import ipaddress
 import logging
 import os
 import random
+import resource
 import secrets
 import sys
 import time
@@ -112,6 +113,7 @@ def nonce_source() -> Callable[[], int]:
 async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
     starts with "ready " and has the connection string."""
+    _raise_descriptor_limit()
     sys.setswitchinterval(0.0005)  # a busy loop would keep the store's thread waiting for 5 ms at each commit
     async with contextlib.AsyncExitStack() as stack:
         directory = DataDirectory(config.data)
@@ -278,6 +280,14 @@ def _tls_files(config: ServeConfig, directory: DataDirectory) -> TlsFiles:
         return own_files(directory.path, (*here, *config.tls_names))
     except CertificateError as error:
         raise ConfigError(str(error)) from None
+
+
+def _raise_descriptor_limit() -> None:
+    """A connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _address(host: str) -> str:

@@ -56,6 +56,8 @@ class HttpConnection(RequestHandler):
         self._head_size = 0
         self._head_end = b""
         self._deadline: asyncio.TimerHandle | None = None
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done when the client has left: whoever waits on its behalf need wait no more."""
 
     @property
     def idle(self) -> bool:
@@ -108,6 +110,8 @@ class HttpConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
         self._guest.leave()
         self._lobby.left(self)
         super().connection_lost(exc)

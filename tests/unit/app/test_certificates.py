@@ -1,0 +1,90 @@
+"""The certificates of an instance: made once, made again when they no longer serve."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from busbar.app.certificates import (
+    CertificateError,
+    TlsFiles,
+    given_files,
+    own_files,
+    server_context,
+    tls_directory,
+)
+
+
+def names(files: TlsFiles) -> set[str]:
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {str(name.value) for name in found}
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in tls_directory(data).iterdir()}
+
+
+def test_a_first_start_makes_all_of_it(tmp_path: Path) -> None:
+    files = own_files(tmp_path, ["bus.example", "10.1.2.3", "fd00::1"])
+    assert names(files) == {"localhost", "127.0.0.1", "::1", "bus.example", "10.1.2.3", "fd00::1"}
+    assert files.key.stat().st_mode & 0o777 == 0o600
+    assert tls_directory(tmp_path).stat().st_mode & 0o777 == 0o700
+    server_context(files)
+
+
+def test_a_second_start_keeps_it(tmp_path: Path) -> None:
+    own_files(tmp_path, ["a.example"])
+    before = contents(tmp_path)
+    own_files(tmp_path, ["a.example"])
+    own_files(tmp_path, [])
+    assert contents(tmp_path) == before
+
+
+def test_a_new_name_makes_a_new_certificate_of_the_same_authority(tmp_path: Path) -> None:
+    own_files(tmp_path, [])
+    before = contents(tmp_path)
+    files = own_files(tmp_path, ["b.example"])
+    after = contents(tmp_path)
+    assert "b.example" in names(files)
+    assert after["ca.pem"] == before["ca.pem"] and after["server.pem"] != before["server.pem"]
+
+
+@pytest.mark.parametrize(("days", "kept"), [(700, True), (740, False), (900, False)])
+def test_it_is_renewed_before_it_ends(tmp_path: Path, days: int, kept: bool) -> None:
+    own_files(tmp_path, [])
+    before = contents(tmp_path)
+    own_files(tmp_path, [], datetime.now(UTC) + timedelta(days=days))
+    assert (contents(tmp_path)["server.pem"] == before["server.pem"]) is kept
+
+
+@pytest.mark.parametrize("damage", ["server.pem", "server-key.pem"])
+def test_an_interrupted_or_damaged_start_is_mended(tmp_path: Path, damage: str) -> None:
+    own_files(tmp_path, [])
+    other = tmp_path / "other"
+    own_files(other, [])
+    (tls_directory(tmp_path) / damage).write_bytes((tls_directory(other) / damage).read_bytes())
+    server_context(own_files(tmp_path, []))
+    (tls_directory(tmp_path) / damage).write_bytes(b"torn")
+    server_context(own_files(tmp_path, []))
+
+
+def test_an_authority_without_its_key_is_not_replaced_silently(tmp_path: Path) -> None:
+    own_files(tmp_path, [])
+    (tls_directory(tmp_path) / "ca-key.pem").unlink()
+    with pytest.raises(CertificateError, match="clients must then be told"):
+        own_files(tmp_path, [])
+
+
+def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="belong together"):
+        given_files(tmp_path / "a.pem", None)
+    given = given_files(tmp_path / "a.pem", tmp_path / "b.pem")
+    assert given is not None
+    with pytest.raises(CertificateError, match=r"a\.pem"):
+        server_context(given)
+    with pytest.raises(CertificateError, match="neither a host name"):
+        own_files(tmp_path, ["bücher" * 40])

@@ -1,0 +1,234 @@
+"""The door on real sockets, with both event loops: what the first bytes decide, and who makes room for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from busbar.app.certificates import own_files, server_context
+from busbar.gateway.door import Door
+from busbar.gateway.lobby import Guest, Lobby
+from busbar.gateway.sniffing import Speaks, spoken
+from busbar.model.limits import Limits
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.fixture(params=LOOPS)
+def runner(request: pytest.FixtureRequest) -> Any:
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    own_files(directory, ())
+    return directory
+
+
+class Echo(asyncio.Protocol):
+    """Stands for whoever takes a connection over; proves itself when it hears "proof"."""
+
+    def __init__(self, speaks: Speaks, guest: Guest) -> None:
+        self._speaks = speaks
+        self._guest = guest
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if b"proof" in data:
+            self._guest.proven()
+        self._transport.write(self._speaks.value.encode() + b":" + data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guest.leave()
+
+
+@asynccontextmanager
+async def opened(data: Path, **limits: int) -> AsyncIterator[tuple[Door, int]]:
+    door = Door(Lobby(Limits(**limits)), Echo, server_context(own_files(data, ())))
+    port = await door.listen("127.0.0.1", 0)
+    try:
+        yield door, port
+    finally:
+        door.close()
+        await door.lobby.close()
+        await asyncio.sleep(0.01)
+
+
+def trust(data: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(data / "tls" / "ca.pem"))
+
+
+async def exchange(port: int, *parts: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
+    )
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    answer = await asyncio.wait_for(reader.read(4096), 3)
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("first", "speaks"),
+    [
+        (b"AMQP", Speaks.AMQP),
+        (b"AMQP\x03\x01\x00\x00", Speaks.AMQP),
+        (b"AM", Speaks.NOT_ENOUGH),
+        (b"", Speaks.NOT_ENOUGH),
+        (b"GET /", Speaks.HTTP),
+        (b"GET", Speaks.NOT_ENOUGH),
+        (b"DELETE ", Speaks.HTTP),
+        (b"P", Speaks.NOT_ENOUGH),
+        (b"PO", Speaks.NOT_ENOUGH),
+        (b"PX", Speaks.NOTHING_KNOWN),
+        (b"GETT ", Speaks.NOTHING_KNOWN),
+        (b"get /", Speaks.NOTHING_KNOWN),
+        (b"\x16\x03", Speaks.NOTHING_KNOWN),
+        (b"AMQX", Speaks.NOTHING_KNOWN),
+    ],
+)
+def test_what_the_first_bytes_say(first: bytes, speaks: Speaks) -> None:
+    assert spoken(first) is speaks
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    ("parts", "answer"),
+    [
+        ((b"AMQP\x00\x01",), b"amqp:AMQP\x00\x01"),
+        ((b"A", b"M", b"QP"), b"amqp:AMQP"),
+        ((b"GET /x",), b"http:GET /x"),
+        ((b"DEL", b"ETE /"), b"http:DELETE /"),
+        ((b"nonsense",), b"AMQP\x03\x01\x00\x00"),
+    ],
+)
+def test_nothing_is_lost_on_the_way_to_the_successor(
+    runner: asyncio.Runner, data: Path, secure: bool, parts: tuple[bytes, ...], answer: bytes
+) -> None:
+    async def scene() -> None:
+        async with opened(data) as (_door, port):
+            assert await exchange(port, *parts, tls=trust(data) if secure else None) == answer
+
+    runner.run(scene())
+
+
+def test_the_books_are_empty_when_all_have_gone(runner: asyncio.Runner, data: Path) -> None:
+    async def scene() -> None:
+        async with opened(data) as (door, port):
+            for tls in (None, trust(data)):
+                await exchange(port, b"AMQP", tls=tls)
+                await exchange(port, b"nonsense", tls=tls)
+            with socket.create_connection(("127.0.0.1", port)) as silent:
+                await asyncio.sleep(0.05)
+                assert len(door.lobby.silent) == 1
+                silent.close()
+            await asyncio.sleep(0.1)
+            assert not door.lobby.silent and not door.lobby.speaking
+
+    runner.run(scene())
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00", b"AM"])
+def test_the_time_to_say_something_is_bounded(runner: asyncio.Runner, data: Path, said: bytes) -> None:
+    async def scene() -> None:
+        async with opened(data, hello_wait=200) as (door, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            try:
+                assert await asyncio.wait_for(reader.read(), 2) == b""
+            except ConnectionError:
+                pass
+            writer.close()
+            await asyncio.sleep(0.02)
+            assert not door.lobby.silent
+
+    runner.run(scene())
+
+
+def test_the_oldest_silent_guest_makes_room(runner: asyncio.Runner, data: Path) -> None:
+    """Five places: two speak, three are silent. Newcomers push out the silent ones, never those that speak."""
+
+    async def scene() -> None:
+        async with opened(data, max_unproven_connections=5) as (door, port):
+            speaking = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for reader, writer in speaking:
+                writer.write(b"AMQP")
+                await reader.readexactly(9)
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            answers = await asyncio.gather(*(exchange(port, b"GET /", b"proof") for _ in range(6)))
+            assert all(answer.startswith(b"http:GET /") for answer in answers)
+            for reader, _writer in silent[:1]:
+                assert await asyncio.wait_for(_rest(reader), 2) == b""
+            for reader, writer in speaking:
+                writer.write(b"still here")
+                assert await reader.readexactly(15) == b"amqp:still here"
+            assert len(door.lobby.silent) + len(door.lobby.speaking) <= 5
+            for _reader, writer in (*speaking, *silent):
+                writer.close()
+
+    runner.run(scene())
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+def test_handshakes_take_turns(runner: asyncio.Runner, data: Path) -> None:
+    """Two places for handshakes, taken by clients that stop in the middle: the third gets its turn all the same."""
+
+    async def scene() -> None:
+        async with opened(data, max_handshakes=2) as (_door, port):
+            stalled = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for _reader, writer in stalled:
+                writer.write(b"\x16\x03\x01\x02\x00\x01")
+            await asyncio.sleep(0.05)
+            answers = await asyncio.gather(*(exchange(port, b"AMQP", tls=trust(data)) for _ in range(6)))
+            assert answers == [b"amqp:AMQP"] * 6
+            for _reader, writer in stalled:
+                writer.close()
+
+    runner.run(scene())
+
+
+def test_without_a_certificate_tls_is_nobody_we_know(runner: asyncio.Runner) -> None:
+    async def scene() -> None:
+        door = Door(Lobby(Limits()), Echo, None)
+        port = await door.listen("127.0.0.1", 0)
+        assert await exchange(port, b"\x16\x03\x01") == b"AMQP\x03\x01\x00\x00"
+        door.close()
+
+    runner.run(scene())
+
+
+def test_localhost_has_one_port_on_all_its_addresses(runner: asyncio.Runner, data: Path) -> None:
+    async def scene() -> None:
+        async with opened(data) as (door, _port):
+            port = await door.listen("localhost", 0)
+            assert await exchange(port, b"AMQP") == b"amqp:AMQP"
+            with pytest.raises(OSError):
+                await door.listen("localhost", port)
+
+    runner.run(scene())
