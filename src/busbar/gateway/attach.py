@@ -20,13 +20,8 @@ from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
 from busbar.gateway.requests import ReplyLink, RequestLink
-from busbar.model.entities import QueueDescription
-from busbar.model.errors import (
-    EntityDisabled,
-    InvalidOperation,
-    NotImplementedHere,
-    Unauthorized,
-)
+from busbar.gateway.served import check_gives, check_no_transfer, check_served, check_takes, message_size
+from busbar.model.errors import InvalidOperation, NotImplementedHere, Unauthorized
 from busbar.model.message import ACTIVE, DEAD
 from busbar.model.port import EntityView
 
@@ -49,19 +44,11 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
         return _request_response(peer, link, node, replies, None)
     _authorize(peer, link, node)
     entity = await peer.service.port.entity(node.path)
-    _check_served(entity)
-    if node.transfer:
-        raise NotImplementedHere(
-            f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
-        )
+    check_served(entity)
+    check_no_transfer(entity, node.transfer)
     if node.kind is NodeKind.MANAGEMENT:
         return _request_response(peer, link, node, replies, entity)
     return _outgoing(peer, link, node, entity) if link.sending else _incoming(peer, link, node, entity)
-
-
-def message_size(peer: Peer, entity: EntityView) -> int:
-    own = entity.description.max_message_size if isinstance(entity.description, QueueDescription) else 0
-    return own or peer.service.limits.max_message_size
 
 
 def _authorize(peer: Peer, link: Link, node: Node) -> None:
@@ -76,45 +63,21 @@ def _authorize(peer: Peer, link: Link, node: Node) -> None:
         )
 
 
-def _check_served(entity: EntityView) -> None:
-    """What is described but not served yet is refused, plainly."""
-    queue = entity.description
-    missing = ""
-    if not isinstance(queue, QueueDescription):
-        missing = "topics"
-    elif queue.requires_session:
-        missing = "message sessions"
-    elif queue.enable_partitioning:
-        missing = "partitioning"
-    elif queue.requires_duplicate_detection:
-        missing = "duplicate detection"
-    elif queue.forward_to:
-        missing = "automatic forwarding"
-    if missing:
-        raise NotImplementedHere(
-            f"'{entity.path}' uses {missing}, which this version of Busbar does not serve yet."
-        )
-
-
 def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> IncomingLink:
-    if node.dead_letter:
-        raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
-    if not entity.description.status.can_send:
-        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it takes no messages.")
-    size = message_size(peer, entity)
+    check_takes(entity, node.dead_letter)
+    size = message_size(entity, peer.service.limits)
     link.accept(size)
     return IncomingLink(peer, link, entity, size)
 
 
 def _outgoing(peer: Peer, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
-    if not entity.description.status.can_receive:
-        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it gives no messages.")
+    check_gives(entity)
     filters = link.source.filter if link.source is not None else None
     if filters and any(str(key) == SESSION_FILTER for key in filters):
         raise InvalidOperation(
             f"'{entity.path}' does not require sessions: a receiver for a message session cannot be opened on it."
         )
-    link.accept(message_size(peer, entity))
+    link.accept(message_size(entity, peer.service.limits))
     return OutgoingLink(
         peer, link, entity, DEAD if node.dead_letter else ACTIVE, link.snd_settle_mode == SETTLED
     )
@@ -124,7 +87,7 @@ def _request_response(
     peer: Peer, link: Link, node: Node, replies: RepliesByNode, entity: EntityView | None
 ) -> GatewayLink:
     siblings = replies.setdefault(node.key, [])
-    size = MAX_REQUEST if entity is None else 4 * message_size(peer, entity)
+    size = MAX_REQUEST if entity is None else 4 * message_size(entity, peer.service.limits)
     link.accept(size)
     if link.sending:
         reply = ReplyLink(link)
@@ -133,5 +96,5 @@ def _request_response(
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
     sub = DEAD if node.dead_letter else ACTIVE
-    management = ManagementNode(peer, entity, node.resource, sub, message_size(peer, entity))
+    management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
     return RequestLink(peer, link, siblings, management.perform, size)
