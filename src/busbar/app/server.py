@@ -17,6 +17,7 @@ import os
 import random
 import resource
 import secrets
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -120,13 +121,11 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         stack.callback(directory.release)
         namespace = _namespace(config, directory)
         key = DEV_KEY if config.dev else config.key or directory.key()
+        tls, secure = _tls(config, directory)
         broker = await stack.enter_async_context(_broker(directory, namespace, stop))
         _warn(config, namespace, broker.catalogue, announce)
         rule = SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))
-        tls = _tls_files(config, directory)
-        gateway = Gateway(
-            broker.port, broker.catalogue, Authority([rule]), namespace.limits, server_context(tls)
-        )
+        gateway = Gateway(broker.port, broker.catalogue, Authority([rule]), namespace.limits, secure)
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         ports = await _open_ports(gateway, config, announce)
@@ -270,14 +269,14 @@ async def _listen(gateway: Gateway, host: str, port: int, option: str) -> int:
         ) from None
 
 
-def _tls_files(config: ServeConfig, directory: DataDirectory) -> TlsFiles:
+def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.SSLContext]:
     """The user's certificate, or our own for the names by which clients may call us."""
     try:
-        given = given_files(config.tls_cert, config.tls_key)
-        if given is not None:
-            return given
-        here = () if config.host in ("", "0.0.0.0", "::") else (config.host,)
-        return own_files(directory.path, (*here, *config.tls_names))
+        files = given_files(config.tls_cert, config.tls_key)
+        if files is None:
+            here = () if config.host in ("", "0.0.0.0", "::") else (config.host,)
+            files = own_files(directory.path, (*here, *config.tls_names))
+        return files, server_context(files)
     except CertificateError as error:
         raise ConfigError(str(error)) from None
 

@@ -11,7 +11,7 @@ from busbar.gateway.connection import GatewayConnection
 from busbar.gateway.door import Door
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
-from busbar.gateway.http.context import EntityCatalogue, HttpContext
+from busbar.gateway.http.namespace import EntityCatalogue, HttpContext
 from busbar.gateway.lobby import Guest, Lobby
 from busbar.gateway.service import Service, wall_clock
 from busbar.gateway.sniffing import Speaks

@@ -18,8 +18,8 @@ from aiohttp import web
 
 from busbar.gateway.http import atom, runtime
 from busbar.gateway.http.connection import SERVER, HttpConnection
-from busbar.gateway.http.context import HttpContext
 from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.model.limits import Limits
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from busbar.gateway.authority import Grant
-from busbar.gateway.http.context import HttpContext
+from busbar.gateway.http.namespace import HttpContext
 from busbar.model.errors import Unauthorized
 
 EXPIRY_GRACE = 60_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from busbar.gateway.http.context import HttpContext
+from busbar.gateway.http.namespace import HttpContext
 from busbar.model.errors import NotImplementedHere
 
 
