@@ -169,13 +169,13 @@ ssize_t read(int fd, void *data, size_t size) {
 ssize_t recv(int fd, void *data, size_t size, int flags) {
     REAL(recv);
     ssize_t done = real(fd, data, size, flags);
-    if (done > 0) record_one('R', fd, data, (size_t)done);
+    if (done > 0 && !(flags & MSG_PEEK)) record_one('R', fd, data, (size_t)done);
     return done;
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     REAL(recvmsg);
     ssize_t done = real(fd, message, flags);
-    if (done > 0) record('R', fd, message->msg_iov, (int)message->msg_iovlen, (size_t)done);
+    if (done > 0 && !(flags & MSG_PEEK)) record('R', fd, message->msg_iov, (int)message->msg_iovlen, (size_t)done);
     return done;
 }
