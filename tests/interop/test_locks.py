@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
-from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take_one
+from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take_one, text_of
 from tests.interop.queue_pool import BRIEF_LOCK, MODEST_LOCK, QueuePool
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
@@ -59,6 +59,22 @@ async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str) -> N
 
     assert {message.delivery_count for message in again} == {1}
     assert await dead_letters.peek_messages() == []
+
+
+async def test_a_prefetched_message_can_lose_its_lock_while_it_waits(azure: Azure, brief: str) -> None:
+    """The lock runs from the moment the broker hands the message out, not from the call that returns it."""
+    await azure.send(brief, "1", "2")
+    receiver, other = azure.receiver(brief, prefetch_count=2), azure.receiver(brief)
+    await receiver.complete_message(await take_one(receiver))
+    again = await take_one(other)
+    assert text_of(again) == "2"
+
+    stale = await take_one(receiver)
+
+    assert stale.lock_token != again.lock_token
+    with pytest.raises(MessageLockLostError):
+        await receiver.complete_message(stale)
+    await other.complete_message(again)
 
 
 async def test_renewal_keeps_the_lock(azure: Azure, brief: str) -> None:

@@ -167,14 +167,16 @@ def test_small_frames(broker: Busbar, queue: str) -> None:
     client.close()
 
 
+@pytest.mark.req("B3")
 def test_many_sends_in_flight(plain: PlainAmqp, queue: str) -> None:
-    """Credit is topped up in time: 3,000 unsettled sends pass without a pause."""
+    """Hundreds of sends are under way at once, and credit is topped up in time for 3,000."""
     sender = plain.connection.create_sender(queue)
     deliveries: list[Any] = []
     for n in range(3000):
         if not sender.link.credit:
             plain.pump(lambda: sender.link.credit)
         deliveries.append(sender.link.send(data(str(n))))
+    assert sum(not delivery.settled for delivery in deliveries) > 100
     plain.pump(lambda: all(delivery.settled for delivery in deliveries), timeout=20)
 
     assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
@@ -393,9 +395,10 @@ def test_links_can_be_closed_and_opened_again(plain: PlainAmqp, queue: str) -> N
         receiver.close()
 
 
+@pytest.mark.req("B3")
 def test_dispositions_of_a_whole_range(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, *(data(str(n)) for n in range(30)))
-    receiver = plain.receiver(queue, 30, ReceiveSecond())
+    receiver = plain.receiver(queue, 30, ReceiveSecond())  # 30 receives overlap
     deliveries = [plain.take(receiver)[1] for _ in range(30)]
     for delivery in deliveries:
         delivery.update(Delivery.ACCEPTED)
