@@ -20,7 +20,9 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from busbar.gateway.http.errors import error_body, error_response
+from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.lobby import Guest, Lobby
+from busbar.model.port import FragmentPort
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +60,19 @@ class HttpConnection(RequestHandler):
         self._deadline: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the client has left: whoever waits on its behalf need wait no more."""
+        self._origin: HttpOrigin | None = None
 
     @property
     def idle(self) -> bool:
         return not self._in_request
+
+    def origin(self, port: FragmentPort) -> HttpOrigin:
+        """This connection at the port, from its first runtime request on."""
+        if self._origin is None:
+            if self.gone.done():
+                raise ConnectionResetError("the client has gone")
+            self._origin = HttpOrigin(port)
+        return self._origin
 
     def dismiss(self) -> None:
         """Make room for others."""
@@ -112,6 +123,8 @@ class HttpConnection(RequestHandler):
         self._cancel()
         if not self.gone.done():
             self.gone.set_result(None)
+        if self._origin is not None:
+            self._origin.leave()
         self._guest.leave()
         self._lobby.left(self)
         super().connection_lost(exc)

@@ -1,12 +1,270 @@
-"""HTTP: the runtime operations."""
+"""The runtime operations: send, receive and settle, one message or batch for each request.
+
+    operation             request                                             right     answers
+    send, send a batch    POST   {entity}/messages                            Send      201
+    peek-lock             POST   {entity}/messages/head?timeout=s             Listen    201, or 204 if nothing came
+    receive and delete    DELETE {entity}/messages/head?timeout=s             Listen    200, or 204
+    unlock                PUT    {entity}/messages/{id or number}/{token}     Listen    200
+    renew the lock        POST   the same                                     Listen    200
+    complete              DELETE the same                                     Listen    200
+
+1. The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. A token
+   has to cover the path of the request, so one for the entity or for this very URL does.
+2. A message becomes AMQP bytes first (runtime_message.py) and takes the same road as any other from there.
+3. A receive waits for `timeout` seconds, a minute if it does not say, but not longer than its token holds.
+4. A message that was locked for a client that has gone is released at once.
+5. A lock is named by its token. In front of it stands the message's number, or its id; a number that is neither is refused.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import quote
+from uuid import UUID
+
 from aiohttp import web
 
+from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
+from busbar.gateway.authority import LISTEN, SEND
+from busbar.gateway.http.authorization import EXPIRY_GRACE, authorize
+from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.namespace import HttpContext
-from busbar.model.errors import NotImplementedHere
+from busbar.gateway.http.requests import path_of, read_body
+from busbar.gateway.http.runtime_batch import compose_batch, is_batch
+from busbar.gateway.http.runtime_dates import date_text
+from busbar.gateway.http.runtime_headers import properties_of
+from busbar.gateway.http.runtime_message import DEFAULT_TYPE, compose, message_id_of, show
+from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.gateway.http.runtime_properties import parse_broker_properties
+from busbar.gateway.http.runtime_target import Node, Target, find_entity, target_of
+from busbar.gateway.served import check_gives, check_no_transfer, check_served, check_takes, message_size
+from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
+from busbar.model.effects import Peeked, Renewed, Sent
+from busbar.model.entities import QueueDescription
+from busbar.model.errors import (
+    ArgumentError,
+    InvalidOperation,
+    MessageNotFound,
+    MessageSizeExceeded,
+    error_of,
+)
+from busbar.model.message import ACTIVE, DEAD
+from busbar.model.port import EntityView
+
+DEFAULT_WAIT = 60.0
+MAX_WAIT = 86_400.0
+_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+_GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that may do what it asks, and what it is about."""
+
+    request: web.Request
+    context: HttpContext
+    origin: HttpOrigin
+    target: Target
+    entity: EntityView
+    expires: int
+    """When its token ends, in ms; 0: never."""
+
+    @property
+    def fragment(self) -> int:
+        return self.entity.fragments[0]
+
+    @property
+    def sub(self) -> int:
+        return DEAD if self.target.dead_letter else ACTIVE
+
+
+Operation = Callable[[Asked], Awaitable[web.StreamResponse]]
 
 
 async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
-    raise NotImplementedHere("This version of Busbar does not serve the runtime operations over HTTP.")
+    path = path_of(request)
+    target = target_of(path)
+    operations = _OPERATIONS[target.node]
+    operation = operations.get(request.method)
+    if operation is None:
+        raise web.HTTPMethodNotAllowed(
+            request.method,
+            list(operations),
+            text=f"{request.method} is not an operation of .../{target.node.value}; it takes {', '.join(operations)}.",
+        )
+    grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
+    entity = await find_entity(context.port, target.entity)
+    if target.node is Node.HEAD:
+        _check_no_sessions(entity)
+    check_served(entity)
+    check_no_transfer(entity, target.transfer)
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    origin = connection.origin(context.port)
+    return await operation(Asked(request, context, origin, target, entity, grant.expires))
+
+
+def _check_no_sessions(entity: EntityView) -> None:
+    if isinstance(entity.description, QueueDescription) and entity.description.requires_session:
+        raise InvalidOperation(
+            f"'{entity.path}' requires sessions, which cannot be received over HTTP; use AMQP."
+        )
+
+
+# Send
+
+
+async def _send(asked: Asked) -> web.StreamResponse:
+    check_takes(asked.entity, asked.target.dead_letter)
+    request, limits = asked.request, asked.context.limits
+    size = message_size(asked.entity, limits)
+    content_type = request.headers.get("Content-Type", "")
+    now = asked.context.clock()
+    if is_batch(content_type):
+        # As JSON a batch may be larger than it is: escapes, names of keys.
+        document = await read_body(request, 2 * size + limits.max_header_size, limits.http_body_wait)
+        payloads = compose_batch(document, now, size)
+    else:
+        properties = parse_broker_properties(request.headers.get("BrokerProperties"))
+        custom = properties_of(request.headers.items())
+        body = await read_body(request, size, limits.http_body_wait)
+        payloads = [compose(properties, custom, content_type, body, now)]
+        if len(payloads[0]) > size:
+            raise MessageSizeExceeded(
+                f"The message has {len(payloads[0])} bytes with its properties; at most {size} are taken."
+            )
+    drafts = [
+        parse_message(payload, 0, len(payload), asked.origin.fresh_id(), limits.max_id_length)
+        for payload in payloads
+    ]
+    effect = await asked.origin.ask(lambda origin, number: Send(asked.fragment, origin, number, drafts, True))
+    assert isinstance(effect, Sent)
+    if effect.refused:
+        _index, condition, text = effect.refused[0]
+        raise error_of(condition, text)
+    return _empty(201)
+
+
+# Receive
+
+
+async def _peek_lock(asked: Asked) -> web.StreamResponse:
+    return await _receive(asked, delete=False)
+
+
+async def _receive_and_delete(asked: Asked) -> web.StreamResponse:
+    return await _receive(asked, delete=True)
+
+
+async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
+    check_gives(asked.entity)
+    delivered = await asked.origin.receive(asked.fragment, asked.sub, delete, _wait_of(asked))
+    if delivered is None:
+        return web.Response(status=204)
+    try:
+        record = delivered.records[0]
+        token = None if delete else tag_to_uuid(lock_tag(delivered.fragment, record.n, delivered.nonce))
+        shown = show(record, record.n, token, delivered.until)
+        headers = shown.headers
+        if token is not None:
+            path = f"{asked.target.location(asked.entity)}/{record.n}/{token}"
+            headers["Location"] = f"{_namespace(asked.request)}/{quote(path, safe='/$~')}"
+        response = web.Response(status=200 if delete else 201, headers=headers, body=shown.body)
+        # Written here and not after the return: rule 4 needs to know whether the client is still there.
+        await response.prepare(asked.request)
+        await response.write_eof()
+    except (Exception, asyncio.CancelledError):
+        asked.origin.release(delivered)
+        raise
+    return response
+
+
+def _wait_of(asked: Asked) -> float:
+    """Seconds."""
+    given = asked.request.query.get("timeout", "")
+    if given and not _SECONDS.fullmatch(given):
+        raise ArgumentError(f"timeout is '{given[:40]}'; it has to be a number of seconds.")
+    wait = float(given) if given else DEFAULT_WAIT
+    if asked.expires:
+        left = asked.expires + EXPIRY_GRACE - asked.context.clock()
+        wait = min(wait, max(0, left) / 1000)
+    return min(wait, MAX_WAIT)
+
+
+def _namespace(request: web.Request) -> str:
+    host = request.host
+    if not re.fullmatch(r"[\w.:\[\]-]+", host, re.ASCII):
+        host = "localhost"
+    return f"{request.scheme}://{host}"
+
+
+# Settle
+
+
+async def _complete(asked: Asked) -> web.StreamResponse:
+    return await _settle(asked, COMPLETE)
+
+
+async def _unlock(asked: Asked) -> web.StreamResponse:
+    return await _settle(asked, ABANDON)
+
+
+async def _settle(asked: Asked, outcome: int) -> web.StreamResponse:
+    numbers, nonces = await _lock_of(asked)
+    await asked.origin.ask(
+        lambda origin, number: Settle(asked.fragment, origin, number, outcome, numbers, nonces, None, True)
+    )
+    return _empty(200)
+
+
+async def _renew(asked: Asked) -> web.StreamResponse:
+    numbers, nonces = await _lock_of(asked)
+
+    def build(origin: int, number: int) -> Command:
+        return Renew(asked.fragment, origin, number, numbers, nonces)
+
+    effect = await asked.origin.ask(build)
+    assert isinstance(effect, Renewed)
+    response = _empty(200)
+    response.headers["BrokerProperties"] = f'{{"LockedUntilUtc": "{date_text(effect.until)}"}}'
+    return response
+
+
+async def _lock_of(asked: Asked) -> tuple[list[int], list[int]]:
+    """Number and nonce of the lock that the path names."""
+    target = asked.target
+    unknown = MessageNotFound(
+        f"There is no lock '{target.lock[:40]}' of a message '{target.message[:40]}' in "
+        f"'{asked.target.location(asked.entity)}'."
+    )
+    if not _GUID.fullmatch(target.lock):
+        raise unknown
+    tag = uuid_to_tag(UUID(target.lock))
+    if tag_fragment(tag) != asked.fragment:
+        raise unknown
+    numbers, nonces = split_tags([tag])
+    given = target.message
+    if given.isascii() and given.isdigit() and given != str(numbers[0]):
+        # Not its number: then it must be the id of the message, which may look like one.
+        effect = await asked.origin.ask(
+            lambda origin, number: Peek(asked.fragment, origin, number, asked.sub, numbers[0], 1, 1)
+        )
+        assert isinstance(effect, Peeked)
+        record = effect.records[0] if effect.records else None
+        if record is None or record.n != numbers[0] or message_id_of(record) != given:
+            raise unknown
+    return numbers, nonces
+
+
+def _empty(status: int) -> web.Response:
+    return web.Response(status=status, headers={"Content-Type": DEFAULT_TYPE})
+
+
+_OPERATIONS: dict[Node, dict[str, Operation]] = {
+    Node.SEND: {"POST": _send},
+    Node.HEAD: {"POST": _peek_lock, "DELETE": _receive_and_delete},
+    Node.LOCK: {"PUT": _unlock, "POST": _renew, "DELETE": _complete},
+}

@@ -1,0 +1,144 @@
+"""Custom properties of a message as HTTP headers, one each.
+
+    text        "High"      quoted, as a JSON string: any text fits into a header, in ASCII
+    number      5, 0.5      bare: an int (a long if it must be) or a double
+    boolean     true
+    date        "Sun, 06 Nov 1994 08:49:37 GMT"     quoted like a text; to the second
+
+What comes bare and is no number is a text. A header that HTTP, or those who carry requests, know under its name is
+nobody's property: neither taken from a request nor given in an answer, where it could pass for the broker's own word. A
+property whose name is no HTTP token, or whose value is none of the above (a map, say), is left out of an answer; over
+AMQP it is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+
+from busbar.amqp.types import Int, Timestamp
+from busbar.gateway.http.runtime_dates import date_text, is_date, read_rfc_1123
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_MAX_DIGITS = 400  # a double has no more before its point
+
+_RESERVED_NAMES = """
+    accept accept-charset accept-encoding accept-language accept-patch accept-post accept-ranges age
+    allow alt-svc authorization brokerproperties cache-control clear-site-data connection cookie cookie2
+    correlation-context date dnt early-data etag expect expires forwarded from host http2-settings
+    keep-alive last-modified link location max-forwards mime-version nel origin pragma
+    proxy-authenticate proxy-authorization proxy-connection public-key-pins range referer
+    referrer-policy refresh report-to request-id retry-after server server-timing
+    servicebussupplementaryauthorization servicebusdlqsupplementaryauthorization set-cookie set-cookie2
+    strict-transport-security te timing-allow-origin traceparent tracestate trailer transfer-encoding
+    upgrade upgrade-insecure-requests user-agent vary via warning www-authenticate
+    x-content-type-options x-frame-options x-real-ip x-request-id x-xss-protection
+    x-http-method-override
+"""
+_RESERVED = frozenset(_RESERVED_NAMES.split())
+_RESERVED_PREFIXES = ("access-control-", "content-", "cross-origin-", "if-", "sec-", "x-forwarded-", "x-ms-")
+
+
+def is_property_name(name: str) -> bool:
+    lowered = name.lower()
+    return (
+        _TOKEN.fullmatch(name) is not None
+        and lowered not in _RESERVED
+        and not lowered.startswith(_RESERVED_PREFIXES)
+    )
+
+
+def properties_of(headers: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """The properties in a request's headers; names keep the case they came in, of one that is repeated the last counts."""
+    names: dict[str, str] = {}
+    found: dict[str, object] = {}
+    for name, value in headers:
+        if is_property_name(name):
+            known = names.setdefault(name.lower(), name)
+            found[known] = read_property(value)
+    return found
+
+
+def read_property(value: str) -> object:
+    """The AMQP value that a header's text stands for."""
+    value = _decoded(value.strip())
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        text = _unquoted(value)
+        time = read_rfc_1123(text)
+        return text if time is None else Timestamp(time)
+    lowered = value.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    number = _NUMBER.fullmatch(value) if len(value) <= _MAX_DIGITS else None
+    if number is None:
+        return value
+    if number[1] is None and number[2] is None:
+        return integer(int(value))
+    real = float(value)
+    return real if math.isfinite(real) else value
+
+
+def integer(value: int) -> object:
+    """An int where it fits, as .NET reads JSON; beyond 64 bits a double."""
+    if -(1 << 31) <= value < 1 << 31:
+        return Int(value)
+    if -(1 << 63) <= value < 1 << 63:
+        return value
+    return float(value)
+
+
+def headers_of(properties: Mapping[str, object]) -> dict[str, str]:
+    """The headers that say these properties."""
+    headers: dict[str, str] = {}
+    for name, value in properties.items():
+        if is_property_name(name):
+            text = property_text(value)
+            if text is not None:
+                headers[name] = text
+    return headers
+
+
+def property_text(value: object) -> str | None:
+    """A property as a header's text; None if it has none."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Timestamp):
+        return f'"{date_text(value)}"' if is_date(value) else str(int(value))
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else f'"{float(value)}"'
+    if isinstance(value, str):
+        return json.dumps(str(value))
+    if isinstance(value, uuid.UUID):
+        return f'"{value}"'
+    if isinstance(value, bytes):
+        return f'"{base64.b64encode(value).decode()}"'
+    return None
+
+
+def _unquoted(value: str) -> str:
+    """Inside the quotes: a JSON string, or, where that is broken, simply what stands between them."""
+    try:
+        text = json.loads(value)
+    except ValueError:
+        return value[1:-1]
+    return _decoded(text) if isinstance(text, str) else value[1:-1]
+
+
+def _decoded(text: str) -> str:
+    """Headers are UTF-8 as a rule; what is not, or is half of a character, is read byte by byte."""
+    try:
+        text.encode("utf-8")
+        return text
+    except UnicodeEncodeError:
+        pass
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,140 @@
+"""An HTTP connection at the port: an origin of its own, from its first runtime request to its end.
+
+A connection has one request at a time, so it waits for one message at a time:
+
+    state       begins                          ends
+    waiting     Demand, one credit              Delivered: the message is handed out
+    draining    the time is up: Demand, drain   Delivered (it came in between, and is handed out), or Drained: nothing
+                                                neither, for DRAIN_WAIT: the origin is given up, and what still comes
+                                                for it is released by the port
+    either      the connection is lost          the port makes the consumer leave and releases what is on its way
+
+So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
+it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from busbar.gateway.http.errors import Gone
+from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
+from busbar.model.effects import Delivered, Drained, Effect, Refused
+from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
+from busbar.model.port import FragmentPort
+
+DRAIN_WAIT = 10.0
+"""Seconds after which a fragment that does not answer is given up."""
+
+
+class HttpOrigin:
+    def __init__(self, port: FragmentPort) -> None:
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[int, asyncio.Future[Effect]] = {}
+        self._last_request = 0
+        self._last_consumer = 0
+        self._receipt: asyncio.Future[Delivered | None] | None = None
+        self._lost = False
+        self._id_base = ""
+        self._ids_given = 0
+        self.number = port.connect(self._perform)
+
+    def leave(self) -> None:
+        """The connection is lost: nobody waits here any more."""
+        self._lost = True
+        self._port.disconnect(self.number)
+        lost = ConnectionResetError("the client has gone")
+        for future in (*self._answers.values(), self._receipt):
+            if future is not None and not future.done():
+                future.set_exception(lost)
+
+    def fresh_id(self) -> str:
+        """A message id for a message that came without one."""
+        if not self._id_base:
+            self._id_base = secrets.token_hex(8)
+        self._ids_given += 1
+        return f"{self._id_base}{self._ids_given:016x}"
+
+    async def ask(self, build: Callable[[int, int], Command]) -> Effect:
+        """Submit the command built with this origin and a request number, and wait for its effect; a refusal is raised."""
+        self._last_request += 1
+        request = self._last_request
+        answer: asyncio.Future[Effect] = self._loop.create_future()
+        self._answers[request] = answer
+        try:
+            self._port.submit([build(self.number, request)])
+            effect = await answer
+        finally:
+            del self._answers[request]
+        if isinstance(effect, Refused):
+            raise _refusal(effect)
+        return effect
+
+    async def receive(self, fragment: int, sub: int, delete: bool, wait: float) -> Delivered | None:
+        """The next message, or None if none comes within `wait` seconds."""
+        self._last_consumer += 1
+        consumer = self._last_consumer
+        receipt: asyncio.Future[Delivered | None] = self._loop.create_future()
+        self._receipt = receipt
+        try:
+            self._demand(fragment, consumer, sub, 1, wait <= 0, delete)
+            if wait > 0:
+                await asyncio.wait((receipt,), timeout=wait)
+                if not receipt.done():
+                    self._demand(fragment, consumer, sub, 0, True, delete)
+            if not receipt.done():
+                await asyncio.wait((receipt,), timeout=DRAIN_WAIT)
+            if not receipt.done():
+                self._renew()
+                raise ServerBusy(f"The entity did not answer within {DRAIN_WAIT:g} s.")
+            return receipt.result()
+        except asyncio.CancelledError:
+            if receipt.done() and not receipt.cancelled() and receipt.exception() is None:
+                self.release(receipt.result())
+            raise
+        finally:
+            self._receipt = None
+            if not self._lost:
+                self._port.submit([Leave(fragment, self.number, consumer)])
+
+    def release(self, delivered: Delivered | None) -> None:
+        """Give a message back as if it had never left: who should have got it is gone."""
+        if delivered is None or not delivered.until:
+            return
+        numbers = [record.n for record in delivered.records]
+        nonces = [delivered.nonce] * len(numbers)
+        self._port.submit([Settle(delivered.fragment, 0, 0, RELEASE, numbers, nonces, None, False)])
+
+    def _demand(self, fragment: int, consumer: int, sub: int, credit: int, drain: bool, delete: bool) -> None:
+        self._port.submit([Demand(fragment, self.number, consumer, sub, credit, drain, delete)])
+
+    def _renew(self) -> None:
+        self._port.disconnect(self.number)
+        self.number = self._port.connect(self._perform)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            receipt = self._receipt
+            if isinstance(effect, Delivered):
+                if receipt is None or receipt.done() or effect.consumer != self._last_consumer:
+                    self.release(effect)
+                else:
+                    receipt.set_result(effect)
+            elif isinstance(effect, Drained):
+                if receipt is not None and not receipt.done() and effect.consumer == self._last_consumer:
+                    receipt.set_result(None)
+            elif effect.request:
+                answer = self._answers.get(effect.request)
+                if answer is not None and not answer.done():
+                    answer.set_result(effect)
+            elif isinstance(effect, Refused) and receipt is not None and not receipt.done():
+                receipt.set_exception(_refusal(effect))  # of the demand: it has no number of its own
+
+
+def _refusal(effect: Refused) -> BusbarError:
+    if effect.condition == EntityNotFound.condition:
+        return Gone(effect.text)  # it was there when the request found it
+    return error_of(effect.condition, effect.text)
