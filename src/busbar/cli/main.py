@@ -9,12 +9,17 @@ from typing import Annotated
 import typer
 
 from busbar import __version__
+from busbar.cli import namespace, rule, sas
+from busbar.cli.entity_commands import entity_commands
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
 
 app = typer.Typer(
     name="busbar",
     help="Brokered messaging that Azure Service Bus clients can use, and that anyone can run.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # frames cut long flags off in 80 columns, and cost time
     pretty_exceptions_enable=False,
 )
 
@@ -108,5 +113,39 @@ def trust(
     sys.exit(run(data, output))
 
 
+for _kind in (QUEUE, TOPIC, SUBSCRIPTION):
+    app.add_typer(entity_commands(_kind))
+for _group in (rule, namespace, sas):
+    app.add_typer(_group.app)
+
+
 def main() -> None:
-    app()
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The command that the arguments name; the exit code. What fails is said in one line on standard error."""
+    try:
+        # Without `standalone_mode` usage errors come to us instead of being framed over several lines.
+        code = app(arguments, prog_name="busbar", standalone_mode=False)
+    except CommandFailure as failure:
+        return _fail(f"busbar: {failure.text}", failure.code)
+    except typer.exceptions.TyperException as error:
+        return _fail(*_usage(error))
+    except typer.Abort:
+        return _fail("busbar: stopped", ExitCode.OTHER)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: typer.exceptions.TyperException) -> tuple[str, int]:
+    message = error.format_message()
+    if message.startswith("Usage: "):  # no command was named: this is the help
+        return message, error.exit_code
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "busbar"
+    return f"busbar: {' '.join(message.split()).rstrip('.')}; `{command} --help` says more.", error.exit_code
+
+
+def _fail(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code

@@ -1,0 +1,184 @@
+"""The management API over HTTP, from the client's side: one connection, kept open, that a command makes its requests on.
+
+Whatever goes wrong becomes a CommandFailure with what to do about it. Keys and tokens are in none of its texts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+from xml.etree.ElementTree import Element
+
+from busbar.cli.atom_xml import Entry, NotAtom, read_entry, read_error, read_feed, write_entry
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.target import Target
+from busbar.cli.tokens import sign
+
+API_VERSION = "2021-05"
+PAGE = 100
+TOKEN_SECONDS = 300
+TIMEOUT_SECONDS = 60.0
+CONTENT_TYPE = "application/atom+xml;type=entry;charset=utf-8"
+
+
+class Answer:
+    """A response that was read to its end."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class ManagementClient:
+    """Use as a context manager."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._connection = _connection(target)
+
+    def __enter__(self) -> ManagementClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def get(self, path: str, what: str) -> Entry:
+        """The entry at `path`; `what` names it in errors ("queue 'orders'")."""
+        answer = self.expect("GET", path, what)
+        try:
+            entry = read_entry(answer.body)
+        except NotAtom as error:
+            raise self._not_atom(error) from None
+        if entry is None:
+            raise CommandFailure(f"{what} does not exist.", ExitCode.NOT_FOUND)
+        return entry
+
+    def list(self, path: str, what: str, skip: int = 0, top: int | None = None) -> Iterator[Entry]:
+        """The entries of a list from `skip` on, at most `top`, asked for page by page."""
+        left = top
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            answer = self.expect("GET", path, what, query=f"&$skip={skip}&$top={size}")
+            try:
+                entries = read_feed(answer.body)
+            except NotAtom as error:
+                raise self._not_atom(error) from None
+            yield from entries[:size]
+            if len(entries) < size:
+                return
+            skip += size
+            left = None if left is None else left - size
+
+    def create(self, path: str, description: Element, what: str) -> Entry:
+        return self._put(path, description, what, {})
+
+    def update(self, path: str, description: Element, what: str) -> Entry:
+        return self._put(path, description, what, {"If-Match": "*"})
+
+    def delete(self, path: str, what: str) -> None:
+        self.expect("DELETE", path, what)
+
+    def _put(self, path: str, description: Element, what: str, extra: Mapping[str, str]) -> Entry:
+        headers = {"Content-Type": CONTENT_TYPE, **extra}
+        answer = self.expect("PUT", path, what, headers=headers, body=write_entry(description))
+        try:
+            entry = read_entry(answer.body)
+        except NotAtom as error:
+            raise self._not_atom(error) from None
+        if entry is None:
+            raise self._not_atom(NotAtom("it is a list"))
+        return entry
+
+    def expect(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """The answer if it is a success. Raises CommandFailure."""
+        answer = self._request(method, path, query, headers or {}, body)
+        if answer.status < 300:
+            return answer
+        raise self._refusal(answer, what)
+
+    def _request(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        address = f"/{quote(path, safe='/$~')}?api-version={API_VERSION}{query}"
+        sent = {"Authorization": self._token(), "Accept": "application/atom+xml, */*", **headers}
+        if body is None and method in ("POST", "PUT"):
+            body = b""
+        try:
+            self._connection.request(method, address, body, sent)
+            response = self._connection.getresponse()
+            return Answer(response.status, dict(response.headers), response.read())
+        except ssl.SSLCertVerificationError as error:
+            raise CommandFailure(
+                f"the certificate of {self._target.address} is not trusted ({error.verify_message}); name its authority "
+                "with --ca FILE or SSL_CERT_FILE (`busbar trust` shows that of a data directory)."
+            ) from None
+        except ssl.SSLError as error:
+            raise CommandFailure(
+                f"{self._target.address} does not speak TLS ({error.reason or error}); a connection string with "
+                "UseDevelopmentEmulator=true is used without."
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._nobody(error) from None
+
+    def _token(self) -> str:
+        target = self._target
+        if target.token:
+            return target.token
+        resource = f"{target.address}/{target.entity_path}"
+        return sign(resource, target.key_name, target.key, int(time.time()) + TOKEN_SECONDS)
+
+    def _nobody(self, error: Exception) -> CommandFailure:
+        if isinstance(error, http.client.HTTPException):
+            reason = f"what does is not HTTP: {type(error).__name__}"
+        elif isinstance(error, TimeoutError):
+            reason = "timed out"
+        else:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return CommandFailure(
+            f"no Busbar answers at {self._target.address} ({reason}); {self._target.remedy}."
+        )
+
+    def _not_atom(self, error: NotAtom) -> CommandFailure:
+        return CommandFailure(f"what answers at {self._target.address} is not a Busbar: {error}.")
+
+    def _refusal(self, answer: Answer, what: str) -> CommandFailure:
+        detail = read_error(answer.body) or http.client.responses.get(answer.status, "no reason given")
+        if answer.status in (404, 410):
+            return CommandFailure(f"{what} does not exist: {detail}", ExitCode.NOT_FOUND)
+        if answer.status == 401:
+            return CommandFailure(
+                f"{self._target.address} refused the key '{self._target.key_name}': {detail} Check the connection string.",
+                ExitCode.REFUSED,
+            )
+        if 400 <= answer.status < 500 and answer.status not in (408, 429):
+            return CommandFailure(f"{what} was refused: {detail}", ExitCode.REFUSED)
+        return CommandFailure(f"the broker failed ({answer.status}): {detail}")
+
+
+def _connection(target: Target) -> http.client.HTTPConnection:
+    if not target.tls:
+        return http.client.HTTPConnection(target.host, target.port, timeout=TIMEOUT_SECONDS)
+    context = ssl.create_default_context()
+    for authority in target.authorities:
+        try:
+            context.load_verify_locations(authority)
+        except (OSError, ValueError) as error:
+            raise CommandFailure(
+                f"{authority} is not a certificate authority in PEM: {error}", ExitCode.USAGE
+            ) from None
+    return http.client.HTTPSConnection(target.host, target.port, timeout=TIMEOUT_SECONDS, context=context)

@@ -1,0 +1,249 @@
+"""`busbar queue|topic|subscription create|show|list|update|delete`: five verbs, the same for every kind.
+
+1. `update` changes what is named and nothing else: it reads, modifies and writes.
+2. A queue and a topic share one space of names: before one is deleted, its kind is looked at.
+3. `delete` asks on a terminal, unless told not to.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, Kind
+from busbar.cli.options import Output, Skip, Top, Topic, Yes, command, group, named
+from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.atom_xml import Entry
+
+Values = dict[str, str]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
+NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
+
+
+def entity_commands(kind: Kind) -> typer.Typer:
+    noun = kind.noun
+    app = group(noun, f"Create, show, list, update and delete {noun}s.")
+    at = "--topic orders " if kind.parent else ""
+    example = "audit" if kind.parent else "orders"
+    without = () if kind.parent else ("topic",)
+
+    @command(
+        app,
+        properties=kind.properties,
+        without=without,
+        help=f"Create a {noun}. What is not named gets the service's default.",
+        examples=_creations(kind),
+    )
+    def create(
+        *,
+        name: Name = None,
+        name_option: NameOption = None,
+        topic: Topic,
+        properties: Values,
+        output: Output = OutputFormat.TABLE,
+        where: Where,
+    ) -> None:
+        from busbar.cli.atom_xml import new_description
+
+        path, what = locate(kind, named(name, name_option, noun), topic)
+        description = new_description(kind.description)
+        _set(kind, description, properties)
+        with _client(where) as client:
+            _show(kind, client.create(path, description, what), topic, output)
+
+    @command(
+        app,
+        without=without,
+        help=f"Show a {noun}: its properties and what it holds now.",
+        examples=(f"busbar {noun} show {at}{example}", f"busbar {noun} show {at}{example} -o json"),
+    )
+    def show(
+        *,
+        name: Name = None,
+        name_option: NameOption = None,
+        topic: Topic,
+        output: Output = OutputFormat.TABLE,
+        where: Where,
+    ) -> None:
+        with _client(where) as client:
+            entry = fetch(client, kind, named(name, name_option, noun), topic)
+            _show(kind, entry, topic, output)
+
+    @command(
+        app,
+        without=without,
+        name="list",
+        help=f"List the {noun}s{' of a topic' if kind.parent else ''} by name, with what they hold.",
+        examples=(f"busbar {noun} list {at}".strip(), f"busbar {noun} list {at}-o json"),
+    )
+    def _list(
+        *,
+        topic: Topic,
+        skip: Skip = 0,
+        top: Top = None,
+        output: Output = OutputFormat.TABLE,
+        where: Where,
+    ) -> None:
+        from busbar.cli.entity_view import COLUMNS, as_json, row
+
+        path = f"{checked(topic, 'topic')}/Subscriptions" if kind.parent else f"$Resources/{kind.plural}"
+        what = f"topic '{topic}'" if kind.parent else f"the list of {noun}s"
+        with _client(where) as client:
+            entries = list(client.list(path, what, skip, top))
+        if output is OutputFormat.JSON:
+            print_json([as_json(kind, entry, topic) for entry in entries])
+        else:
+            print_table(COLUMNS[noun], [row(kind, entry) for entry in entries], f"There are no {noun}s.")
+
+    @command(
+        app,
+        properties=kind.properties,
+        hide_fixed=True,
+        without=without,
+        help=f"Change a {noun}: what is named, and nothing else.",
+        examples=(f"busbar {noun} update {at}{example} --default-message-time-to-live 14d --status Active",),
+    )
+    def update(
+        *,
+        name: Name = None,
+        name_option: NameOption = None,
+        topic: Topic,
+        properties: Values,
+        output: Output = OutputFormat.TABLE,
+        where: Where,
+    ) -> None:
+        from busbar.cli.atom_xml import remove
+
+        wanted = named(name, name_option, noun)
+        if not properties:
+            raise CommandFailure("nothing to change; name at least one property.", ExitCode.USAGE)
+        path, what = locate(kind, wanted, topic)
+        with _client(where) as client:
+            description = fetch(client, kind, wanted, topic).description
+            for element in RUNTIME:
+                remove(description, element)
+            _set(kind, description, properties)
+            _show(kind, client.update(path, description, what), topic, output)
+
+    @command(
+        app,
+        without=without,
+        help=f"Delete a {noun} with all its messages. Asks first, on a terminal.",
+        examples=(f"busbar {noun} delete {at}{example} --yes",),
+    )
+    def delete(
+        *,
+        name: Name = None,
+        name_option: NameOption = None,
+        topic: Topic,
+        yes: Yes = False,
+        where: Where,
+    ) -> None:
+        wanted = named(name, name_option, noun)
+        path, what = locate(kind, wanted, topic)
+        with _client(where) as client:
+            entry = fetch(client, kind, wanted, topic)
+            confirm(f"Delete {what} with {_held(entry)}?", yes)
+            client.delete(path, what)
+        print(f"{what} deleted", file=sys.stderr)
+
+    return app
+
+
+def locate(kind: Kind, name: str, topic: str = "") -> tuple[str, str]:
+    """The path of an entity, and how errors name it. Raises CommandFailure for a name that cannot be one."""
+    if not kind.parent:
+        return checked(name, kind.noun), f"{kind.noun} '{name}'"
+    path = f"{checked(topic, 'topic')}/Subscriptions/{single(name, kind.noun)}"
+    return path, f"{kind.noun} '{name}' of topic '{topic}'"
+
+
+def checked(name: str, noun: str) -> str:
+    """A name that stays one when it stands in an address; the rest of the rules is the broker's."""
+    segments = name.split("/")
+    if any(segment in ("", ".", "..") for segment in segments) or not name.isprintable():
+        raise CommandFailure(f"'{name}' cannot be the name of a {noun}.", ExitCode.USAGE)
+    return name
+
+
+def single(name: str, noun: str) -> str:
+    if "/" in name:
+        raise CommandFailure(f"'{name}' cannot be the name of a {noun}: it has a '/'.", ExitCode.USAGE)
+    return checked(name, noun)
+
+
+def fetch(client: ManagementClient, kind: Kind, name: str, topic: str = "") -> Entry:
+    """The entity, if it is of this kind. Raises CommandFailure."""
+    path, what = locate(kind, name, topic)
+    entry = client.get(path, what)
+    if entry.kind != kind.description:
+        other = KINDS.get(entry.kind)
+        hint = f"it is a {other.noun}: `busbar {other.noun} show {name}`" if other else "it is something else"
+        raise CommandFailure(f"{what} does not exist; {hint}.", ExitCode.NOT_FOUND)
+    return entry
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Raises CommandFailure if the person at the terminal does not want it."""
+    if yes or not sys.stdin.isatty():
+        return
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailure("nothing was deleted.")
+
+
+def _client(where: Where) -> ManagementClient:
+    from busbar.cli.atom_client import ManagementClient
+
+    return ManagementClient(find_target(where))
+
+
+def _set(kind: Kind, description: object, properties: Values) -> None:
+    from xml.etree.ElementTree import Element
+
+    from busbar.cli.atom_xml import set_text
+
+    assert isinstance(description, Element)
+    for element, text in properties.items():
+        set_text(description, element, text, kind.elements)
+
+
+def _show(kind: Kind, entry: Entry, topic: str, output: OutputFormat) -> None:
+    from busbar.cli.entity_view import as_json, details
+
+    if output is OutputFormat.JSON:
+        print_json(as_json(kind, entry, topic))
+    else:
+        print_details(details(kind, entry, topic))
+
+
+def _held(entry: Entry) -> str:
+    from busbar.cli.atom_xml import text_of
+
+    if entry.kind == TOPIC.description:
+        count, noun = text_of(entry.description, "SubscriptionCount") or "0", "subscription"
+    else:
+        count, noun = text_of(entry.description, "MessageCount") or "0", "message"
+    return f"{count} {noun}{'' if count == '1' else 's'}"
+
+
+def _creations(kind: Kind) -> tuple[str, ...]:
+    if kind is QUEUE:
+        return (
+            "busbar queue create orders",
+            "busbar queue create orders --lock-duration 1m --max-delivery-count 5",
+            "busbar queue create orders --enable-partitioning true --max-size 1024",
+        )
+    if kind is SUBSCRIPTION:
+        return (
+            "busbar subscription create --topic orders audit",
+            "busbar subscription create --topic orders audit --forward-to archive",
+        )
+    return ("busbar topic create orders", "busbar topic create orders --default-message-time-to-live 14d")

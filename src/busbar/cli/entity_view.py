@@ -1,0 +1,112 @@
+"""A description as a command shows it: the keys and types of JSON, and what of it goes into a table."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element
+
+from busbar.cli.atom_xml import Entry, children, local_name, text_of
+from busbar.cli.kinds import BOOLEANS, COUNTS, INTEGERS, RUNTIME, Kind, json_key
+from busbar.cli.output import label, size_text
+from busbar.cli.values import is_unlimited
+
+Json = dict[str, object]
+
+COLUMNS = {
+    "queue": ("Name", "Status", "Messages", "Dead letters", "Size"),
+    "topic": ("Name", "Status", "Subscriptions", "Scheduled", "Size"),
+    "subscription": ("Name", "Status", "Messages", "Dead letters"),
+}
+
+
+def as_json(kind: Kind, entry: Entry, topic: str = "") -> Json:
+    """Every property of the kind, null where there is none: scripts can rely on the keys. No keys of access rules."""
+    found: Json = {"name": entry.name}
+    if topic:
+        found["topic"] = topic
+    for element in kind.elements:
+        if element == "CountDetails":
+            found["countDetails"] = _counts(entry.description)
+        elif element == "AuthorizationRules":
+            found["authorizationRules"] = [
+                {"keyName": text_of(rule, "KeyName"), "rights": _rights(rule)}
+                for rule in children(entry.description, element)
+            ]
+        elif element != "DefaultRuleDescription":
+            found[json_key(element)] = _value(element, text_of(entry.description, element))
+    return found
+
+
+def row(kind: Kind, entry: Entry) -> tuple[str, ...]:
+    """What a list shows of one."""
+    described = entry.description
+    counts = _counts(described)
+    size = size_text(_number(described, "SizeInBytes"))
+    dead = counts["deadLetterMessageCount"]
+    status = text_of(described, "Status") or ""
+    if kind.noun == "topic":
+        subscriptions = _number(described, "SubscriptionCount")
+        return entry.name, status, str(subscriptions), str(counts["scheduledMessageCount"]), size
+    # Dead letters have their own column.
+    messages = _number(described, "MessageCount") - dead - counts["transferDeadLetterMessageCount"]
+    shown = (entry.name, status, str(max(0, messages)), str(dead))
+    return (*shown, size) if kind.noun == "queue" else shown
+
+
+def details(kind: Kind, entry: Entry, topic: str = "") -> list[dict[str, str]]:
+    """What `show` prints: the settings, then what the service knows."""
+    settings, runtime = {"Name": entry.name}, {}
+    if topic:
+        settings["Topic"] = topic
+    for element in kind.elements:
+        text = text_of(entry.description, element)
+        if element == "CountDetails":
+            for name, number in _counts(entry.description).items():
+                runtime[label(name)] = str(number)
+        elif element == "AuthorizationRules":
+            names = [text_of(rule, "KeyName") or "" for rule in children(entry.description, element)]
+            if names:
+                settings["Authorization rules"] = ", ".join(names)
+        elif text is not None:
+            section = runtime if element in RUNTIME else settings
+            section[label(json_key(element))] = _shown(element, text)
+    return [settings, runtime]
+
+
+def _counts(description: Element) -> dict[str, int]:
+    given = {local_name(item): item.text or "" for item in children(description, "CountDetails")}
+    return {json_key(name): _integer(given.get(name)) for name in COUNTS}
+
+
+def _rights(rule: Element) -> list[str]:
+    return [item.text or "" for item in children(rule, "Rights")]
+
+
+def _value(element: str, text: str | None) -> object:
+    if text is None:
+        return None
+    if element in INTEGERS:
+        return _integer(text)
+    if element in BOOLEANS:
+        return text.lower() == "true"
+    return text
+
+
+def _shown(element: str, text: str) -> str:
+    if element == "SizeInBytes":
+        return size_text(_integer(text))
+    if text.startswith("0001-01-01"):
+        return "never"
+    if text.startswith("P") and is_unlimited(text):
+        return "unlimited"
+    return text
+
+
+def _number(description: Element, element: str) -> int:
+    return _integer(text_of(description, element))
+
+
+def _integer(text: str | None) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        return 0

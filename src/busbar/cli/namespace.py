@@ -1,0 +1,69 @@
+"""`busbar namespace show|keys`: the namespace itself. Keys are printed on demand, by `keys` alone."""
+
+from __future__ import annotations
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import Output, command, group
+from busbar.cli.output import OutputFormat, label, print_details, print_json
+from busbar.cli.target import Where, find_target
+
+app: typer.Typer = group("namespace", "Show the namespace, and its keys on demand.")
+
+_ELEMENTS = (
+    "Name",
+    "MessagingSKU",
+    "MessagingUnits",
+    "NamespaceType",
+    "Alias",
+    "CreatedTime",
+    "ModifiedTime",
+)
+_KEYS = {"MessagingSKU": "messagingSku"}
+
+
+@command(app, examples=("busbar namespace show", "busbar namespace show -o json"))
+def show(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """Show the namespace: its name, tier and address, and how many entities it has."""
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.atom_xml import text_of
+
+    target = find_target(where)
+    with ManagementClient(target) as client:
+        described = client.get("$namespaceinfo", "the namespace").description
+        counts = {
+            noun: sum(1 for _ in client.list(f"$Resources/{plural}", f"the list of {noun}"))
+            for noun, plural in (("queues", "Queues"), ("topics", "Topics"))
+        }
+    found: dict[str, object] = {}
+    for element in _ELEMENTS:
+        text = text_of(described, element)
+        number = element == "MessagingUnits" and text is not None and text.isdigit()
+        found[_KEYS.get(element, element[0].lower() + element[1:])] = int(text or 0) if number else text
+    found |= {"endpoint": f"sb://{target.authority}/", "managementAddress": target.address}
+    found |= {"queueCount": counts["queues"], "topicCount": counts["topics"]}
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        print_details([{label(key): str(value) for key, value in found.items() if value is not None}])
+
+
+@command(
+    app, examples=("busbar namespace keys", "busbar namespace keys -o json | jq -r .primaryConnectionString")
+)
+def keys(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """Print the key with which commands reach the namespace, and its connection string. Both are secrets."""
+    target = find_target(where)
+    if not target.key:
+        raise CommandFailure("the connection string has a signature, not a key.", ExitCode.USAGE)
+    found = {
+        "keyName": target.key_name,
+        "primaryKey": target.key,
+        "primaryConnectionString": target.connection_string,
+    }
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        for name, value in found.items():
+            print(f"{name:25}{value}")

@@ -1,0 +1,166 @@
+"""Parameters that many commands share, written once.
+
+`command` registers a function as a command. Of its parameters, `where` stands for the options that say which Busbar is
+meant, and `properties` for the flags of a kind of entity; the function gets them as one value each.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.kinds import Property
+from busbar.cli.output import OutputFormat
+from busbar.cli.target import VARIABLE, Where
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How it is printed.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Skip = Annotated[int, typer.Option("--skip", min=0, metavar="N", help="Leave the first N out.")]
+Top = Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="At most N.", show_default="all")]
+Topic = Annotated[
+    str, typer.Option("--topic", "--topic-name", metavar="TOPIC", help="The topic it belongs to.")
+]
+Subscription = Annotated[
+    str, typer.Option("--subscription", "--subscription-name", metavar="NAME", help="Its subscription.")
+]
+
+_WHERE = (
+    (
+        "connection_string",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--connection-string",
+                metavar="TEXT",
+                envvar=VARIABLE,
+                show_envvar=False,
+                help=f"Endpoint=sb://...; or {VARIABLE}.",
+            ),
+        ],
+        None,
+    ),
+    (
+        "data",
+        Annotated[
+            Path,
+            typer.Option(
+                "--data",
+                metavar="DIR",
+                help="Otherwise: the one that serves this data directory.",
+                show_default="./.busbar",
+            ),
+        ],
+        Path(".busbar"),
+    ),
+    (
+        "ca",
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--ca",
+                metavar="FILE",
+                help="With TLS, trust this authority too.",
+            ),
+        ],
+        None,
+    ),
+)
+
+
+def command(
+    app: typer.Typer,
+    *,
+    examples: Sequence[str] = (),
+    properties: Sequence[Property] = (),
+    hide_fixed: bool = False,
+    without: Sequence[str] = (),
+    name: str | None = None,
+    help: str | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`without` leaves out parameters that a kind does not have: the function gets them as empty text. With `hide_fixed`,
+    properties that cannot change are taken, for the broker to say so, but not shown."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        declared = inspect.signature(function, eval_str=True).parameters
+        shown: list[inspect.Parameter] = []
+        for parameter in declared.values():
+            if parameter.name == "where":
+                shown += [_option(*option) for option in _WHERE]
+            elif parameter.name == "properties":
+                shown += [_property_option(item, hide_fixed and item.fixed) for item in properties]
+            elif parameter.name not in without:
+                shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        def run(**given: Any) -> None:
+            passed: dict[str, Any] = dict.fromkeys(without, "")
+            if "where" in declared:
+                passed["where"] = Where(given.pop("connection_string"), given.pop("data"), given.pop("ca"))
+            if "properties" in declared:
+                named = {item.element: given.pop(_variable(item)) for item in properties}
+                passed["properties"] = {key: value for key, value in named.items() if value is not None}
+            function(**passed, **given)
+
+        run.__name__ = function.__name__
+        run.__doc__ = help or function.__doc__
+        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        app.command(name or function.__name__.strip("_"), epilog=_epilog(examples))(run)
+        return function
+
+    return register
+
+
+def group(name: str, help: str) -> typer.Typer:
+    """A command that has commands."""
+    return typer.Typer(
+        name=name, help=help, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+
+
+def named(name: str | None, option: str | None, noun: str) -> str:
+    """The one name that was given, as an argument or with --name. Raises CommandFailure."""
+    if name is not None and option is not None and name != option:
+        raise CommandFailure(f"two names: {name} and --name {option}; give one.", ExitCode.USAGE)
+    found = name if name is not None else option
+    if found is None:
+        raise CommandFailure(f"which {noun}? Give its name.", ExitCode.USAGE)
+    return found
+
+
+def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _property_option(item: Property, hidden: bool) -> inspect.Parameter:
+    def parse(text: str) -> str:
+        try:
+            return item.parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.") from None
+
+    annotation = Annotated[
+        str | None,
+        typer.Option(
+            *item.flags,
+            parser=parse,
+            metavar=item.metavar,
+            help=item.help,
+            hidden=hidden,
+        ),
+    ]
+    return _option(_variable(item), annotation, None)
+
+
+def _variable(item: Property) -> str:
+    return item.flags[0].removeprefix("--").replace("-", "_")
+
+
+def _epilog(examples: Sequence[str]) -> str | None:
+    if not examples:
+        return None
+    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)

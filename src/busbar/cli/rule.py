@@ -1,0 +1,314 @@
+"""`busbar rule create|show|list|update|delete`: which messages a subscription takes, and what it changes in them.
+
+A rule has one filter. Without any flag for it, a new rule takes every message; an update keeps the filter it finds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli import values
+from busbar.cli.entity_commands import Name, NameOption, Values, checked, confirm, single
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.kinds import Property
+from busbar.cli.options import Output, Skip, Subscription, Top, Topic, Yes, command, group, named
+from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.rule_xml import Correlation, Rule, SqlExpression, Value
+
+app = group("rule", "Create, show, list, update and delete the rules of a subscription.")
+
+FilterSql = Annotated[
+    str | None,
+    typer.Option(
+        "--filter-sql-expression",
+        metavar="SQL",
+        help="Messages for which this is true.",
+    ),
+]
+CorrelationFilter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--correlation-filter",
+        "--correlation-filter-property",
+        metavar="KEY[:TYPE]=VALUE",
+        help="An application property; may be given again. TYPE: int, double, boolean, ...",
+    ),
+]
+ActionSql = Annotated[
+    str | None,
+    typer.Option("--action-sql-expression", metavar="SQL", help="What to change in them ('': nothing)."),
+]
+
+
+def _equal(element: str, *flags: str) -> Property:
+    return Property(element, flags, values.plain, "TEXT", f"A {element} that must be equal.")
+
+
+CORRELATION = (
+    _equal("CorrelationId", "--correlation-id"),
+    _equal("MessageId", "--message-id"),
+    _equal("To", "--to"),
+    _equal("ReplyTo", "--reply-to"),
+    _equal("Label", "--label", "--subject"),
+    _equal("SessionId", "--session-id"),
+    _equal("ReplyToSessionId", "--reply-to-session-id"),
+    _equal("ContentType", "--content-type"),
+)
+_AT = "--topic orders --subscription audit"
+
+
+@command(
+    app,
+    properties=CORRELATION,
+    examples=(
+        f"busbar rule create {_AT} large \\\n      --filter-sql-expression 'amount > 100'",
+        f"busbar rule create {_AT} eu \\\n      --correlation-filter region=eu --label order",
+        f"busbar rule create {_AT} all \\\n      --action-sql-expression \"SET seen = 'yes'\"",
+    ),
+)
+def create(
+    *,
+    name: Name = None,
+    name_option: NameOption = None,
+    topic: Topic,
+    subscription: Subscription,
+    filter_sql_expression: FilterSql = None,
+    correlation_filter: CorrelationFilter = None,
+    properties: Values,
+    action_sql_expression: ActionSql = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Create a rule. Without a filter it takes every message."""
+    from busbar.cli.rule_xml import EVERYTHING, Rule, SqlExpression, read_rule, write_rule
+
+    found = _filter(filter_sql_expression, correlation_filter, properties)
+    wanted = named(name, name_option, "rule")
+    path, what = _locate(topic, subscription, wanted)
+    rule = Rule(wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), _action(action_sql_expression))
+    with _client(where) as client:
+        _show(read_rule(client.create(path, write_rule(rule), what)), output)
+
+
+@command(app, examples=(f"busbar rule show {_AT} large",))
+def show(
+    *,
+    name: Name = None,
+    name_option: NameOption = None,
+    topic: Topic,
+    subscription: Subscription,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Show a rule: its filter and its action."""
+    with _client(where) as client:
+        _show(_fetch(client, topic, subscription, named(name, name_option, "rule")), output)
+
+
+@command(app, name="list", examples=(f"busbar rule list {_AT}",))
+def _list(
+    *,
+    topic: Topic,
+    subscription: Subscription,
+    skip: Skip = 0,
+    top: Top = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """List the rules of a subscription."""
+    from busbar.cli.rule_xml import read_rule
+
+    path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules"
+    with _client(where) as client:
+        found = client.list(path, f"subscription '{subscription}' of topic '{topic}'", skip, top)
+        rules = [read_rule(entry) for entry in found]
+    if output is OutputFormat.JSON:
+        print_json([_as_json(rule) for rule in rules])
+    else:
+        rows = [(rule.name, _filter_text(rule), rule.action.text if rule.action else "") for rule in rules]
+        print_table(
+            ("Name", "Filter", "Action"), rows, "There are no rules: the subscription takes no messages."
+        )
+
+
+@command(
+    app,
+    properties=CORRELATION,
+    examples=(
+        f"busbar rule update {_AT} large \\\n      --filter-sql-expression 'amount > 200'",
+        f"busbar rule update {_AT} large \\\n      --action-sql-expression ''",
+    ),
+)
+def update(
+    *,
+    name: Name = None,
+    name_option: NameOption = None,
+    topic: Topic,
+    subscription: Subscription,
+    filter_sql_expression: FilterSql = None,
+    correlation_filter: CorrelationFilter = None,
+    properties: Values,
+    action_sql_expression: ActionSql = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Change a rule: its filter as a whole, its action, or both."""
+    from busbar.cli.rule_xml import read_rule, write_rule
+
+    wanted = named(name, name_option, "rule")
+    found = _filter(filter_sql_expression, correlation_filter, properties)
+    if found is None and action_sql_expression is None:
+        raise CommandFailure("nothing to change; give a filter or an action.", ExitCode.USAGE)
+    path, what = _locate(topic, subscription, wanted)
+    with _client(where) as client:
+        rule = _fetch(client, topic, subscription, wanted)
+        if found is not None:
+            rule = dataclasses.replace(rule, filter=found)
+        if action_sql_expression is not None:
+            rule = dataclasses.replace(rule, action=_action(action_sql_expression))
+        _show(read_rule(client.update(path, write_rule(rule), what)), output)
+
+
+@command(app, examples=(f"busbar rule delete {_AT} '$Default' --yes",))
+def delete(
+    *,
+    name: Name = None,
+    name_option: NameOption = None,
+    topic: Topic,
+    subscription: Subscription,
+    yes: Yes = False,
+    where: Where,
+) -> None:
+    """Delete a rule. Asks first, on a terminal."""
+    path, what = _locate(topic, subscription, named(name, name_option, "rule"))
+    with _client(where) as client:
+        client.get(path, what)
+        confirm(f"Delete {what}?", yes)
+        client.delete(path, what)
+    print(f"{what} deleted", file=sys.stderr)
+
+
+def _locate(topic: str, subscription: str, name: str) -> tuple[str, str]:
+    path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules/{single(name, 'rule')}"
+    return path, f"rule '{name}' of subscription '{subscription}' of topic '{topic}'"
+
+
+def _client(where: Where) -> ManagementClient:
+    from busbar.cli.atom_client import ManagementClient
+
+    return ManagementClient(find_target(where))
+
+
+def _fetch(client: ManagementClient, topic: str, subscription: str, name: str) -> Rule:
+    from busbar.cli.rule_xml import read_rule
+
+    path, what = _locate(topic, subscription, name)
+    return read_rule(client.get(path, what))
+
+
+def _filter(sql: str | None, pairs: list[str] | None, system: Values) -> SqlExpression | Correlation | None:
+    """The filter that the flags describe; None if they describe none."""
+    from busbar.cli.rule_xml import Correlation, SqlExpression
+
+    if sql is not None:
+        if system or pairs:
+            raise CommandFailure(
+                "a rule has one filter: --filter-sql-expression, or properties that must be equal.",
+                ExitCode.USAGE,
+            )
+        if not sql.strip():
+            raise CommandFailure(
+                "--filter-sql-expression is empty; '1=1' takes every message.", ExitCode.USAGE
+            )
+        return SqlExpression(_text(sql))
+    if not system and not pairs:
+        return None
+    return Correlation(system, dict(_pair(text) for text in pairs or ()))
+
+
+def _pair(text: str) -> tuple[str, Value]:
+    from busbar.cli.rule_xml import VALUE_TYPES, Value
+
+    key, equals, value = text.partition("=")
+    name, colon, kind = key.rpartition(":")
+    known = {known.lower(): known for known in VALUE_TYPES}
+    if colon and kind.lower() in known:
+        key, kind = name, known[kind.lower()]
+    else:
+        kind = "string"
+    if not equals or not key:
+        raise CommandFailure(f"--correlation-filter '{text}' is not KEY=VALUE.", ExitCode.USAGE)
+    return _text(key), Value(kind, _text(value))
+
+
+def _action(sql: str | None) -> SqlExpression | None:
+    from busbar.cli.rule_xml import SqlExpression
+
+    return SqlExpression(_text(sql), kind="SqlRuleAction") if sql else None
+
+
+def _text(text: str) -> str:
+    try:
+        return values.plain(text)
+    except ValueError as error:
+        raise CommandFailure(f"{error}.", ExitCode.USAGE) from None
+
+
+def _show(rule: Rule, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(_as_json(rule))
+        return
+    shown = {
+        "Name": rule.name,
+        "Filter": _filter_text(rule),
+        "Action": rule.action.text if rule.action else "none",
+    }
+    if rule.created:
+        shown["Created at"] = rule.created
+    print_details([shown])
+
+
+def _filter_text(rule: Rule) -> str:
+    from busbar.cli.rule_xml import SqlExpression
+
+    if isinstance(rule.filter, SqlExpression):
+        return {"TrueFilter": "every message", "FalseFilter": "no message"}.get(
+            rule.filter.kind, rule.filter.text
+        )
+    equal = [f"{_camel(name)}={text}" for name, text in rule.filter.system.items()]
+    equal += [f"{name}={value.text}" for name, value in rule.filter.properties.items()]
+    return ", ".join(equal)
+
+
+def _as_json(rule: Rule) -> dict[str, object]:
+    from busbar.cli.rule_xml import SYSTEM_PROPERTIES, SqlExpression
+
+    sql = rule.filter if isinstance(rule.filter, SqlExpression) else None
+    correlation = None
+    if not isinstance(rule.filter, SqlExpression):
+        correlation = {_camel(name): rule.filter.system.get(name) for name in SYSTEM_PROPERTIES} | {
+            "properties": {
+                key: {"type": value.type, "value": value.text}
+                for key, value in rule.filter.properties.items()
+            }
+        }
+    return {
+        "name": rule.name,
+        "filterType": sql.kind if sql else "CorrelationFilter",
+        "sqlFilter": {"sqlExpression": sql.text} if sql else None,
+        "correlationFilter": correlation,
+        "action": {"sqlExpression": rule.action.text} if rule.action else None,
+        "createdAt": rule.created,
+    }
+
+
+def _camel(name: str) -> str:
+    return name[0].lower() + name[1:]

@@ -1,0 +1,86 @@
+"""Values as people write them on a command line, made into what the management API takes."""
+
+from __future__ import annotations
+
+import re
+
+from busbar.app.duration import UNLIMITED_DAYS, parse_duration
+
+UNLIMITED = "P10675199DT2H48M5.4775807S"
+"""How the vendor's libraries write "without limit"."""
+
+_SHORT = re.compile(
+    r"(?:(?P<d>\d{1,9})d)?(?:(?P<h>\d{1,9})h)?(?:(?P<m>\d{1,9})m)?(?:(?P<s>\d{1,9}(?:\.\d{1,3})?)s)?",
+    re.ASCII,
+)
+_TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
+_FALSE = frozenset(("false", "f", "no", "n", "off", "0"))
+
+
+def boolean(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return "true"
+    if lowered in _FALSE:
+        return "false"
+    raise ValueError(f"'{text}' is neither true nor false")
+
+
+def integer(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f"'{text}' is not a whole number")
+    return str(int(text))
+
+
+def duration(text: str) -> str:
+    """ISO 8601 text, from that (PT1M) or from 30s, 5m, 1h30m, 14d, unlimited."""
+    lowered = text.strip().lower()
+    if lowered in ("unlimited", "max", "never"):
+        return UNLIMITED
+    iso = text.strip().upper()
+    match = _SHORT.fullmatch(lowered)
+    if lowered and match is not None:
+        days, hours, minutes, seconds = match.group("d", "h", "m", "s")
+        time = "".join(
+            f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if number
+        )
+        iso = f"P{days + 'D' if days else ''}{'T' + time if time else ''}"
+    try:
+        parse_duration(iso)
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is not a duration like 30s, 5m, 1h, 14d, PT1M, P14D or 'unlimited'"
+        ) from None
+    return iso
+
+
+def is_unlimited(iso: str) -> bool:
+    days = re.match(r"P(\d+)D", iso)
+    return days is not None and int(days[1]) >= UNLIMITED_DAYS
+
+
+def seconds(text: str) -> int:
+    """A time span as whole seconds; a bare number is seconds."""
+    iso = duration(f"{text}s" if text.isdigit() else text)
+    milliseconds = parse_duration(iso)
+    if milliseconds == 0:
+        raise ValueError("a limit is needed here")
+    return max(1, milliseconds // 1000)
+
+
+STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+
+
+def status(text: str) -> str:
+    for known in STATUSES:
+        if text.strip().lower() == known.lower():
+            return known
+    raise ValueError(f"'{text}' is not one of {', '.join(STATUSES)}")
+
+
+def plain(text: str) -> str:
+    """Any text that XML can hold."""
+    for char in text:
+        if (char < " " and char not in "\t\n\r") or "\ud800" <= char <= "\udfff" or char in "\ufffe\uffff":
+            raise ValueError(f"the character {char!r} is not allowed")
+    return text
