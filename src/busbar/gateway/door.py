@@ -3,8 +3,8 @@
 1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
    read, and a connection that says nothing costs a descriptor and a timer.
 2. From accepting to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
-3. At most `max_handshakes` TLS handshakes are under way; the others wait for their turn, and a handshake that has taken
-   longer than the lobby's grace for the silent makes room for one that waits.
+3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_handshakes`: a
+   handshake that has taken longer than the lobby's grace for the silent makes room for one that waits.
 4. How many may be inside at all is the lobby's business: while it has no room, nobody is accepted, and the kernel's queue
    holds those who come.
 """
@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 """Then the connections that are there already get their turn."""
+FLOOD = 500
+"""As many that wait for a place are more than a restart of the clients explains."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Successor = Callable[[Speaks, Guest], asyncio.Protocol]
@@ -45,8 +47,10 @@ class Door:
         self._listening: list[socket.socket] = []
         self._pauses: set[asyncio.TimerHandle] = set()
         self._handshakes: dict[_Newcomer, float] = {}
-        self._waiting: deque[_Newcomer] = deque()
-        self._next_look: asyncio.TimerHandle | None = None
+        self._waiting_plain: deque[_Newcomer] = deque()
+        self._waiting_tls: deque[_Newcomer] = deque()
+        self._next_look: asyncio.Handle | None = None
+        lobby.place_free = self._look_soon
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> int:
@@ -85,7 +89,8 @@ class Door:
         self._listening.clear()
         for pause in self._pauses:
             pause.cancel()
-        self._waiting.clear()
+        self._waiting_plain.clear()
+        self._waiting_tls.clear()
         if self._next_look is not None:
             self._next_look.cancel()
         for task in self._tasks:
@@ -127,39 +132,62 @@ class Door:
         timer = self.loop.call_later(min(seconds, 0.05), go_on)
         self._pauses.add(timer)
 
-    # TLS handshakes
+    # Letting in those whose first byte is there
 
-    def handshake(self, newcomer: _Newcomer) -> None:
-        """Let it begin its handshake when its turn has come."""
-        self._waiting.append(newcomer)
-        self._begin_handshakes()
+    def spoke(self, newcomer: _Newcomer, *, tls: bool) -> None:
+        """Let it in when there is a place for it."""
+        (self._waiting_tls if tls else self._waiting_plain).append(newcomer)
+        self._let_in()
 
     def handshake_ended(self, newcomer: _Newcomer) -> None:
         if self._handshakes.pop(newcomer, None) is not None:
-            self._begin_handshakes()
+            self._look_soon()
 
-    def _begin_handshakes(self) -> None:
-        now = self.loop.time()
-        while self._waiting:
-            if self._waiting[0].dropped:
-                self._waiting.popleft()
-                continue
-            if len(self._handshakes) >= self.lobby.limits.max_handshakes:
-                oldest, began = next(iter(self._handshakes.items()))
-                wait = began + SILENT_GRACE - now
-                if wait > 0:
-                    if self._next_look is None:
-                        self._next_look = self.loop.call_later(wait, self._look_again)
-                    return
-                del self._handshakes[oldest]
-                oldest.drop()
-            newcomer = self._waiting.popleft()
-            self._handshakes[newcomer] = now
-            newcomer.take_over(self.tls)
+    def _let_in(self) -> None:
+        for waiting, tls in ((self._waiting_plain, None), (self._waiting_tls, self.tls)):
+            while waiting:
+                if waiting[0].dropped:
+                    waiting.popleft()
+                    continue
+                wait = self.lobby.place_in() or (self._handshake_in() if tls else 0.0)
+                if wait:
+                    self._look_in(wait)
+                    break
+                # In a flood the last come first: those who have waited longest are the likeliest to have given up.
+                newcomer = waiting.popleft() if len(waiting) < FLOOD else waiting.pop()
+                if newcomer.dropped:
+                    continue
+                if tls is not None:
+                    self._handshakes[newcomer] = self.loop.time()
+                newcomer.take_over(tls)
+
+    def _handshake_in(self) -> float:
+        """0 if one more handshake may begin, else the seconds to wait."""
+        if len(self._handshakes) < self.lobby.limits.max_handshakes:
+            return 0.0
+        oldest, began = next(iter(self._handshakes.items()))
+        wait = began + SILENT_GRACE - self.loop.time()
+        if wait > 0:
+            return wait
+        del self._handshakes[oldest]
+        oldest.drop()
+        return 0.0
+
+    def _look_soon(self) -> None:
+        """Something was freed: if anyone waits, look at the end of this turn."""
+        if self._waiting_plain or self._waiting_tls:
+            self._look_in(0.0)
+
+    def _look_in(self, seconds: float) -> None:
+        if self._next_look is not None:
+            if seconds:
+                return  # a look is due anyway; if it comes too early, it asks for another
+            self._next_look.cancel()
+        self._next_look = self.loop.call_later(seconds, self._look_again)
 
     def _look_again(self) -> None:
         self._next_look = None
-        self._begin_handshakes()
+        self._let_in()
 
     def spawn(self, newcomer: _Newcomer, tls: ssl.SSLContext | None) -> asyncio.Task[None]:
         task = self.loop.create_task(newcomer.connect(tls))
@@ -197,13 +225,12 @@ class _Newcomer:
             return
         self._door.loop.remove_reader(self._socket)
         self._looking = False
-        if first == TLS_HANDSHAKE and self._door.tls is not None:
-            self._door.handshake(self)
-        else:
-            self.take_over(None)
+        self._guest.waits()
+        self._door.spoke(self, tls=first == TLS_HANDSHAKE and self._door.tls is not None)
 
     def take_over(self, tls: ssl.SSLContext | None) -> None:
         self._ours = False
+        self._guest.takes_place()
         self._task = self._door.spawn(self, tls)
 
     async def connect(self, tls: ssl.SSLContext | None) -> None:

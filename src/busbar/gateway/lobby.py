@@ -1,11 +1,17 @@
 """Who is inside, and for how long somebody may be there without having proven who he is.
 
-1. Everyone accepted is a guest. A guest is silent until its first bytes have named a protocol (inside TLS if there is
-   TLS), and unproven until a token (AMQP) or a whole request head (HTTP) has come.
-2. There are at most `max_unproven_connections` unproven guests. When one more stands at the door, the oldest silent one
-   makes room, after `SILENT_GRACE`; if none is silent, the oldest that speaks, after `SPEAKING_GRACE`. So a flood of
-   connections that say nothing cannot lock out clients that speak, and a crowd of honest clients after a restart is let
-   in as fast as it proves itself instead of pushing each other out.
+1. Everyone accepted is a guest. Its way is
+
+       silent    nothing has come; costs a descriptor and a timer           at most `max_silent_connections` of
+       waiting   its first byte is there, unread; waits for a place         these two together
+       unproven  has a place: TLS handshake, first bytes, login, headers    at most `max_unproven_connections`
+       proven    a token (AMQP) or a whole request head (HTTP) has come
+
+2. When there is no room for one more silent guest, the oldest silent one goes, once it is `SILENT_GRACE` old; until then
+   nobody is accepted, and the kernel's queue holds those who come. When there is no place for one that waits, the oldest
+   unproven one goes, once it is `UNPROVEN_GRACE` old. So a flood of connections that say nothing cannot lock out clients
+   that speak, and a crowd of honest clients after a restart is let in as fast as it proves itself instead of pushing each
+   other out.
 3. AMQP connections are bounded by `max_connections`: the surplus is refused. HTTP connections are bounded by
    `max_http_connections`: the one that has been idle longest makes room.
 """
@@ -18,9 +24,9 @@ from typing import Protocol
 
 from busbar.model.limits import Limits
 
-SILENT_GRACE = 0.25
-SPEAKING_GRACE = 5.0
-"""Seconds that an unproven guest has for itself, however many stand at the door."""
+SILENT_GRACE = 1.0
+UNPROVEN_GRACE = 5.0
+"""Seconds that a guest has for itself, however many stand at the door."""
 
 
 class Resident(Protocol):
@@ -56,18 +62,29 @@ class Guest:
         self.leave()
         self._turn_out()
 
-    def spoke(self) -> None:
-        """It has named a protocol."""
+    def waits(self) -> None:
+        """Its first byte is there."""
         if self._lobby.silent.pop(self, self) is None:
-            self._lobby.speaking[self] = None
+            self._lobby.waiting[self] = None
+
+    def takes_place(self) -> None:
+        """It has a place now, and proves itself or is watched."""
+        lobby = self._lobby
+        lobby.silent.pop(self, None)
+        lobby.waiting.pop(self, None)
+        self.since = lobby.now()
+        lobby.unproven[self] = None
 
     def proven(self) -> None:
         self.leave()
 
     def leave(self) -> None:
         """It is nobody to be watched any more: proven, or gone."""
-        self._lobby.silent.pop(self, None)
-        self._lobby.speaking.pop(self, None)
+        lobby = self._lobby
+        lobby.silent.pop(self, None)
+        lobby.waiting.pop(self, None)
+        if lobby.unproven.pop(self, self) is None:
+            lobby.place_free()
 
     # Called by an AMQP connection
 
@@ -93,38 +110,47 @@ class Lobby:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # The unproven guests, in the order of their arrival.
+        # Guests, in the order of their arrival there.
         self.silent: dict[Guest, None] = {}
-        self.speaking: dict[Guest, None] = {}
+        self.waiting: dict[Guest, None] = {}
+        self.unproven: dict[Guest, None] = {}
         self.residents: set[Resident] = set()
+        self.place_free: Callable[[], None] = lambda: None
+        """Called when an unproven guest has given up its place."""
         self._visitors: dict[Visitor, None] = {}
-        self._loop = asyncio.get_running_loop()
+        self.now = asyncio.get_running_loop().time
 
     def enter(self, turn_out: Callable[[], None]) -> Guest:
         """Take somebody in; `turn_out` ends the connection."""
-        guest = Guest(self, self._loop.time(), turn_out)
+        guest = Guest(self, self.now(), turn_out)
         self.silent[guest] = None
         return guest
 
     def room_in(self) -> float:
         """0 if one more may be accepted now (the oldest may have been turned out for it), else the seconds to wait."""
-        if len(self.silent) + len(self.speaking) < self.limits.max_unproven_connections:
+        if len(self.silent) + len(self.waiting) < self.limits.max_silent_connections:
             return 0.0
-        now = self._loop.time()
-        wait = SPEAKING_GRACE
-        for guests, grace in ((self.silent, SILENT_GRACE), (self.speaking, SPEAKING_GRACE)):
-            if guests:
-                oldest = next(iter(guests))
-                rest = oldest.since + grace - now
-                if rest <= 0:
-                    oldest.turn_out()
-                    return 0.0
-                wait = min(wait, rest)
-        return wait
+        return self._make_room(self.silent, SILENT_GRACE)
+
+    def place_in(self) -> float:
+        """The same for a place among the unproven."""
+        if len(self.unproven) < self.limits.max_unproven_connections:
+            return 0.0
+        return self._make_room(self.unproven, UNPROVEN_GRACE)
+
+    def _make_room(self, guests: dict[Guest, None], grace: float) -> float:
+        if not guests:
+            return grace
+        oldest = next(iter(guests))
+        wait = oldest.since + grace - self.now()
+        if wait > 0:
+            return wait
+        oldest.turn_out()
+        return 0.0
 
     def turn_out_oldest(self) -> None:
-        """The process has no descriptors left: the oldest unproven guest gives its own back."""
-        for guests in (self.silent, self.speaking):
+        """The process has no descriptors left: the oldest guest gives its own back."""
+        for guests in (self.silent, self.unproven):
             if guests:
                 next(iter(guests)).turn_out()
                 return
@@ -149,7 +175,7 @@ class Lobby:
 
     async def close(self) -> None:
         """Tell every AMQP client that the broker stops, and wait a moment for the farewells to go out."""
-        for guest in list(self.silent):
+        for guest in [*self.silent, *self.waiting]:
             guest.turn_out()
         for resident in list(self.residents):
             resident.shut_down()

@@ -75,7 +75,6 @@ class Sniffer(asyncio.Protocol):
             transport.write(_OUR_HEADER)
             transport.close()
             return
-        self._guest.spoke()
         protocol = self._successor(speaks)
         self._transport = None
         transport.set_protocol(protocol)

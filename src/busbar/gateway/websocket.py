@@ -137,7 +137,7 @@ class WebSocketBridge:
             self._lobby.left(request.protocol)  # it is AMQP now, and counted as such
         transport = WebSocketTransport(socket, request)
         guest = self._lobby.enter(transport.abort)
-        guest.spoke()
+        guest.takes_place()
         connection = GatewayConnection(guest, self._service)
         transport.set_protocol(connection)
         connection.connection_made(transport)

@@ -30,12 +30,13 @@ class Limits:
     max_links: int = 256
     max_unsettled: int = 5_000  # deliveries a link may hold unsettled before it gets no more
     max_connections: int = 5_000
-    max_unproven_connections: int = 1_000  # connected, no token yet
+    max_unproven_connections: int = 1_000  # speaking, no token yet
     incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses
     # The door: what is allowed to somebody of whom nothing is known yet.
     hello_wait: int = (
         10_000  # from accepting to the first bytes that name a protocol, the TLS handshake included
     )
+    max_silent_connections: int = 4_000  # accepted, and nothing but their first byte is known
     max_handshakes: int = 200  # TLS handshakes under way at once
     # HTTP
     http_head_size: int = 64 * 1024  # request line and headers together

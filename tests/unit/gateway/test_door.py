@@ -142,7 +142,7 @@ def test_the_books_are_empty_when_all_have_gone(runner: asyncio.Runner, data: Pa
                 assert len(door.lobby.silent) == 1
                 silent.close()
             await asyncio.sleep(0.1)
-            assert not door.lobby.silent and not door.lobby.speaking
+            assert not door.lobby.silent and not door.lobby.waiting and not door.lobby.unproven
 
     runner.run(scene())
 
@@ -165,10 +165,10 @@ def test_the_time_to_say_something_is_bounded(runner: asyncio.Runner, data: Path
 
 
 def test_the_oldest_silent_guest_makes_room(runner: asyncio.Runner, data: Path) -> None:
-    """Five places: two speak, three are silent. Newcomers push out the silent ones, never those that speak."""
+    """Three silent guests fill the room. Newcomers push out the oldest of them, never those that speak."""
 
     async def scene() -> None:
-        async with opened(data, max_unproven_connections=5) as (door, port):
+        async with opened(data, max_silent_connections=3) as (door, port):
             speaking = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for reader, writer in speaking:
                 writer.write(b"AMQP")
@@ -182,9 +182,25 @@ def test_the_oldest_silent_guest_makes_room(runner: asyncio.Runner, data: Path) 
             for reader, writer in speaking:
                 writer.write(b"still here")
                 assert await reader.readexactly(15) == b"amqp:still here"
-            assert len(door.lobby.silent) + len(door.lobby.speaking) <= 5
+            assert len(door.lobby.silent) + len(door.lobby.waiting) <= 3
             for _reader, writer in (*speaking, *silent):
                 writer.close()
+
+    runner.run(scene())
+
+
+def test_who_speaks_waits_for_a_place(runner: asyncio.Runner, data: Path) -> None:
+    """Two places, twenty honest clients at once: each gets in when another has proven itself; none is turned away."""
+
+    async def scene() -> None:
+        async with opened(data, max_unproven_connections=2) as (door, port):
+
+            async def client(tls: ssl.SSLContext | None) -> bytes:
+                return await exchange(port, b"AMQP", b"proof", tls=tls)
+
+            answers = await asyncio.gather(*(client(trust(data) if n % 2 else None) for n in range(20)))
+            assert all(answer.startswith(b"amqp:AMQP") for answer in answers)
+            assert len(door.lobby.unproven) <= 2
 
     runner.run(scene())
 
