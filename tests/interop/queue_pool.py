@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LIMITS = {"min_lock_duration": 100}
+LIMITS = {"min_lock_duration": 100, "min_time_to_live": 100, "min_size_in_megabytes": 1, "size_step": 1}
 
 BRIEF_LOCK = 0.8
 """Seconds that a lock of a `brief` queue holds."""

@@ -67,7 +67,7 @@ async def consume(server: Busbar, lane: str) -> int:
     return peak.most
 
 
-CONFIG = config_text({"q": {"MaxSizeInMegabytes": 81_920}})
+CONFIG = config_text({"q": {"MaxSizeInMegabytes": 81_920}}, {"max_size_in_megabytes": 81_920})
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 Rules:
 1. The format is the emulator's (UserConfig, Namespaces, Queues, Topics, Subscriptions, Rules); its limits are not ours.
    Names of keys are read in any case, as the emulator does.
-2. `"Busbar": {"Limits": {...}}` overrides limits of the namespace by their names in model/limits.py.
+2. `"Busbar": {"Tier": ..., "Limits": {...}, "AuthorizationRules": [...]}` are ours: the tier, limits that differ from the
+   tier's by their names in model/limits.py, and rules of the namespace beside the one that the server is started with.
 3. An unknown key is a warning that names it and its place; a bad value is an error that names the file, its place, the
    value and the rule.
 """
@@ -12,23 +13,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from busbar.app.duration import parse_duration
 from busbar.app.jsonc import JsonError, parse
-from busbar.model.entities import (
-    EntityDescription,
-    EntityStatus,
-    QueueDescription,
-    RuleDescription,
-    SubscriptionDescription,
-    TopicDescription,
+from busbar.model.checks import (
+    check_authorization_rules,
+    check_name,
     check_path,
     check_queue,
+    check_rule,
+    check_subscription,
+    check_topic,
+)
+from busbar.model.entities import (
+    AuthorizationRule,
+    CorrelationFilter,
+    Description,
+    EntityStatus,
+    PropertyValue,
+    QueueDescription,
+    Right,
+    RuleDescription,
+    RuleFilter,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    Tier,
+    TopicDescription,
 )
 from busbar.model.errors import BusbarError
-from busbar.model.limits import Limits
+from busbar.model.limits import Limits, limits_of
+from busbar.model.names import rule_path, subscription_path
 
 
 class ConfigError(Exception):
@@ -40,9 +58,12 @@ class NamespaceConfig:
     """What a Config.json asks for."""
 
     name: str
-    entities: tuple[tuple[str, EntityDescription], ...]
+    entities: tuple[tuple[str, Description], ...]
+    """Each after what it belongs to: a topic, its subscriptions, each followed by its rules."""
     limits: Limits
     warnings: tuple[str, ...]
+    tier: Tier = Tier.STANDARD
+    rules: tuple[AuthorizationRule, ...] = ()
 
 
 def read_config(path: Path) -> NamespaceConfig:
@@ -96,11 +117,20 @@ def _duration(value: object) -> int:
     return parse_duration(value)
 
 
-def _status(value: object) -> EntityStatus:
-    for status in EntityStatus:
-        if isinstance(value, str) and value.lower() == status.lower():
-            return status
-    raise ValueError("it must be one of " + ", ".join(EntityStatus))
+W = TypeVar("W", bound=StrEnum)
+
+
+def _word(words: type[W]) -> Callable[[object], W]:
+    def read(value: object) -> W:
+        for word in words:
+            if isinstance(value, str) and value.lower() == word.lower():
+                return word
+        raise ValueError("it must be one of " + ", ".join(words))
+
+    return read
+
+
+_status = _word(EntityStatus)
 
 
 def _kilobytes(value: object) -> int:
@@ -134,33 +164,46 @@ _SUBSCRIPTION = {
         "DefaultMessageTimeToLive",
         "DeadLetteringOnMessageExpiration",
         "MaxDeliveryCount",
+        "EnableBatchedOperations",
+        "AutoDeleteOnIdle",
+        "Status",
         "ForwardTo",
         "ForwardDeadLetteredMessagesTo",
+        "UserMetadata",
     )
 }
+_SUBSCRIPTION["DeadLetteringOnFilterEvaluationExceptions"] = (
+    "dead_lettering_on_filter_evaluation_exceptions",
+    _flag,
+)
 _TOPIC = {
     name: _QUEUE[name]
     for name in (
         "MaxSizeInMegabytes",
+        "MaxMessageSizeInKilobytes",
         "RequiresDuplicateDetection",
         "DuplicateDetectionHistoryTimeWindow",
         "DefaultMessageTimeToLive",
+        "EnableBatchedOperations",
         "EnablePartitioning",
+        "EnableExpress",
+        "AutoDeleteOnIdle",
         "Status",
+        "UserMetadata",
     )
 }
-_CORRELATION = (
-    "ContentType",
-    "CorrelationId",
-    "Label",
-    "Subject",
-    "MessageId",
-    "ReplyTo",
-    "ReplyToSessionId",
-    "SessionId",
-    "To",
-    "Properties",
-)
+_TOPIC["SupportOrdering"] = ("support_ordering", _flag)
+_CORRELATION = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "label",
+    "Subject": "label",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "To": "to",
+}
 _LIMITS = {field.name for field in fields(Limits)}
 
 
@@ -212,6 +255,7 @@ class _Reader:
         self._file = file
         self._warnings: list[str] = []
         self._limits = Limits()
+        self._tier = Tier.STANDARD
 
     def fail(self, place: str, value: object, rule: str) -> NoReturn:
         shown = repr(value)
@@ -226,7 +270,10 @@ class _Reader:
         root = _Object(self, "", value)
         root.take("$schema")
         busbar = root.inner("Busbar")
+        self._tier = self._value(busbar.place + "Tier", busbar.take("Tier", self._tier), _word(Tier))
+        self._limits = limits_of(self._tier)
         self._read_limits(busbar)
+        rules = self._authorization_rules(busbar)
         busbar.end()
         user = root.inner("UserConfig")
         root.end()
@@ -238,15 +285,16 @@ class _Reader:
                 f"{self._file}: UserConfig.Namespaces has {len(namespaces)} elements; a broker serves one namespace."
             )
         name = "busbar"
-        entities: list[tuple[str, EntityDescription]] = []
+        entities: list[tuple[str, Description]] = []
         for place, item in namespaces:
             space = _Object(self, place, item)
             name = self._value(place + "Name", space.take("Name", name), _text)
             entities += [self._queue(*queue) for queue in space.items("Queues")]
-            entities += [self._topic(*topic) for topic in space.items("Topics")]
+            for topic in space.items("Topics"):
+                entities += self._topic(*topic)
             space.end()
         self._check_twice(entities)
-        return NamespaceConfig(name, tuple(entities), self._limits, tuple(self._warnings))
+        return NamespaceConfig(name, tuple(entities), self._limits, tuple(self._warnings), self._tier, rules)
 
     def _read_limits(self, busbar: _Object) -> None:
         limits = busbar.inner("Limits")
@@ -261,32 +309,34 @@ class _Reader:
         name = self._name(item)
         queue = QueueDescription(**self._properties(item, _QUEUE))
         item.end()
-        self._check(place, lambda: check_queue(name, queue, self._limits))
+        self._check(place, lambda: check_queue(name, queue, self._limits, self._tier))
         return name, queue
 
-    def _topic(self, place: str, value: object) -> tuple[str, TopicDescription]:
+    def _topic(self, place: str, value: object) -> Iterator[tuple[str, Description]]:
         item = _Object(self, place, value)
         name = self._name(item)
-        properties = self._properties(item, _TOPIC)
-        subscriptions = tuple(
-            self._subscription(*subscription) for subscription in item.items("Subscriptions")
-        )
+        topic = TopicDescription(**self._properties(item, _TOPIC))
+        subscriptions = list(item.items("Subscriptions"))
         item.end()
-        return name, TopicDescription(**properties, subscriptions=subscriptions)
+        self._check(place, lambda: check_topic(name, topic, self._limits, self._tier))
+        yield name, topic
+        for subscription in subscriptions:
+            yield from self._subscription(name, *subscription)
 
-    def _subscription(self, place: str, value: object) -> SubscriptionDescription:
+    def _subscription(self, topic: str, place: str, value: object) -> Iterator[tuple[str, Description]]:
         item = _Object(self, place, value)
-        name = self._name(item)
-        properties = self._properties(item, _SUBSCRIPTION)
-        rules = tuple(self._rule(*rule) for rule in item.items("Rules"))
+        path = subscription_path(topic, self._own_name(item, "subscription"))
+        subscription = SubscriptionDescription(**self._properties(item, _SUBSCRIPTION))
+        rules = list(item.items("Rules"))
         item.end()
-        return SubscriptionDescription(name, **properties, rules=rules)
+        self._check(place, lambda: check_subscription(path, subscription, self._limits, self._tier))
+        yield path, subscription
+        for rule in rules:
+            yield self._rule(path, *rule)
 
-    def _rule(self, place: str, value: object) -> RuleDescription:
+    def _rule(self, subscription: str, place: str, value: object) -> tuple[str, RuleDescription]:
         item = _Object(self, place, value)
-        name = self._value(place + "Name", item.take("Name"), _text)
-        if not name:
-            self.fail(place + "Name", name, "a rule needs a name")
+        path = rule_path(subscription, self._own_name(item, "rule"))
         properties = item.inner("Properties")
         item.end()
         kind = self._value(properties.place + "FilterType", properties.take("FilterType", "Sql"), _text)
@@ -294,18 +344,60 @@ class _Reader:
         sql = properties.inner("SqlFilter")
         action = properties.inner("Action")
         properties.end()
-        action_text = self._value(action.place + "SqlExpression", action.take("SqlExpression"), _text)
+        words = self._value(action.place + "SqlExpression", action.take("SqlExpression"), _text)
         action.end()
+        filter_: RuleFilter
         if kind.lower() == "correlation":
-            given = {key: correlation.take(key) for key in _CORRELATION}
-            correlation.end()
-            filter_: dict[str, object] = {key: item for key, item in given.items() if item is not None}
-            return RuleDescription(name, {"FilterType": "Correlation", **filter_}, action_text)
-        if kind.lower() == "sql":
-            expression = self._value(sql.place + "SqlExpression", sql.take("SqlExpression", "1=1"), _text)
+            filter_ = self._correlation(correlation)
+        elif kind.lower() == "sql":
+            place_of = sql.place + "SqlExpression"
+            filter_ = SqlFilter(self._value(place_of, sql.take("SqlExpression", "1=1"), _text))
             sql.end()
-            return RuleDescription(name, {"FilterType": "Sql", "SqlExpression": expression}, action_text)
-        self.fail(properties.place + "FilterType", kind, "it must be Correlation or Sql")
+        else:
+            self.fail(properties.place + "FilterType", kind, "it must be Correlation or Sql")
+        rule = RuleDescription(filter_, SqlAction(words) if words else None)
+        self._check(place, lambda: check_rule(path, rule, self._limits))
+        return path, rule
+
+    def _correlation(self, item: _Object) -> CorrelationFilter:
+        given: dict[str, str] = {}
+        for key, field in _CORRELATION.items():
+            value = item.take(key)
+            if value is not None:
+                given[field] = self._value(item.place + key, value, _text)
+        properties = item.inner("Properties")
+        item.end()
+        pairs: list[tuple[str, PropertyValue]] = []
+        for key, value in properties.rest():
+            if not isinstance(value, str | int | float | bool):
+                self.fail(properties.place + key, value, "it must be a text, a number, true or false")
+            pairs.append((key, value))
+        return CorrelationFilter(**given, properties=tuple(pairs))
+
+    def _authorization_rules(self, busbar: _Object) -> tuple[AuthorizationRule, ...]:
+        rules = []
+        for place, value in busbar.items("AuthorizationRules"):
+            item = _Object(self, place, value)
+            name, primary, secondary = (
+                self._value(place + key, item.take(key), _text)
+                for key in ("Name", "PrimaryKey", "SecondaryKey")
+            )
+            rights = frozenset(
+                self._value(at.rstrip("."), right, _word(Right)) for at, right in item.items("Rights")
+            )
+            item.end()
+            if not primary:
+                self.fail(place + "PrimaryKey", "", "a rule of the namespace needs a key")
+            rules.append(AuthorizationRule(name, rights, primary, secondary))
+        self._check("Busbar.", lambda: check_authorization_rules("The namespace", rules, self._limits))
+        return tuple(rules)
+
+    def _own_name(self, item: _Object, kind: str) -> str:
+        """The name of something that has a path below another's."""
+        place = item.place + "Name"
+        name: str = self._value(place, item.take("Name"), _text)
+        self._check(place, lambda: check_name(name, kind, self._limits))
+        return name
 
     def _name(self, item: _Object) -> str:
         place = item.place + "Name"
@@ -335,7 +427,7 @@ class _Reader:
         except BusbarError as error:
             raise ConfigError(f"{self._file}: {place.rstrip('.')}: {error}") from None
 
-    def _check_twice(self, entities: list[tuple[str, EntityDescription]]) -> None:
+    def _check_twice(self, entities: list[tuple[str, Description]]) -> None:
         seen: dict[str, str] = {}
         for name, _ in entities:
             if name.lower() in seen:

@@ -36,13 +36,14 @@ from busbar.app.certificates import (
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
+from busbar.app.provisioning import provision
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
-from busbar.model.entities import EntityDescription, QueueDescription
-from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.entities import Description, QueueDescription
+from busbar.model.errors import BusbarError
 from busbar.store.contract import Store, StoreError
 from busbar.store.sqlite import SqliteStore
 
@@ -125,7 +126,7 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         broker = await stack.enter_async_context(_broker(directory, namespace, stop))
         _warn(config, namespace, broker.catalogue, announce)
         rule = SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))
-        gateway = Gateway(broker.port, broker.catalogue, Authority([rule]), namespace.limits, secure)
+        gateway = Gateway(broker.port, Authority([rule]), namespace.limits, secure)
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         ports = await _open_ports(gateway, config, announce)
@@ -180,7 +181,7 @@ async def _broker(
 
     loop = asyncio.get_running_loop()
     host = StoreHost("store-0", open_file, loop, wall_clock, nonce_source(), port.emit, fenced)
-    catalogue = Catalogue(host, namespace.limits)
+    catalogue = Catalogue(host, namespace.limits, namespace.tier, namespace.name)
     broker = _Broker(port, catalogue)
     port.serve(host, catalogue)
     try:
@@ -189,8 +190,7 @@ async def _broker(
             await catalogue.load()
         except (StoreError, BusbarError, OSError) as error:
             raise ServeError(f"The store {directory.store_file} cannot be opened: {error}") from error
-        for path, description in namespace.entities:
-            await _ensure(catalogue, path, description)
+        await provision(catalogue, namespace)
         yield broker
     finally:
         await catalogue.close()
@@ -198,18 +198,6 @@ async def _broker(
         if not await host.drain(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         await host.close()
-
-
-async def _ensure(catalogue: Catalogue, path: str, description: EntityDescription) -> None:
-    """Make the entity what the configuration says; what the file does not name stays as it is."""
-    try:
-        try:
-            if catalogue.find(path).description != description:
-                await catalogue.update(path, description)
-        except EntityNotFound:
-            await catalogue.create(path, description)
-    except BusbarError as error:
-        raise ConfigError(f"The entity '{path}' of the configuration cannot be used: {error}") from None
 
 
 def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig:
@@ -322,7 +310,7 @@ def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
     return found
 
 
-def _missing(description: EntityDescription) -> Iterator[str]:
+def _missing(description: Description) -> Iterator[str]:
     refused = "not served yet; clients of these entities are refused"
     if not isinstance(description, QueueDescription):
         yield f"topics are {refused}"
@@ -337,5 +325,3 @@ def _missing(description: EntityDescription) -> Iterator[str]:
         yield f"forwarding is {refused}"
     if description.forward_dead_lettered_messages_to:
         yield "dead letters are not forwarded yet; they stay in the dead-letter queue of"
-    if description.auto_delete_on_idle:
-        yield "idle entities are not deleted yet; these stay"

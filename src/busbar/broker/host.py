@@ -72,6 +72,7 @@ class StoreHost:
         locks of each command, `emit` performs effects; `fenced` hears that another owner took the store."""
         self.name = name
         self.state = HostState.STOPPED
+        self.clock = clock
         self._factory = factory
         self._loop = loop
         self._fenced = fenced
@@ -124,6 +125,11 @@ class StoreHost:
         if store is None:
             raise ServerBusy(STORE_OUT)
         return await self._thread.call(lambda: work(store))
+
+    def active(self, fragment: int) -> int:
+        """When a gateway last did something with the fragment, in ms (0: not since it was taken into service)."""
+        slot = self._turns.slots.get(fragment)
+        return 0 if slot is None else slot.active
 
     def __contains__(self, fragment: int) -> bool:
         return fragment in self._turns.slots

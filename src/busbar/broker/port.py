@@ -5,36 +5,52 @@ Rules:
 2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
    their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
 3. A command for a fragment that nobody hosts is refused as an unknown entity.
+4. What an entity holds is the sum over the fragments that answer; one that is out makes it less available, not unknown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
-from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
-from busbar.model.effects import Delivered, Effect
-from busbar.model.port import EffectSink, EntityView
+from busbar.model.commands import RELEASE, Command, Demand, Inspect, Leave, Settle
+from busbar.model.effects import Delivered, Effect, Inspected
+from busbar.model.entities import Description, EntityKind
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
+from busbar.model.port import (
+    ChangeSink,
+    Commands,
+    Effects,
+    EffectSink,
+    EntityView,
+    NamedRule,
+    NamespaceProperties,
+    RuntimeProperties,
+)
 
 _log = logging.getLogger(__name__)
 
 
 class LocalPort:
-    """A FragmentPort over the host of this process. `emit` is what the host performs effects with."""
+    """A NamespacePort over the host of this process. `emit` is what the host performs effects with."""
 
     def __init__(self) -> None:
         self._sinks: dict[int, EffectSink] = {}
         self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages
         self._last_origin = 0
         self._host: StoreHost | None = None
-        self._find: Callable[[str], EntityView] | None = None
+        self._known: Catalogue | None = None
+        self._inspecting: dict[int, asyncio.Future[Effect]] = {}
+        self._last_inspection = 0
+        self._inspector = self.connect(self._inspected)
 
     def serve(self, host: StoreHost, catalogue: Catalogue) -> None:
         """Where commands go and entities are found."""
         self._host = host
-        self._find = catalogue.find
+        self._known = catalogue
 
     def connect(self, sink: EffectSink) -> int:
         self._last_origin += 1
@@ -49,7 +65,7 @@ class LocalPort:
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
 
-    def submit(self, commands: list[Command]) -> None:
+    def submit(self, commands: Commands) -> None:
         assert self._host is not None, "serve() comes before any command"
         for command in commands:
             if type(command) is Demand:
@@ -61,11 +77,78 @@ class LocalPort:
                     fragments.add(command.fragment)
         self._host.submit(commands)
 
-    async def entity(self, path: str) -> EntityView:
-        assert self._find is not None, "serve() comes before any question"
-        return self._find(path)
+    # ---- entities ----
 
-    def emit(self, effects: list[Effect]) -> None:
+    @property
+    def _catalogue(self) -> Catalogue:
+        assert self._known is not None, "serve() comes before any question"
+        return self._known
+
+    async def entity(self, path: str) -> EntityView:
+        view = self._catalogue.find(path)
+        self._catalogue.note_access(view)
+        return view
+
+    async def create(
+        self, path: str, description: Description, default_rule: NamedRule | None = None
+    ) -> EntityView:
+        return await self._catalogue.create(path, description, default_rule)
+
+    async def update(self, path: str, description: Description) -> EntityView:
+        return await self._catalogue.update(path, description)
+
+    async def delete(self, path: str) -> None:
+        await self._catalogue.delete(path)
+
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        return self._catalogue.page(kind, parent, skip, top)
+
+    async def namespace(self) -> NamespaceProperties:
+        return self._catalogue.properties
+
+    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+        return self._catalogue.watch(changed)
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        self._catalogue.note_use(paths)
+
+    async def runtime(self, path: str) -> RuntimeProperties:
+        """Rule 4."""
+        view = self._catalogue.find(path)
+        answers = await asyncio.gather(*self._inspect(view.fragments))
+        inspected = [answer for answer in answers if isinstance(answer, Inspected)]
+        counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
+        return RuntimeProperties(
+            active=counts[ACTIVE],
+            dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
+            scheduled=counts[SCHEDULED],
+            deferred=counts[DEFERRED],
+            size=sum(answer.size for answer in inspected),
+            accessed=self._catalogue.accessed(view),
+            subscriptions=self._catalogue.subscription_count(view.path),
+            available=len(inspected) == len(view.fragments),
+        )
+
+    def _inspect(self, fragments: Sequence[int]) -> Sequence[asyncio.Future[Effect]]:
+        loop = asyncio.get_running_loop()
+        commands: Commands = []
+        answers = []
+        for fragment in fragments:
+            self._last_inspection += 1
+            answers.append(loop.create_future())
+            self._inspecting[self._last_inspection] = answers[-1]
+            commands.append(Inspect(fragment, self._inspector, self._last_inspection))
+        if commands:
+            self.submit(commands)
+        return answers
+
+    def _inspected(self, effects: Effects) -> None:
+        for effect in effects:
+            answer = self._inspecting.pop(effect.request, None)
+            if answer is not None and not answer.done():
+                answer.set_result(effect)
+
+    def emit(self, effects: Effects) -> None:
         """Perform effects: hand each origin its own, in one batch."""
         by_origin: dict[int, list[Effect]] = {}
         for effect in effects:

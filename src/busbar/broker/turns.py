@@ -26,7 +26,7 @@ from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.wake_ups import WakeUps
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Send, Settle, Tick
+from busbar.model.commands import Command, Inspect, Send, Settle, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.store.contract import Store
@@ -265,6 +265,8 @@ class Turns:
         machine = slot.machine
         if type(command) is Tick:
             slot.ticking = False
+        elif type(command) is not Inspect:
+            slot.active = now
         machine.apply(command, now, self._nonces())
         slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
         weight = machine.weight()

@@ -11,13 +11,13 @@ from busbar.gateway.connection import GatewayConnection
 from busbar.gateway.door import Door
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
-from busbar.gateway.http.namespace import EntityCatalogue, HttpContext
+from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.lobby import Guest, Lobby
 from busbar.gateway.service import Service, wall_clock
 from busbar.gateway.sniffing import Speaks
 from busbar.gateway.websocket import WebSocketBridge
 from busbar.model.limits import Limits
-from busbar.model.port import FragmentPort
+from busbar.model.port import NamespacePort
 
 
 class Gateway:
@@ -25,8 +25,7 @@ class Gateway:
 
     def __init__(
         self,
-        port: FragmentPort,
-        catalogue: EntityCatalogue,
+        port: NamespacePort,
         authority: Authority,
         limits: Limits,
         tls: ssl.SSLContext | None,
@@ -34,7 +33,7 @@ class Gateway:
         identity = secrets.token_hex(4)
         self._service = Service(port, authority, limits, f"busbar-{identity}", f"Reference:{identity}")
         self._lobby = Lobby(limits)
-        context = HttpContext(port, catalogue, authority, limits, wall_clock, identity)
+        context = HttpContext(port, authority, limits, wall_clock, identity)
         self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
         self._door = Door(self._lobby, self._successor, tls)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from busbar.model.entities import QueueDescription
-from busbar.model.errors import EntityDisabled, InvalidOperation, NotImplementedHere
+from busbar.model.entities import EntityStatus, QueueDescription, RuleDescription, SubscriptionDescription
+from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
 
@@ -11,6 +11,8 @@ from busbar.model.port import EntityView
 def check_served(entity: EntityView) -> None:
     """What is described but not served yet is refused, plainly."""
     queue = entity.description
+    if isinstance(queue, RuleDescription):
+        raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
     missing = ""
     if not isinstance(queue, QueueDescription):
         missing = "topics"
@@ -39,17 +41,30 @@ def check_takes(entity: EntityView, dead_letter: bool) -> None:
     """Messages can be sent there."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
-    if not entity.description.status.can_send:
-        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it takes no messages.")
+    status = _status(entity)
+    if not status.can_send:
+        raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
 
 
 def check_gives(entity: EntityView) -> None:
     """Messages can be received from there."""
-    if not entity.description.status.can_receive:
-        raise EntityDisabled(f"'{entity.path}' is {entity.description.status.value}: it gives no messages.")
+    status = _status(entity)
+    if not status.can_receive:
+        raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
     """The size in bytes that a message of this entity may have."""
-    own = entity.description.max_message_size if isinstance(entity.description, QueueDescription) else 0
-    return own or limits.max_message_size
+    description = entity.description
+    own = (
+        0
+        if isinstance(description, SubscriptionDescription | RuleDescription)
+        else description.max_message_size
+    )
+    return own or limits.default_message_size or limits.max_message_size
+
+
+def _status(entity: EntityView) -> EntityStatus:
+    if isinstance(entity.description, RuleDescription):
+        raise EntityNotFound(entity.path)
+    return entity.description.status

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from busbar.gateway.authority import Authority
 from busbar.model.limits import Limits
-from busbar.model.port import FragmentPort
+from busbar.model.port import NamespacePort
 
 
 def wall_clock() -> int:
@@ -17,7 +17,7 @@ def wall_clock() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    port: FragmentPort
+    port: NamespacePort
     authority: Authority
     limits: Limits
     container_id: str

@@ -1,12 +1,14 @@
-"""Entities as their creators describe them. Names follow the Azure SDK's; times are ms, 0 = unlimited."""
+"""Entities as their creators describe them. Names follow the Azure SDK's; times are ms, 0 = unlimited.
+
+Paths: a queue or topic has its own (`orders`, `eu/orders`); a subscription is `<topic>/Subscriptions/<name>`, a rule
+`<topic>/Subscriptions/<name>/Rules/<name>`. What every value must keep to stands in model/checks.py.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from busbar.model.errors import ArgumentError, ArgumentOutOfRange
-from busbar.model.limits import Limits
 from busbar.model.settings import FragmentSettings
 
 MEGABYTE = 1024 * 1024
@@ -27,11 +29,32 @@ class EntityStatus(StrEnum):
         return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
+class Right(StrEnum):
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"  # includes the other two
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRule:
+    """A shared access rule of an entity or of the namespace."""
+
+    name: str
+    rights: frozenset[Right]
+    primary_key: str
+    secondary_key: str
+    created: int = 0
+    modified: int = 0
+
+    def __repr__(self) -> str:
+        return f"AuthorizationRule({self.name!r}, {sorted(right.value for right in self.rights)})"  # no keys
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDescription:
     lock_duration: int = 60_000
-    max_size_in_megabytes: int = 1024
-    max_message_size: int = 0  # 0: the namespace's limit
+    max_size_in_megabytes: int = 1024  # of one fragment; a partitioned entity holds 16 times as much
+    max_message_size: int = 0  # bytes; 0: the namespace's limit
     requires_duplicate_detection: bool = False
     duplicate_detection_history_time_window: int = 600_000
     requires_session: bool = False
@@ -46,6 +69,7 @@ class QueueDescription:
     forward_to: str = ""
     forward_dead_lettered_messages_to: str = ""
     user_metadata: str = ""
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def fragment_settings(self) -> FragmentSettings:
         return FragmentSettings(
@@ -60,82 +84,121 @@ class QueueDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleDescription:
-    name: str
-    filter: dict[str, object] = field(default_factory=dict)
-    action: str = ""
+class TopicDescription:
+    max_size_in_megabytes: int = 1024
+    max_message_size: int = 0
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: int = 600_000
+    default_message_time_to_live: int = 0
+    enable_batched_operations: bool = True
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    filtering_messages_before_publishing: bool = False
+    support_ordering: bool = True
+    auto_delete_on_idle: int = 0
+    status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str = ""
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDescription:
-    name: str
     lock_duration: int = 60_000
     requires_session: bool = False
     default_message_time_to_live: int = 0
     dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
     max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    auto_delete_on_idle: int = 0
+    status: EntityStatus = EntityStatus.ACTIVE
     forward_to: str = ""
     forward_dead_lettered_messages_to: str = ""
-    rules: tuple[RuleDescription, ...] = ()
+    user_metadata: str = ""
+
+
+PropertyValue = str | int | float | bool
+"""A value in a filter or an action's parameters; dates and durations are kept as TypedText."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
-    max_size_in_megabytes: int = 1024
-    requires_duplicate_detection: bool = False
-    duplicate_detection_history_time_window: int = 600_000
-    default_message_time_to_live: int = 0
-    enable_partitioning: bool = False
-    status: EntityStatus = EntityStatus.ACTIVE
-    subscriptions: tuple[SubscriptionDescription, ...] = ()
+class TypedText:
+    """A value of an XML schema type that JSON has no word for (dateTime, duration), as it was written."""
+
+    type: str
+    text: str
 
 
-EntityDescription = QueueDescription | TopicDescription
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    expression: str
+    parameters: tuple[tuple[str, PropertyValue | TypedText], ...] = ()
 
 
-def check_path(path: str, limits: Limits) -> str:
-    """The path of a queue or topic, or an error that names the rule it breaks."""
-    if not path or len(path) > limits.max_path_length:
-        raise ArgumentOutOfRange(
-            f"The entity name '{path[:60]}' has {len(path)} characters; 1 to {limits.max_path_length} are allowed."
-        )
-    if path.startswith("/") or path.endswith("/") or "//" in path:
-        raise ArgumentError(f"The entity name '{path}' has an empty segment between slashes.")
-    for segment in path.split("/"):
-        if not segment[0].isalnum() or not segment[-1].isalnum():
-            raise ArgumentError(
-                f"The entity name '{path}' is not allowed: each segment starts and ends with a letter or a digit."
-            )
-        bad = next((c for c in segment if not (c.isalnum() or c in "-._~")), None)
-        if bad is not None:
-            raise ArgumentError(
-                f"The entity name '{path}' has the character {bad!r}; letters, digits, '-', '.', '_', '~' and '/' "
-                "are allowed."
-            )
-    return path
+@dataclass(frozen=True, slots=True)
+class TrueFilter:
+    pass
 
 
-def check_queue(path: str, queue: QueueDescription, limits: Limits) -> QueueDescription:
-    """The queue's description if every value keeps its rule."""
-    if not limits.min_lock_duration <= queue.lock_duration <= limits.max_lock_duration:
-        raise ArgumentOutOfRange(
-            f"Queue '{path}': LockDuration is {queue.lock_duration / 1000:g} s; "
-            f"{limits.min_lock_duration / 1000:g} s to {limits.max_lock_duration / 1000:g} s are allowed."
-        )
-    if queue.max_delivery_count < 1:
-        raise ArgumentOutOfRange(
-            f"Queue '{path}': MaxDeliveryCount is {queue.max_delivery_count}; at least 1 is needed."
-        )
-    if queue.default_message_time_to_live < 0:
-        raise ArgumentOutOfRange(
-            f"Queue '{path}': DefaultMessageTimeToLive is negative; use a positive duration."
-        )
-    if not 1 <= queue.max_size_in_megabytes <= 81_920:
-        raise ArgumentOutOfRange(
-            f"Queue '{path}': MaxSizeInMegabytes is {queue.max_size_in_megabytes}; 1 to 81920 are allowed."
-        )
-    if len(queue.user_metadata) > 1024:
-        raise ArgumentOutOfRange(
-            f"Queue '{path}': UserMetadata has {len(queue.user_metadata)} characters; at most 1024 are allowed."
-        )
-    return queue
+@dataclass(frozen=True, slots=True)
+class FalseFilter:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationFilter:
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: tuple[tuple[str, PropertyValue | TypedText], ...] = ()
+
+
+RuleFilter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAction:
+    expression: str
+    parameters: tuple[tuple[str, PropertyValue | TypedText], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDescription:
+    filter: RuleFilter = TrueFilter()
+    action: SqlAction | None = None
+
+
+DEFAULT_RULE = "$Default"
+
+EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
+"""What messages are sent to or received from."""
+Description = EntityDescription | RuleDescription
+"""Everything that the catalogue holds."""
+
+
+class EntityKind(StrEnum):
+    QUEUE = "Queue"
+    TOPIC = "Topic"
+    SUBSCRIPTION = "Subscription"
+    RULE = "Rule"
+
+
+def kind_of(description: Description) -> EntityKind:
+    if isinstance(description, QueueDescription):
+        return EntityKind.QUEUE
+    if isinstance(description, TopicDescription):
+        return EntityKind.TOPIC
+    return EntityKind.SUBSCRIPTION if isinstance(description, SubscriptionDescription) else EntityKind.RULE
+
+
+class Tier(StrEnum):
+    """Basic has neither topics nor sessions; Premium has larger messages and no quota of entities."""
+
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"

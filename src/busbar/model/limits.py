@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from busbar.model.entities import Tier
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Documented limits by default. Times in ms, sizes in bytes."""
 
     max_message_size: int = 256 * 1024
+    default_message_size: int = 0  # of an entity that names none; 0: max_message_size
     max_header_size: int = 64 * 1024
     min_lock_duration: int = 5_000
     max_lock_duration: int = 300_000
     max_id_length: int = 128
     max_path_length: int = 260
-    max_entities: int = 10_000
+    # Entities
+    max_name_length: int = 50  # of subscriptions and rules
+    max_entities: int = 10_000  # queues and topics; 0: as many as there is room for
+    max_partitioned: int = 100  # of them
+    max_subscriptions: int = 2_000  # of a topic
+    max_rules: int = 2_000  # of a subscription
+    max_authorization_rules: int = 12  # of an entity
+    max_user_metadata: int = 1024
+    max_expression_length: int = 1024  # of a filter or an action
+    min_size_in_megabytes: int = 1024
+    max_size_in_megabytes: int = 5120
+    size_step: int = 1024  # MaxSizeInMegabytes is a multiple of it
+    min_time_to_live: int = 1_000
+    min_duplicate_window: int = 20_000
+    max_duplicate_window: int = 7 * 86_400_000
+    min_auto_delete_on_idle: int = 300_000
+    max_entity_connections: int = 5_000  # AMQP connections with a link to one entity
     max_dead_letter_text: int = 4096
     peek_bytes: int = 256 * 1024
     peek_count: int = 250
@@ -45,3 +64,15 @@ class Limits:
     http_idle_wait: int = 75_000  # between two requests of a connection
     http_management_body: int = 1024 * 1024
     max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room
+
+
+def limits_of(tier: Tier) -> Limits:
+    """The documented limits of a tier."""
+    if tier is not Tier.PREMIUM:
+        return Limits()
+    return Limits(
+        max_message_size=100 * 1024 * 1024,
+        default_message_size=1024 * 1024,
+        max_entities=0,
+        max_size_in_megabytes=81_920,
+    )

@@ -1,30 +1,67 @@
-"""The port between gateways and fragments: batched commands down, batched effects up.
+"""The port between gateways and the broker: batched commands down, batched effects up, and the catalogue of entities.
 
-A gateway knows fragments only by this. Behind it may stand fragments of the same process or of another one.
+A gateway knows fragments and entities only by this. Behind it may stand a broker of the same process or of another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
-from busbar.model.entities import EntityDescription
+from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
 
-EffectSink = Callable[[list[Effect]], None]
+Commands = list[Command]
+Effects = list[Effect]
+EffectSink = Callable[[Effects], None]
 
 
 @dataclass(frozen=True, slots=True)
 class EntityView:
-    """What a gateway needs of an entity: its description and where its fragments are."""
+    """An entity (or a rule) of the catalogue: its description and where its fragments are."""
 
     path: str
     """The name as created (requests may spell it in another case)."""
-    description: EntityDescription
+    description: Description
     fragments: tuple[int, ...]
-    """Fragment ids in the order of their index; one for a regular entity."""
+    """Fragment ids in the order of their index; one for a regular queue, none for a rule."""
+    created: int = 0
+    updated: int = 0
+    """ms since 1970."""
+
+
+ChangeSink = Callable[[str, EntityView | None], None]
+"""Gets the path of what was created or updated, with its view, or of what was deleted, with None."""
+NamedRule = tuple[str, RuleDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeProperties:
+    """What an entity holds now, summed over its fragments. Times in ms since 1970."""
+
+    active: int = 0
+    """Locked messages included."""
+    dead_letter: int = 0
+    scheduled: int = 0
+    deferred: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+    size: int = 0
+    accessed: int = 0
+    """0: not since the broker started."""
+    subscriptions: int = 0
+    available: bool = True
+    """False: a fragment is out, and the numbers are those of the others (`Limited`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceProperties:
+    name: str
+    tier: Tier
+    created: int
+    modified: int
 
 
 class FragmentPort(Protocol):
@@ -37,8 +74,46 @@ class FragmentPort(Protocol):
         """Forget the origin: its consumers leave every fragment; later effects for it are dropped, and messages
         that were on their way to it are released."""
 
-    def submit(self, commands: list[Command]) -> None:
+    def submit(self, commands: Commands) -> None:
         """Hand over commands. Every one that has an answer gets it: its effect, or Refused."""
 
     async def entity(self, path: str) -> EntityView:
-        """The entity of that path (any case). Raises EntityNotFound or another BusbarError."""
+        """The entity (or rule) of that path, in any case. Raises EntityNotFound or another BusbarError."""
+
+
+class CataloguePort(Protocol):
+    """Management of a namespace. Every error is a BusbarError; a change that returned is durable."""
+
+    async def entity(self, path: str) -> EntityView:
+        """By path in any case. Raises EntityNotFound."""
+
+    async def create(
+        self, path: str, description: Description, default_rule: NamedRule | None = None
+    ) -> EntityView:
+        """Raises EntityAlreadyExists, ArgumentError, ArgumentOutOfRange, QuotaExceeded, InvalidOperation (tier).
+        A subscription gets `default_rule` or `$Default` (TrueFilter)."""
+
+    async def update(self, path: str, description: Description) -> EntityView:
+        """Raises EntityNotFound, ArgumentError for what is fixed at creation."""
+
+    async def delete(self, path: str) -> None:
+        """A topic goes with its subscriptions and rules. Raises EntityNotFound."""
+
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        """In the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
+        Raises EntityNotFound for a parent that is not there."""
+
+    async def runtime(self, path: str) -> RuntimeProperties:
+        """Raises EntityNotFound."""
+
+    async def namespace(self) -> NamespaceProperties: ...
+
+    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+        """Hear of every change when it is durable; the answer ends it."""
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        """Links are attached to these entities now, which keeps them from being idle. Said again from time to time."""
+
+
+class NamespacePort(FragmentPort, CataloguePort, Protocol):
+    """All that a gateway can ask."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,20 @@ from hypothesis import strategies as st
 from busbar.app.config import ConfigError, parse_config, read_config
 from busbar.app.duration import parse_duration
 from busbar.app.jsonc import JsonError, parse
-from busbar.model.entities import EntityStatus, QueueDescription, TopicDescription
-from busbar.model.limits import Limits
+from busbar.model.entities import (
+    AuthorizationRule,
+    CorrelationFilter,
+    EntityStatus,
+    QueueDescription,
+    Right,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    Tier,
+    TopicDescription,
+)
+from busbar.model.limits import Limits, limits_of
 
 EMULATOR = """\
 {
@@ -93,7 +106,7 @@ def test_the_emulators_file_is_read() -> None:
     assert config.warnings == ()
     assert config.name == "sbemulatorns"
     assert config.limits == Limits()
-    (name, first), (topic_name, topic) = config.entities
+    (name, first), (topic_name, topic), (path, subscription), by_property, by_sql = config.entities
     assert name == "queue.1"
     assert first == QueueDescription(
         dead_lettering_on_message_expiration=True,
@@ -104,16 +117,16 @@ def test_the_emulators_file_is_read() -> None:
     assert topic_name == "topic.1"
     assert isinstance(topic, TopicDescription)
     assert topic.requires_duplicate_detection
-    (subscription,) = topic.subscriptions
-    assert subscription.name == "subscription.1"
-    correlation, sql = subscription.rules
-    assert correlation.filter == {
-        "FilterType": "Correlation",
-        "ContentType": "application/text",
-        "Properties": {"a": "1"},
-    }
-    assert sql.filter == {"FilterType": "Sql", "SqlExpression": "sys.MessageId = '// not a comment'"}
-    assert sql.action == "SET sys.To = 'Entity'"
+    assert path == "topic.1/Subscriptions/subscription.1"
+    assert subscription == SubscriptionDescription(max_delivery_count=3)
+    assert by_property == (
+        "topic.1/Subscriptions/subscription.1/Rules/by-property",
+        RuleDescription(CorrelationFilter(content_type="application/text", properties=(("a", "1"),))),
+    )
+    assert by_sql == (
+        "topic.1/Subscriptions/subscription.1/Rules/by-sql",
+        RuleDescription(SqlFilter("sys.MessageId = '// not a comment'"), SqlAction("SET sys.To = 'Entity'")),
+    )
 
 
 def test_the_packaged_sample_is_clean() -> None:
@@ -133,36 +146,53 @@ def test_all_properties_of_a_queue() -> None:
     read = only_queue(
         queue(
             LockDuration="PT5S",
-            MaxSizeInMegabytes=5,
+            MaxSizeInMegabytes=5120,
             MaxMessageSizeInKilobytes=100,
             RequiresDuplicateDetection="true",
             RequiresSession=True,
             DefaultMessageTimeToLive="P10675199DT2H48M5.4775807S",
             EnableBatchedOperations=False,
             EnablePartitioning=True,
-            EnableExpress=True,
             AutoDeleteOnIdle="PT5M",
             Status="receivedisabled",
-            ForwardTo="x",
             ForwardDeadLetteredMessagesTo="y",
             UserMetadata="z",
         )
     )
     assert read == QueueDescription(
         lock_duration=5000,
-        max_size_in_megabytes=5,
+        max_size_in_megabytes=5120,
         max_message_size=102_400,
         requires_duplicate_detection=True,
         requires_session=True,
         enable_batched_operations=False,
         enable_partitioning=True,
-        enable_express=True,
         auto_delete_on_idle=300_000,
         status=EntityStatus.RECEIVE_DISABLED,
-        forward_to="x",
         forward_dead_lettered_messages_to="y",
         user_metadata="z",
     )
+
+
+def test_a_queue_that_forwards() -> None:
+    assert only_queue(queue(EnableExpress=True, ForwardTo="x")) == QueueDescription(
+        enable_express=True, forward_to="x"
+    )
+
+
+def test_the_tier_brings_its_limits_and_the_namespace_may_have_more_rules() -> None:
+    ours = {
+        "Tier": "premium",
+        "Limits": {"max_entities": 7},
+        "AuthorizationRules": [
+            {"Name": "reader", "Rights": ["listen"], "PrimaryKey": "key-1", "SecondaryKey": "key-2"}
+        ],
+    }
+    config = parse_config(json.dumps({"Busbar": ours}), "f")
+    assert config.tier is Tier.PREMIUM
+    assert config.limits == replace(limits_of(Tier.PREMIUM), max_entities=7)
+    assert config.rules == (AuthorizationRule("reader", frozenset([Right.LISTEN]), "key-1", "key-2"),)
+    assert "key-1" not in repr(config)
 
 
 def test_keys_are_read_in_any_case() -> None:
@@ -213,6 +243,19 @@ def test_limits_can_be_lowered() -> None:
         (queue(Status="Open"), "Status is 'Open'; it must be one of Active, Disabled"),
         (queue().replace('"q"', '"a b"'), "Queues[0].Name: The entity name 'a b' has the character ' '"),
         (queue().replace('"q"', "null"), "Queues[0].Name: The entity name '' has 0 characters"),
+        ('{"Busbar": {"Tier": "Gold"}}', "Busbar.Tier is 'Gold'; it must be one of Basic, Standard, Premium"),
+        (
+            '{"Busbar": {"AuthorizationRules": [{"Name": "r", "Rights": ["Manage"], "PrimaryKey": "k"}]}}',
+            "has Manage without Send and Listen",
+        ),
+        (
+            '{"Busbar": {"AuthorizationRules": [{"Name": "r"}]}}',
+            "PrimaryKey is ''; a rule of the namespace needs",
+        ),
+        (
+            '{"Busbar": {"Tier": "Basic"}, ' + queue(RequiresSession=True)[1:],
+            "RequiresSession is true; the Basic tier has no message sessions",
+        ),
         ('{"Busbar": {"Limits": {"lock": 1}}}', "Busbar.Limits.lock is 1; there is no such limit; there are"),
         ('{"Busbar": {"Limits": {"peek_count": "x"}}}', "peek_count is 'x'; it must be a whole number"),
     ],

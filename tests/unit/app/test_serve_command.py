@@ -125,7 +125,7 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
     file.write_text(file.read_text().replace('"RequiresSession": true', '"RequiresSession": false'))
     status, _, err = ends("serve", "--data", str(tmp_path / "d"), "--config", str(file), "--port", "0")
     assert status == 2
-    assert "requires_session is True since its creation" in err
+    assert "RequiresSession is true since its creation" in err
 
 
 def test_usage_and_configuration_errors_are_one_line_and_code_2(tmp_path: Path) -> None:

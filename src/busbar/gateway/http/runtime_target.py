@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from busbar.model.entities import TopicDescription
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import EntityView, FragmentPort
 
@@ -72,16 +71,5 @@ def _within(node: Node, entity: list[str], path: str, message: str = "", lock: s
 
 
 async def find_entity(port: FragmentPort, path: str) -> EntityView:
-    """The entity of that path, or the topic whose subscription it names. Raises EntityNotFound."""
-    try:
-        return await port.entity(path)
-    except EntityNotFound:
-        topic, _, name = path.rpartition("/")
-        topic, _, word = topic.rpartition("/")
-        if not topic or word.lower() != "subscriptions":
-            raise
-        view = await port.entity(topic)
-        known = view.description.subscriptions if isinstance(view.description, TopicDescription) else ()
-        if not any(subscription.name.lower() == name.lower() for subscription in known):
-            raise
-        return view
+    """The entity of that path. Raises EntityNotFound."""
+    return await port.entity(path)

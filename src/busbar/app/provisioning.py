@@ -1,0 +1,70 @@
+"""Makes the namespace what its configuration says.
+
+Rules:
+1. What the file names becomes as it says; what it does not name stays as it is, authorization rules of entities included.
+2. What is forwarded to comes before what forwards to it, wherever they stand in the file.
+3. A new subscription gets the first of its rules in the file instead of the one that lets everything through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from busbar.app.config import ConfigError, NamespaceConfig
+from busbar.broker.catalogue import Catalogue
+from busbar.model.entities import (
+    Description,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.names import key_of, parent_and_name
+from busbar.model.port import NamedRule
+
+_WITH_RIGHTS = QueueDescription | TopicDescription
+
+
+async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> None:
+    first_rules: dict[str, NamedRule] = {}
+    for path, description in namespace.entities:
+        if isinstance(description, RuleDescription):
+            parent, name = parent_and_name(path)
+            first_rules.setdefault(key_of(parent), (name, description))
+    waiting = list(namespace.entities)
+    while waiting:
+        named = {key_of(path) for path, _ in waiting}
+        now = [item for item in waiting if not _needs(item, named)]
+        if not now:
+            now = waiting  # they wait for each other: the first one's error says so
+        done = {key_of(path) for path, _ in now}
+        for path, description in now:
+            await _ensure(catalogue, path, description, first_rules.get(key_of(path)))
+        waiting = [item for item in waiting if key_of(item[0]) not in done]
+
+
+def _needs(item: tuple[str, Description], named: set[str]) -> bool:
+    """Does it need another one of those that wait?"""
+    path, description = item
+    needs = {key_of(parent_and_name(path)[0])}
+    if isinstance(description, QueueDescription | SubscriptionDescription):
+        needs |= {key_of(description.forward_to), key_of(description.forward_dead_lettered_messages_to)}
+    return bool(needs & (named - {key_of(path)}))
+
+
+async def _ensure(
+    catalogue: Catalogue, path: str, description: Description, first_rule: NamedRule | None
+) -> None:
+    try:
+        try:
+            there = catalogue.find(path).description
+        except EntityNotFound:
+            await catalogue.create(path, description, first_rule)
+            return
+        if isinstance(there, _WITH_RIGHTS) and isinstance(description, _WITH_RIGHTS):
+            description = replace(description, authorization_rules=there.authorization_rules)
+        if there != description:
+            await catalogue.update(path, description)
+    except BusbarError as error:
+        raise ConfigError(f"The entity '{path}' of the configuration cannot be used: {error}") from None

@@ -1,0 +1,78 @@
+"""The catalogue in memory: every entry by its path in any case, and the entries of each kind in the order of their names.
+
+Nothing is sorted or scanned to answer: a namespace may have ten thousand queues, a topic two thousand subscriptions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from busbar.model.entities import EntityKind, QueueDescription, TopicDescription, kind_of
+from busbar.model.names import key_of, parent_and_name
+from busbar.model.port import EntityView
+
+
+class Entries:
+    def __init__(self) -> None:
+        self._views: dict[str, EntityView] = {}
+        self._ordered: dict[tuple[EntityKind, str], list[str]] = {}  # by kind and parent: keys in their order
+        self.partitioned = 0
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __iter__(self) -> Iterator[EntityView]:
+        return iter(list(self._views.values()))
+
+    def get(self, path: str) -> EntityView | None:
+        return self._views.get(key_of(path))
+
+    def put(self, view: EntityView) -> None:
+        """Add an entry, or set another in its place."""
+        key = key_of(view.path)
+        if key in self._views:
+            self.partitioned -= _partitioned(self._views[key])
+        else:
+            insort(self._ordered.setdefault(_place(view), []), key)
+        self.partitioned += _partitioned(view)
+        self._views[key] = view
+
+    def remove(self, path: str) -> None:
+        view = self._views.pop(key_of(path))
+        ordered = self._ordered[_place(view)]
+        del ordered[bisect_left(ordered, key_of(path))]
+        if not ordered:
+            del self._ordered[_place(view)]
+        self.partitioned -= _partitioned(view)
+
+    def count(self, kind: EntityKind, parent: str = "") -> int:
+        return len(self._ordered.get((kind, key_of(parent)), ()))
+
+    def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> list[EntityView]:
+        ordered = self._ordered.get((kind, key_of(parent)), [])
+        return [self._views[key] for key in ordered[max(0, skip) : max(0, skip) + max(0, top)]]
+
+    def children(self, kind: EntityKind, parent: str) -> list[EntityView]:
+        return [self._views[key] for key in self._ordered.get((kind, key_of(parent)), ())]
+
+    def with_children(self, view: EntityView) -> list[EntityView]:
+        """The entry, and all that goes when it goes."""
+        below = {EntityKind.TOPIC: EntityKind.SUBSCRIPTION, EntityKind.SUBSCRIPTION: EntityKind.RULE}
+        found = [view]
+        kind = below.get(kind_of(view.description))
+        if kind is not None:
+            for child in self.children(kind, view.path):
+                found += self.with_children(child)
+        return found
+
+
+def _place(view: EntityView) -> tuple[EntityKind, str]:
+    return kind_of(view.description), key_of(parent_and_name(view.path)[0])
+
+
+def _partitioned(view: EntityView) -> int:
+    description = view.description
+    return int(
+        isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
+    )

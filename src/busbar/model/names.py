@@ -1,0 +1,55 @@
+"""How paths are made of names.
+
+    queue or topic      orders, eu/orders
+    subscription        <topic>/Subscriptions/<name>
+    rule                <topic>/Subscriptions/<name>/Rules/<name>
+
+Two paths that differ in letter case alone are the same; `key_of` gives what they have in common.
+"""
+
+from __future__ import annotations
+
+SUBSCRIPTIONS = "Subscriptions"
+RULES = "Rules"
+
+_SUBSCRIPTIONS = "/subscriptions/"
+_RULES = "/rules/"
+
+
+def key_of(path: str) -> str:
+    return path.lower()
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return f"{topic}/{SUBSCRIPTIONS}/{name}"
+
+
+def rule_path(subscription: str, name: str) -> str:
+    return f"{subscription}/{RULES}/{name}"
+
+
+def parent_and_name(path: str) -> tuple[str, str]:
+    """The topic and name of a subscription's path, the subscription and name of a rule's; ('', path) for any other."""
+    lowered = path.lower()
+    at = lowered.find(_SUBSCRIPTIONS)
+    if at < 1:
+        return "", path
+    below = at + len(_SUBSCRIPTIONS)
+    rule = lowered.find(_RULES, below)
+    if rule < 0:
+        return path[:at], path[below:]
+    return path[:rule], path[rule + len(_RULES) :]
+
+
+def looks_like_subscription(path: str) -> bool:
+    return parent_and_name(path)[0] != ""
+
+
+def above(path: str) -> list[str]:
+    """The path, and the paths of what it belongs to: a rule, its subscription, its topic."""
+    paths = [path]
+    parent, _ = parent_and_name(path)
+    while parent:
+        paths.append(parent)
+        parent, _ = parent_and_name(parent)
+    return paths
