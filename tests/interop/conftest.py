@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 import pytest_asyncio
@@ -18,6 +18,19 @@ from tests.serving import Busbar, serving
 def broker() -> Iterator[Busbar]:
     with serving(pool_queues(), LIMITS) as server:
         yield server
+        assert "Traceback" not in server.error_text, server.error_text
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the server said."""
+    report = yield
+    server = getattr(item, "funcargs", {}).get("broker")
+    if report.failed and server is not None and server.error_text:
+        report.sections.append(("busbar serve", server.error_text[-4000:]))
+    return report
 
 
 @pytest.fixture(scope="session")
