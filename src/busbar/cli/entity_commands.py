@@ -72,9 +72,10 @@ def entity_commands(kind: Kind) -> typer.Typer:
         output: Output = OutputFormat.TABLE,
         where: Where,
     ) -> None:
+        wanted = named(name, name_option, noun)
+        locate(kind, wanted, topic)  # a name that cannot be one is refused before anybody is asked
         with _client(where) as client:
-            entry = fetch(client, kind, named(name, name_option, noun), topic)
-            _show(kind, entry, topic, output)
+            _show(kind, fetch(client, kind, wanted, topic), topic, output)
 
     @command(
         app,

@@ -33,7 +33,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: 
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         # Folded, not cut: what is printed can be copied.
         table.add_column(column, justify="right" if column in NUMERIC else "left", overflow="fold")

@@ -109,8 +109,9 @@ def show(
     where: Where,
 ) -> None:
     """Show a rule: its filter and its action."""
+    path, what = _locate(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
-        _show(_fetch(client, topic, subscription, named(name, name_option, "rule")), output)
+        _show(_fetch(client, path, what), output)
 
 
 @command(app, name="list", examples=(f"busbar rule list {_AT}",))
@@ -169,7 +170,7 @@ def update(
         raise CommandFailure("nothing to change; give a filter or an action.", ExitCode.USAGE)
     path, what = _locate(topic, subscription, wanted)
     with _client(where) as client:
-        rule = _fetch(client, topic, subscription, wanted)
+        rule = _fetch(client, path, what)
         if found is not None:
             rule = dataclasses.replace(rule, filter=found)
         if action_sql_expression is not None:
@@ -207,10 +208,9 @@ def _client(where: Where) -> ManagementClient:
     return ManagementClient(find_target(where))
 
 
-def _fetch(client: ManagementClient, topic: str, subscription: str, name: str) -> Rule:
+def _fetch(client: ManagementClient, path: str, what: str) -> Rule:
     from busbar.cli.rule_xml import read_rule
 
-    path, what = _locate(topic, subscription, name)
     return read_rule(client.get(path, what))
 
 
