@@ -100,7 +100,7 @@ def _ttl(key: str, value: object) -> int:
     """Milliseconds; 0 for one so long that it has no end."""
     ms: int | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        ms = UNLIMITED if value * 1000 >= UNLIMITED else math.ceil(value * 1000)
+        ms = math.ceil(max(-1, min(value, UNLIMITED / 1000)) * 1000)
     elif isinstance(value, str):
         ms = read_time_span(value)
     if ms is None:
