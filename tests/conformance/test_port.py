@@ -6,18 +6,13 @@ A gateway cannot tell the two apart; what it may rely on stands here.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from busbar.broker.remote import RemotePort
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -51,47 +46,9 @@ from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.errors import EntityNotFound, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.port import FragmentPort
-from tests.conformance.port_process import fragments
+from tests.conformance.ports import other_process
 
-ROOT = Path(__file__).resolve().parents[2]
 E = TypeVar("E", bound=Effect)
-
-
-def start_fragments(socket: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.port_process", socket],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-    )
-
-
-@asynccontextmanager
-async def other_process(directory: Path) -> AsyncIterator[RemotePort]:
-    socket = str(directory / "port.sock")
-    process = start_fragments(socket)
-    try:
-        assert process.stdout is not None
-        line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
-        assert line == b"serving\n"
-        port = await RemotePort.over_unix_socket(socket)
-        port.process = process  # type: ignore[attr-defined]  # one test ends it
-        yield port
-        port.close()
-    finally:
-        _, _ = process.communicate(timeout=20)
-    assert process.returncode in (0, -9)
-
-
-@pytest.fixture(params=["same process", "other process"])
-async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FragmentPort]:
-    if request.param == "same process":
-        async with fragments() as local:
-            yield local
-    else:
-        async with other_process(tmp_path) as remote:
-            yield remote
 
 
 class Gateway:

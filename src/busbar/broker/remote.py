@@ -3,7 +3,8 @@
 Rules:
 1. One frame for each call: `submit` stays one batch on the wire, and so do the effects of one sink call.
 2. Each side numbers its own origins; the fragments' side translates.
-3. When the stream ends, the fragments' side disconnects its origins; the gateway's side refuses every request that has no
+3. Changes of the catalogue are told to every gateway, which passes them on to whoever watches there.
+4. When the stream ends, the fragments' side disconnects its origins; the gateway's side refuses every request that has no
    answer yet as retryable, since its outcome is unknown, and every later one.
 """
 
@@ -11,21 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import cast
 
 import msgspec
 
+from busbar.broker import calls
 from busbar.broker.definition import decode_definition, encode_definition
 from busbar.broker.port import releases_of
 from busbar.broker.wire import (
+    Answered,
     Ask,
+    Changed,
     Connect,
     Disconnect,
     Failed,
-    Found,
     Frame,
     Frames,
+    InUse,
     Perform,
     Submit,
     WireError,
@@ -33,13 +37,25 @@ from busbar.broker.wire import (
     effects_codec,
     encode_frame,
 )
-from busbar.model.commands import Command
 from busbar.model.effects import Effect, Refused
-from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
-from busbar.model.port import EffectSink, EntityView, FragmentPort
+from busbar.model.entities import Description, EntityKind
+from busbar.model.errors import BusbarError, EntityNotFound, InternalError, ServerBusy, error_of
+from busbar.model.port import (
+    ChangeSink,
+    Commands,
+    Effects,
+    EffectSink,
+    EntityView,
+    NamedRule,
+    NamespacePort,
+    NamespaceProperties,
+    RuntimeProperties,
+)
 
 STREAM_LOST = "The broker's fragments are out of reach; the operation may or may not have taken place. Retry."
 
+Answers = list[bytes]
+Sinks = list[ChangeSink]
 _log = logging.getLogger(__name__)
 
 
@@ -74,15 +90,16 @@ class _Stream(asyncio.Protocol):
 
 
 class RemotePort(_Stream):
-    """A FragmentPort whose fragments are at the other end of a stream."""
+    """A NamespacePort whose broker is at the other end of a stream."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sinks: dict[int, EffectSink] = {}
         self._last_origin = 0
         self._unanswered: set[tuple[int, int]] = set()
-        self._questions: dict[int, asyncio.Future[EntityView]] = {}
+        self._questions: dict[int, asyncio.Future[Answers]] = {}
         self._last_question = 0
+        self._watching: Sinks = []
         self._lost = False
 
     @classmethod
@@ -106,7 +123,7 @@ class RemotePort(_Stream):
             self._unanswered = {pair for pair in self._unanswered if pair[0] != origin}
             self.write(Disconnect(origin))
 
-    def submit(self, commands: list[Command]) -> None:
+    def submit(self, commands: Commands) -> None:
         requests = [(command.origin, command.request) for command in commands if command.request > 0]
         if self._lost:
             asyncio.get_running_loop().call_soon(self._refuse, requests)
@@ -115,25 +132,62 @@ class RemotePort(_Stream):
         self.write(Submit(msgspec.Raw(commands_codec.encode(commands))))
 
     async def entity(self, path: str) -> EntityView:
+        return calls.views(await self._ask(calls.FindEntity(path)))[0]
+
+    async def create(
+        self, path: str, description: Description, default_rule: NamedRule | None = None
+    ) -> EntityView:
+        return calls.views(await self._ask(calls.create(path, description, default_rule)))[0]
+
+    async def update(self, path: str, description: Description) -> EntityView:
+        return calls.views(await self._ask(calls.update(path, description)))[0]
+
+    async def delete(self, path: str) -> None:
+        await self._ask(calls.Delete(path))
+
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        return calls.views(await self._ask(calls.ListEntities(kind, parent, skip, top)))
+
+    async def runtime(self, path: str) -> RuntimeProperties:
+        return calls.runtime(await self._ask(calls.AskRuntime(path)))
+
+    async def namespace(self) -> NamespaceProperties:
+        return calls.namespace(await self._ask(calls.AskNamespace()))
+
+    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+        self._watching.append(changed)
+
+        def stop() -> None:
+            if changed in self._watching:
+                self._watching.remove(changed)
+
+        return stop
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        self.write(InUse([*paths]))
+
+    async def _ask(self, request: calls.Request) -> Answers:
         if self._lost:
             raise ServerBusy(STREAM_LOST)
         self._last_question += 1
-        answer: asyncio.Future[EntityView] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._questions[self._last_question] = answer
-        self.write(Ask(self._last_question, path))
+        self.write(Ask(self._last_question, request))
         return await answer
 
     def received(self, frame: Frame) -> None:
         if isinstance(frame, Perform):
             self._perform(effects_codec.decode(frame.effects))
-        elif isinstance(frame, Found):
+        elif isinstance(frame, Answered):
             answer = self._questions.pop(frame.question, None)
             if answer is not None and not answer.done():
-                answer.set_result(_definition(frame.definition))
+                answer.set_result(frame.answers)
         elif isinstance(frame, Failed):
             answer = self._questions.pop(frame.question, None)
             if answer is not None and not answer.done():
                 answer.set_exception(_error(frame.condition, frame.text))
+        elif isinstance(frame, Changed):
+            self._tell(frame.path, None if frame.definition is None else _definition(frame.definition))
         else:
             raise WireError(f"A gateway got {type(frame).__name__}.")
 
@@ -146,7 +200,14 @@ class RemotePort(_Stream):
             if not answer.done():
                 answer.set_exception(ServerBusy(STREAM_LOST))
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _tell(self, path: str, view: EntityView | None) -> None:
+        for changed in tuple(self._watching):
+            try:
+                changed(path, view)
+            except Exception:
+                _log.exception("a change of '%s' could not be told to one who watches", path)
+
+    def _perform(self, effects: Effects) -> None:
         for effect in effects:
             if effect.request > 0:
                 self._unanswered.discard((effect.origin, effect.request))
@@ -154,7 +215,7 @@ class RemotePort(_Stream):
             # The fragments' side sends the effects of one origin in a frame of their own (rule 1).
             self._hand_over(effects[0].origin, effects)
 
-    def _hand_over(self, origin: int, effects: list[Effect]) -> None:
+    def _hand_over(self, origin: int, effects: Effects) -> None:
         sink = self._sinks.get(origin)
         if sink is None:
             releases = releases_of(effects)
@@ -166,8 +227,8 @@ class RemotePort(_Stream):
         except Exception:
             _log.exception("connection %d failed on %d effects", origin, len(effects))
 
-    def _refuse(self, requests: list[tuple[int, int]]) -> None:
-        by_origin: dict[int, list[Effect]] = {}
+    def _refuse(self, requests: Sequence[tuple[int, int]]) -> None:
+        by_origin: dict[int, Effects] = {}
         for origin, request in requests:
             refused = Refused(origin, request, ServerBusy.condition, STREAM_LOST)
             by_origin.setdefault(origin, []).append(refused)
@@ -178,8 +239,9 @@ class RemotePort(_Stream):
 class _Peer(_Stream):
     """The fragments' side of one stream."""
 
-    def __init__(self, server: PortServer, port: FragmentPort) -> None:
+    def __init__(self, server: PortServer, port: NamespacePort) -> None:
         super().__init__()
+        self._unwatch: Callable[[], None] | None = None
         self._server = server
         self._port = port
         self._origins: dict[int, int] = {0: 0}  # theirs to ours; 0 is nobody, on both sides
@@ -187,9 +249,12 @@ class _Peer(_Stream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.peers.add(self)
+        self._unwatch = self._port.watch(self._changed)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.peers.discard(self)
+        if self._unwatch is not None:
+            self._unwatch()
         origins, self._origins = self._origins, {0: 0}
         for ours in origins.values():
             self._port.disconnect(ours)
@@ -205,6 +270,8 @@ class _Peer(_Stream):
                 self._port.disconnect(ours)
         elif isinstance(frame, Ask):
             self._server.spawn(self._answer(frame))
+        elif isinstance(frame, InUse):
+            self._port.in_use(frame.paths)
         else:
             raise WireError(f"The fragments' side got {type(frame).__name__}.")
 
@@ -219,7 +286,10 @@ class _Peer(_Stream):
 
         self._origins[theirs] = self._port.connect(sink)
 
-    def _submit(self, commands: list[Command]) -> None:
+    def _changed(self, path: str, view: EntityView | None) -> None:
+        self.write(Changed(path, None if view is None else encode_definition(view)))
+
+    def _submit(self, commands: Commands) -> None:
         for command in commands:
             ours = self._origins.get(command.origin)
             if ours is None:
@@ -229,17 +299,20 @@ class _Peer(_Stream):
 
     async def _answer(self, question: Ask) -> None:
         try:
-            view = await self._port.entity(question.path)
+            answers = await calls.perform(self._port, question.request)
         except BusbarError as error:
             self.write(Failed(question.question, error.condition, error.text))
+        except Exception as error:
+            _log.exception("a call of the catalogue failed")
+            self.write(Failed(question.question, InternalError.condition, type(error).__name__))
         else:
-            self.write(Found(question.question, encode_definition(view)))
+            self.write(Answered(question.question, answers))
 
 
 class PortServer:
     """Serves a port of this process to gateways of other processes."""
 
-    def __init__(self, port: FragmentPort) -> None:
+    def __init__(self, port: NamespacePort) -> None:
         self.peers: set[_Peer] = set()
         self._port = port
         self._server: asyncio.Server | None = None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from busbar.broker.calls import Request
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.commands import Command
@@ -200,19 +201,19 @@ class Submit(msgspec.Struct, array_like=True, tag=3):
 
 
 class Ask(msgspec.Struct, array_like=True, tag=4):
-    """Gateway: which entity has this path?"""
+    """Gateway: a call of the catalogue."""
 
     question: Int
-    path: str
+    request: Request
 
 
 class Perform(msgspec.Struct, array_like=True, tag=5):
     effects: msgspec.Raw
 
 
-class Found(msgspec.Struct, array_like=True, tag=6):
+class Answered(msgspec.Struct, array_like=True, tag=6):
     question: Int
-    definition: bytes
+    answers: list[bytes]
 
 
 class Failed(msgspec.Struct, array_like=True, tag=7):
@@ -221,7 +222,20 @@ class Failed(msgspec.Struct, array_like=True, tag=7):
     text: str
 
 
-Frame = Connect | Disconnect | Submit | Ask | Perform | Found | Failed
+class Changed(msgspec.Struct, array_like=True, tag=8):
+    """Fragments' side: what was created or updated, or (with None) deleted."""
+
+    path: str
+    definition: bytes | None
+
+
+class InUse(msgspec.Struct, array_like=True, tag=9):
+    """Gateway: entities with links."""
+
+    paths: list[str]
+
+
+Frame = Connect | Disconnect | Submit | Ask | Perform | Answered | Failed | Changed | InUse
 _frames = msgspec.msgpack.Decoder(Frame)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.broker import wire
+from busbar.broker.calls import FindEntity
 from busbar.broker.wire import (
     Ask,
     Frame,
@@ -120,9 +121,9 @@ def test_any_bytes_are_commands_or_an_error(data: bytes) -> None:
 @given(st.integers(1, 9), st.integers(0, 5))
 def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
     sent: list[Frame] = [
-        Ask(1, "queue"),
+        Ask(1, FindEntity("queue")),
         Submit(msgspec.Raw(commands_codec.encode(COMMANDS))),
-        Ask(2, "x" * extra),
+        Ask(2, FindEntity("x" * extra)),
     ]
     stream = b"".join(encode_frame(frame) for frame in sent)
     frames = Frames()

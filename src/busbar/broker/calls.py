@@ -1,0 +1,111 @@
+"""The catalogue's calls as values that cross to another process: a request, and a list of encoded answers.
+
+Descriptions travel as definitions, in the form that the store keeps them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from busbar.broker.definition import decode_definition, encode_definition
+from busbar.model.entities import Description, EntityKind, RuleDescription
+from busbar.model.names import parent_and_name, rule_path
+from busbar.model.port import CataloguePort, EntityView, NamedRule, NamespaceProperties, RuntimeProperties
+
+
+class FindEntity(msgspec.Struct, array_like=True, tag="entity"):
+    path: str
+
+
+class Create(msgspec.Struct, array_like=True, tag="create"):
+    definition: bytes
+    default_rule: bytes | None
+
+
+class Update(msgspec.Struct, array_like=True, tag="update"):
+    definition: bytes
+
+
+class Delete(msgspec.Struct, array_like=True, tag="delete"):
+    path: str
+
+
+class ListEntities(msgspec.Struct, array_like=True, tag="list"):
+    kind: EntityKind
+    parent: str
+    skip: int
+    top: int
+
+
+class AskRuntime(msgspec.Struct, array_like=True, tag="runtime"):
+    path: str
+
+
+class AskNamespace(msgspec.Struct, array_like=True, tag="namespace"):
+    pass
+
+
+Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace
+
+_runtimes = msgspec.json.Decoder(RuntimeProperties)
+_namespaces = msgspec.json.Decoder(NamespaceProperties)
+
+
+async def perform(port: CataloguePort, request: Request) -> list[bytes]:
+    """Do what was asked. Raises what the port raises, or msgspec.DecodeError for a definition that is none."""
+    if isinstance(request, FindEntity):
+        return _views([await port.entity(request.path)])
+    if isinstance(request, Create):
+        new = decode_definition(request.definition)
+        return _views([await port.create(new.path, new.description, _named_rule(request.default_rule))])
+    if isinstance(request, Update):
+        changed = decode_definition(request.definition)
+        return _views([await port.update(changed.path, changed.description)])
+    if isinstance(request, Delete):
+        await port.delete(request.path)
+        return []
+    if isinstance(request, ListEntities):
+        return _views(await port.list(request.kind, request.parent, request.skip, request.top))
+    if isinstance(request, AskRuntime):
+        return [msgspec.json.encode(await port.runtime(request.path))]
+    return [msgspec.json.encode(await port.namespace())]
+
+
+def create(path: str, description: Description, default_rule: NamedRule | None) -> Create:
+    rule = None if default_rule is None else _definition(rule_path(path, default_rule[0]), default_rule[1])
+    return Create(_definition(path, description), rule)
+
+
+def update(path: str, description: Description) -> Update:
+    return Update(_definition(path, description))
+
+
+def views(answers: list[bytes]) -> list[EntityView]:
+    return [decode_definition(answer) for answer in answers]
+
+
+def runtime(answers: list[bytes]) -> RuntimeProperties:
+    return _runtimes.decode(answers[0])
+
+
+def namespace(answers: list[bytes]) -> NamespaceProperties:
+    return _namespaces.decode(answers[0])
+
+
+def _views(found: Sequence[EntityView]) -> list[bytes]:
+    return [encode_definition(view) for view in found]
+
+
+def _definition(path: str, description: Description) -> bytes:
+    return encode_definition(EntityView(path, description, ()))
+
+
+def _named_rule(encoded: bytes | None) -> NamedRule | None:
+    if encoded is None:
+        return None
+    view = decode_definition(encoded)
+    if not isinstance(view.description, RuleDescription):
+        raise msgspec.DecodeError("the definition of a default rule is not that of a rule")
+    return parent_and_name(view.path)[1], view.description

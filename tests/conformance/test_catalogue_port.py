@@ -1,0 +1,190 @@
+"""Management through every port: a gateway cannot tell whether the catalogue is in its own process."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from busbar.model.commands import Send
+from busbar.model.entities import (
+    AuthorizationRule,
+    CorrelationFilter,
+    EntityKind,
+    EntityStatus,
+    FalseFilter,
+    QueueDescription,
+    Right,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    Tier,
+    TopicDescription,
+    TrueFilter,
+    TypedText,
+)
+from busbar.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    EntityAlreadyExists,
+    EntityNotFound,
+    InvalidOperation,
+)
+from busbar.model.message import Draft
+from busbar.model.port import EntityView, NamespacePort, RuntimeProperties
+
+QUEUE = QueueDescription(
+    lock_duration=30_000,
+    max_size_in_megabytes=2048,
+    max_message_size=1024,
+    requires_duplicate_detection=True,
+    duplicate_detection_history_time_window=60_000,
+    default_message_time_to_live=5_000,
+    dead_lettering_on_message_expiration=True,
+    max_delivery_count=3,
+    enable_batched_operations=False,
+    auto_delete_on_idle=600_000,
+    status=EntityStatus.SEND_DISABLED,
+    forward_dead_lettered_messages_to="orders",
+    user_metadata="<mine> & ours",
+    authorization_rules=(AuthorizationRule("r", frozenset([Right.SEND]), "a", "b"),),
+)
+RULES = [
+    RuleDescription(),
+    RuleDescription(FalseFilter()),
+    RuleDescription(
+        SqlFilter("a = @x", (("@x", 1), ("@y", 1.0), ("@z", True), ("@s", "1"))), SqlAction("SET a = 1")
+    ),
+    RuleDescription(
+        CorrelationFilter(
+            label="blue", properties=(("when", TypedText("dateTime", "2026-01-01T00:00:00Z")), ("n", 2**60))
+        )
+    ),
+]
+
+
+async def test_a_queue_comes_back_as_it_was_described(port: NamespacePort) -> None:
+    made = await port.create("Made/Here", QUEUE)
+    described = made.description
+    assert isinstance(described, QueueDescription)
+    (rule,) = described.authorization_rules
+    assert rule == replace(QUEUE.authorization_rules[0], created=rule.created, modified=rule.created)
+    assert replace(described, authorization_rules=QUEUE.authorization_rules) == QUEUE
+    assert made.path == "Made/Here"
+    assert len(made.fragments) == 1
+    assert made.created == made.updated > 0
+    assert await port.entity("made/here") == made
+    await asyncio.sleep(0.005)
+    changed = await port.update("MADE/here", replace(QUEUE, max_delivery_count=7, authorization_rules=()))
+    assert changed.path == "Made/Here"
+    assert changed.description == replace(QUEUE, max_delivery_count=7, authorization_rules=())
+    assert changed.created == made.created < changed.updated
+    await port.delete("made/HERE")
+    with pytest.raises(EntityNotFound, match="'made/here' could not be found"):
+        await port.entity("made/here")
+
+
+async def test_a_topic_with_subscriptions_and_rules(port: NamespacePort) -> None:
+    topic = TopicDescription(user_metadata="t", support_ordering=False, status=EntityStatus.DISABLED)
+    assert (await port.create("T", topic)).description == topic
+    plain = await port.create("t/subscriptions/Plain", SubscriptionDescription())
+    assert plain.path == "T/Subscriptions/Plain"
+    assert (await port.entity("T/Subscriptions/plain/rules/$default")).description == RuleDescription(
+        TrueFilter()
+    )
+    chosen = await port.create("T/Subscriptions/chosen", SubscriptionDescription(), ("Mine", RULES[2]))
+    assert [view.path for view in await port.list(EntityKind.RULE, chosen.path, 0, 10)] == [
+        "T/Subscriptions/chosen/Rules/Mine"
+    ]
+    for index, rule in enumerate(RULES):
+        path = f"T/Subscriptions/chosen/Rules/r{index}"
+        view = await port.create(path, rule)
+        assert (view.path, view.description, view.fragments) == (path, rule, ())
+        assert await port.entity(path) == view
+    changed = await port.update("T/Subscriptions/chosen/Rules/r0", RULES[3])
+    assert changed.description == RULES[3]
+    assert [view.path for view in await port.list(EntityKind.SUBSCRIPTION, "t", 0, 10)] == [
+        "T/Subscriptions/chosen",
+        "T/Subscriptions/Plain",
+    ]
+    assert (await port.runtime("t")).subscriptions == 2
+    await port.delete("T/Subscriptions/chosen/Rules/r1")
+    await port.delete("t")
+    for path in (plain.path, chosen.path, "T/Subscriptions/chosen/Rules/Mine"):
+        with pytest.raises(EntityNotFound):
+            await port.entity(path)
+
+
+async def test_lists_are_in_order_and_in_pages(port: NamespacePort) -> None:
+    names = [f"list/{letter}{number}" for number in range(4) for letter in "bA"]
+    for name in names:
+        await port.create(name, QueueDescription())
+    found: list[str] = []
+    while page := await port.list(EntityKind.QUEUE, "", len(found), 3):
+        assert len(page) <= 3
+        found += [view.path for view in page]
+    assert [path for path in found if path.startswith("list/")] == sorted(names, key=str.lower)
+    assert "news" not in found
+    assert [view.path for view in await port.list(EntityKind.TOPIC, "", 0, 10)] == ["news"]
+    with pytest.raises(EntityNotFound):
+        await port.list(EntityKind.SUBSCRIPTION, "orders", 0, 10)
+    with pytest.raises(EntityNotFound):
+        await port.list(EntityKind.RULE, "news", 0, 10)
+
+
+async def test_what_an_entity_holds(port: NamespacePort) -> None:
+    view = await port.entity("orders")
+    origin = port.connect(lambda effects: None)
+    later = 4_000_000_000_000
+    drafts = [Draft(b"12345", "", None, None, 0, 0), Draft(b"1", "", None, None, 0, later)]
+    port.submit([Send(view.fragments[0], origin, 1, drafts, True)])
+    runtime = await port.runtime("ORDERS")
+    assert (runtime.active, runtime.scheduled, runtime.dead_letter) == (1, 1, 0)
+    assert runtime.size > 0
+    assert runtime.accessed > 0
+    assert runtime.available
+    assert await port.runtime("news") == RuntimeProperties()
+    with pytest.raises(EntityNotFound):
+        await port.runtime("nothing")
+    namespace = await port.namespace()
+    assert (namespace.name, namespace.tier) == ("busbar", Tier.STANDARD)
+    assert namespace.created == namespace.modified > 0
+
+
+async def test_whoever_watches_hears_of_every_change(port: NamespacePort) -> None:
+    heard: list[tuple[str, EntityView | None]] = []
+    stop = port.watch(lambda path, view: heard.append((path, view)))
+    made = await port.create("w", QueueDescription())
+    changed = await port.update("w", QueueDescription(max_delivery_count=2))
+    await port.delete("W")
+    assert heard == [("w", made), ("w", changed), ("w", None)]
+    stop()
+    await port.create("w2", QueueDescription())
+    assert len(heard) == 3
+
+
+async def test_errors_keep_their_kind(port: NamespacePort) -> None:
+    with pytest.raises(EntityAlreadyExists):
+        await port.create("oRders", QueueDescription())
+    with pytest.raises(EntityAlreadyExists, match="'news'"):
+        await port.create("news", QueueDescription())
+    with pytest.raises(ArgumentError):
+        await port.create("../orders", QueueDescription())
+    with pytest.raises(ArgumentOutOfRange, match="LockDuration"):
+        await port.update("orders", QueueDescription(lock_duration=1))
+    with pytest.raises(ArgumentError, match="EnablePartitioning"):
+        await port.update("orders", QueueDescription(enable_partitioning=True))
+    with pytest.raises(InvalidOperation):
+        await port.update("news", QueueDescription())
+    with pytest.raises(EntityNotFound):
+        await port.update("nothing", QueueDescription())
+    with pytest.raises(EntityNotFound):
+        await port.delete("nothing")
+    with pytest.raises(EntityNotFound):
+        await port.create("nothing/Subscriptions/s", SubscriptionDescription())
+    with pytest.raises(EntityNotFound):
+        await port.create("orders/Subscriptions/s", SubscriptionDescription())
+    with pytest.raises(ArgumentError, match="not the path of a subscription"):
+        await port.create("orders", SubscriptionDescription())
