@@ -13,6 +13,7 @@ from busbar.cli import namespace, rule, sas
 from busbar.cli.entity_commands import entity_commands
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
+from busbar.cli.messages import add_message_commands
 
 app = typer.Typer(
     name="busbar",
@@ -30,7 +31,19 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
+_FIRST_STEPS = """\b
+First steps:
+  busbar serve --dev
+  busbar queue create invoices --lock-duration 1m
+  busbar send invoices 'hello' && busbar receive invoices
+  busbar queue list -o json
+
+Commands find a Busbar by --connection-string, BUSBAR_CONNECTION_STRING or the data directory that it serves. Exit
+codes: 2 wrong usage, 3 not found, 4 refused, 1 anything else that failed.
+"""
+
+
+@app.callback(epilog=_FIRST_STEPS)
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -117,6 +130,7 @@ for _kind in (QUEUE, TOPIC, SUBSCRIPTION):
     app.add_typer(entity_commands(_kind))
 for _group in (rule, namespace, sas):
     app.add_typer(_group.app)
+add_message_commands(app)
 
 
 def main() -> None:

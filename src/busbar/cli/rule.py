@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.rule_xml import Correlation, Rule, SqlExpression, Value
 
-app = group("rule", "Create, show, list, update and delete the rules of a subscription.")
+app = group("rule", "Create, show, list, update and delete rules.")
 
 FilterSql = Annotated[
     str | None,

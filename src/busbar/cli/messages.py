@@ -1,0 +1,191 @@
+"""`busbar send` and `busbar receive`: single messages over HTTP, to try things out and to look at dead letters.
+
+A received message is completed after it was printed: one that nobody saw is not lost. (Browsing without receiving is not
+part of the HTTP API; `--keep` unlocks what it showed, which counts as a delivery.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli import values
+from busbar.cli.entity_commands import checked
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import Output, command
+from busbar.cli.output import OutputFormat, print_json, printable
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.cli.atom_client import Answer
+
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
+Body = Annotated[str, typer.Argument(metavar="TEXT", show_default=False)]
+
+
+def add_message_commands(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar send orders 'two coffees'",
+            "echo '{\"n\": 1}' | busbar send orders - --content-type application/json",
+            "busbar send orders hello --property region=eu --property count=5",
+        ),
+    )(send)
+    command(
+        app,
+        examples=(
+            "busbar receive orders",
+            "busbar receive orders --max 10 --timeout 5s -o json",
+            "busbar receive 'orders/$DeadLetterQueue' --keep",
+        ),
+    )(receive)
+
+
+def send(
+    *,
+    entity: Entity,
+    text: Body,
+    message_id: Annotated[str | None, typer.Option("--message-id", metavar="TEXT")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", "--label", metavar="TEXT")] = None,
+    session_id: Annotated[str | None, typer.Option("--session-id", metavar="TEXT")] = None,
+    correlation_id: Annotated[str | None, typer.Option("--correlation-id", metavar="TEXT")] = None,
+    content_type: Annotated[
+        str, typer.Option("--content-type", metavar="TEXT")
+    ] = "text/plain; charset=utf-8",
+    time_to_live: Annotated[
+        str | None, typer.Option("--time-to-live", metavar="DURATION", help="How long it lives.")
+    ] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="An application property; may be given again."),
+    ] = None,
+    where: Where,
+) -> None:
+    """Send a message to a queue or topic. A TEXT of - is read from standard input."""
+    from busbar.cli.atom_client import ManagementClient
+
+    broker: dict[str, object] = {
+        key: value
+        for key, value in (
+            ("MessageId", message_id),
+            ("Label", subject),
+            ("SessionId", session_id),
+            ("CorrelationId", correlation_id),
+        )
+        if value is not None
+    }
+    if time_to_live is not None:
+        try:
+            broker["TimeToLive"] = values.seconds(time_to_live)
+        except ValueError as error:
+            raise CommandFailure(f"--time-to-live: {error}.", ExitCode.USAGE) from None
+    headers = dict(_header(pair) for pair in item or ())
+    headers["Content-Type"] = _header_text(content_type, "--content-type")
+    headers["BrokerProperties"] = json.dumps(broker)
+    body = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+    path = checked(entity, "entity")
+    with ManagementClient(find_target(where)) as client:
+        client.expect("POST", f"{path}/messages", f"'{entity}'", headers=headers, body=body)
+
+
+def receive(
+    *,
+    entity: Entity,
+    maximum: Annotated[int, typer.Option("--max", min=1, metavar="N", help="At most N messages.")] = 1,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="How long to wait for each.")
+    ] = "1s",
+    keep: Annotated[bool, typer.Option("--keep", help="Put them back instead of completing them.")] = False,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Receive messages. ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
+
+    A table has the text alone, a line for each message; json has everything. Nothing there is not an error.
+    """
+    from busbar.cli.atom_client import ManagementClient
+
+    try:
+        wait = min(values.seconds(timeout), 50)
+    except ValueError as error:
+        raise CommandFailure(f"--timeout: {error}.", ExitCode.USAGE) from None
+    path = checked(entity, "entity")
+    what = f"'{entity}'"
+    with ManagementClient(find_target(where)) as client:
+        # Those that are put back would come again, so all are locked before any is let go.
+        received: list[Answer] = []
+        while len(received) < maximum:
+            answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
+            if answer.status == 204:
+                break
+            received.append(answer)
+            if output is OutputFormat.TABLE:
+                print(printable(answer.body.decode("utf-8", "replace")), flush=True)
+            if not keep:
+                client.expect("DELETE", _lock(path, answer), what)
+        if output is OutputFormat.JSON:
+            print_json([_as_json(answer) for answer in received])
+        if keep:
+            for answer in received:
+                client.expect("PUT", _lock(path, answer), what)
+    if not received and output is OutputFormat.TABLE:
+        print(f"there is no message in {what} now", file=sys.stderr)
+
+
+def _lock(path: str, answer: Answer) -> str:
+    broker = _broker_properties(answer)
+    return f"{path}/messages/{broker.get('SequenceNumber')}/{broker.get('LockToken')}"
+
+
+def _as_json(answer: Answer) -> dict[str, object]:
+    from busbar.gateway.http.runtime_headers import is_property_name
+
+    properties = {name: _value(value) for name, value in answer.headers.items() if is_property_name(name)}
+    return {
+        "body": answer.body.decode("utf-8", "replace"),
+        "contentType": answer.headers.get("Content-Type"),
+        "brokerProperties": _broker_properties(answer),
+        "properties": properties,
+    }
+
+
+def _broker_properties(answer: Answer) -> dict[str, object]:
+    try:
+        found = json.loads(answer.headers.get("BrokerProperties", ""))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CommandFailure("what answered is not a Busbar: the message has no BrokerProperties.")
+    return found
+
+
+def _value(text: str) -> object:
+    """A header as HTTP writes properties: strings in quotes, numbers and truth values bare."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _header(pair: str) -> tuple[str, str]:
+    from busbar.gateway.http.runtime_headers import is_property_name
+
+    key, equals, value = pair.partition("=")
+    if not equals or not is_property_name(key):
+        raise CommandFailure(
+            f"--property '{pair}' is not KEY=VALUE, or HTTP itself uses a header of that name.",
+            ExitCode.USAGE,
+        )
+    bare = value in ("true", "false") or re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", value, re.ASCII)
+    return key, value if bare else json.dumps(value)
+
+
+def _header_text(text: str, option: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise CommandFailure(f"{option}: only printable ASCII can be sent over HTTP.", ExitCode.USAGE)
+    return text
