@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.gateway.http.runtime_target import Node, Target, find_entity, target_of
-from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
+from busbar.gateway.http.runtime_target import Node, Target, target_of
+from busbar.model.entities import QueueDescription
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import EntityView
-from tests.unit.gateway.scripted_port import ScriptedPort
 
 TOKEN = "01000000-0000-0000-0001-735f6cf56913"
 
@@ -51,13 +50,3 @@ def test_the_location_has_the_entity_as_it_was_created() -> None:
         target_of("ORDERS/$deadletterqueue/messages/head").location(view)
         == "Orders/$DeadLetterQueue/messages"
     )
-
-
-async def test_a_subscription_is_found_through_its_topic() -> None:
-    topic = EntityView("t", TopicDescription(subscriptions=(SubscriptionDescription("Paid"),)), ())
-    port = ScriptedPort(EntityView("q", QueueDescription(), (1,)), topic)
-    assert await find_entity(port, "t/Subscriptions/paid") is topic
-    assert await find_entity(port, "T") is topic
-    for missing in ("t/subscriptions/other", "q/subscriptions/paid", "subscriptions/paid", "x"):
-        with pytest.raises(EntityNotFound):
-            await find_entity(port, missing)

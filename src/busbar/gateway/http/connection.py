@@ -137,6 +137,9 @@ class HttpConnection(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """What aiohttp itself refuses (it is not HTTP), or what broke in it, in the form of all our errors."""
+        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
+            # The client has gone, or has a part of an answer already: there is nothing to say any more.
+            raise ConnectionError("the client has gone, or has been answered")
         if status == 500 and exc is not None:
             return error_response(exc)
         response = error_body(status, 40000, message or "The request is not HTTP.", str(uuid.uuid4()))

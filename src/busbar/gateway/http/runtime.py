@@ -39,7 +39,7 @@ from busbar.gateway.http.runtime_headers import properties_of
 from busbar.gateway.http.runtime_message import DEFAULT_TYPE, compose, message_id_of, show
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.http.runtime_properties import parse_broker_properties
-from busbar.gateway.http.runtime_target import Node, Target, find_entity, target_of
+from busbar.gateway.http.runtime_target import Node, Target, target_of
 from busbar.gateway.served import check_gives, check_no_transfer, check_served, check_takes, message_size
 from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
 from busbar.model.effects import Peeked, Renewed, Sent
@@ -96,7 +96,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
             text=f"{request.method} is not an operation of .../{target.node.value}; it takes {', '.join(operations)}.",
         )
     grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
-    entity = await find_entity(context.port, target.entity)
+    entity = await context.port.entity(target.entity)
     if target.node is Node.HEAD:
         _check_no_sessions(entity)
     check_served(entity)

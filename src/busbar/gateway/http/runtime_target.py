@@ -5,8 +5,8 @@
     {entity}/messages/{id}/{lock token}     LOCK     settle
 
 {entity} is a queue, a topic (to send to) or `{topic}/subscriptions/{name}`, with `/$DeadLetterQueue` behind it for the
-dead-letter queue. The fixed words are known in any case; an entity's own name may have any of them in it, so the path is
-read from its end.
+dead-letter queue. The fixed words are known in any case. An entity's name may have slashes, and may even begin with one of
+these words, so the path is read from its end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from busbar.model.errors import EntityNotFound
-from busbar.model.port import EntityView, FragmentPort
+from busbar.model.port import EntityView
 
 MESSAGES = "messages"
 DEAD_LETTER = "$DeadLetterQueue"
@@ -68,8 +68,3 @@ def _within(node: Node, entity: list[str], path: str, message: str = "", lock: s
     if not entity or entity[0].startswith("$"):
         raise EntityNotFound(path)
     return Target(node, "/".join(entity), dead_letter, transfer, message, lock)
-
-
-async def find_entity(port: FragmentPort, path: str) -> EntityView:
-    """The entity of that path. Raises EntityNotFound."""
-    return await port.entity(path)
