@@ -22,10 +22,12 @@ from busbar.amqp.sections import (
     open_compound,
     with_plain_descriptors,
 )
-from busbar.model.errors import ArgumentOutOfRange, MalformedMessage
+from busbar.model.errors import ArgumentOutOfRange, MalformedMessage, MessageSizeExceeded
 from busbar.model.message import Draft
 
 message_format_batch: Final = 0x80013700
+MAX_HEADER_SIZE: Final = 64 * 1024
+"""The documented limit; a namespace may have another."""
 
 # The first byte of a content.
 VERSION: Final = 0x10
@@ -52,26 +54,47 @@ _BROKER_KEYS: Final = frozenset(
 )
 
 
-def parse_message(payload: bytes, start: i64, end: i64, fresh_id: str, max_id_length: i64) -> Draft:
-    """What the sender gave in payload[start:end]. Raises MalformedMessage, or ArgumentOutOfRange for a long id."""
+def parse_message(
+    payload: bytes,
+    start: i64,
+    end: i64,
+    fresh_id: str,
+    max_id_length: i64,
+    max_header_size: i64 = MAX_HEADER_SIZE,
+) -> Draft:
+    """What the sender gave in payload[start:end]. Raises MalformedMessage, ArgumentOutOfRange for a long id, or
+    MessageSizeExceeded when all that is not the body is too large together."""
     found = find_sections(payload, start, end)
     if not found.plain:
         payload = with_plain_descriptors(payload, start, end)
         found = find_sections(payload, 0, len(payload))
+    around = found.end - found.header - (found.footer - found.body)
+    if around > max_header_size:
+        raise MessageSizeExceeded(
+            f"Properties, annotations and header take {around} bytes; at most {max_header_size} are allowed."
+        )
     try:
         return _parse(payload, found, fresh_id, max_id_length)
     except DecodeError as error:
         raise MalformedMessage(str(error)) from None
 
 
-def parse_batch(payload: bytes, fresh_ids: Callable[[], str], max_id_length: i64) -> list[Draft]:
+def parse_batch(
+    payload: bytes,
+    fresh_ids: Callable[[], str],
+    max_id_length: i64,
+    max_header_size: i64 = MAX_HEADER_SIZE,
+) -> list[Draft]:
     """The messages of a batch (message-format 0x80013700): one in each data section. What stands around them, copied
     by clients from their first message, is not read."""
     found = find_sections(payload, 0, len(payload))
     parts = data_sections(payload, found)
     if not parts:
         raise MalformedMessage("the batch is empty: it has no data sections")
-    return [parse_message(payload, start, end, fresh_ids(), max_id_length) for start, end in parts]
+    return [
+        parse_message(payload, start, end, fresh_ids(), max_id_length, max_header_size)
+        for start, end in parts
+    ]
 
 
 def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Draft:

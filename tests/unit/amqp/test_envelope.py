@@ -22,7 +22,13 @@ from busbar.amqp.envelope import (
     uuid_to_tag,
 )
 from busbar.amqp.types import Byte, Described, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
-from busbar.model.errors import ArgumentError, ArgumentOutOfRange, InternalError, MalformedMessage
+from busbar.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    InternalError,
+    MalformedMessage,
+    MessageSizeExceeded,
+)
 from busbar.model.message import Draft, Overlay, Record
 
 NOW = 1767225600000
@@ -33,8 +39,8 @@ def section(code: int, value: object) -> bytes:
     return encode_value(Described(code, value))
 
 
-def parse(raw: bytes) -> Draft:
-    return parse_message(raw, 0, len(raw), "fresh", 128)
+def parse(raw: bytes, max_header_size: int = 64 * 1024) -> Draft:
+    return parse_message(raw, 0, len(raw), "fresh", 128, max_header_size)
 
 
 def sections(raw: bytes) -> dict[int, object]:
@@ -398,13 +404,15 @@ def test_annotations_of_any_size(size: int) -> None:
 
 def test_many_annotations() -> None:
     draft = parse(
-        section(0x72, {Symbol(str(i)): None for i in range(20_000)}) + properties(message_id="m") + BODY
+        section(0x72, {Symbol(str(i)): None for i in range(20_000)}) + properties(message_id="m") + BODY,
+        1 << 20,
     )
     annotations = delivered(draft)[0x72]
     assert isinstance(annotations, dict) and len(annotations) == 20_004
     with pytest.raises(MalformedMessage, match="65,535"):
         parse(
-            section(0x72, {Symbol(str(i)): None for i in range(40_000)}) + properties(message_id="m") + BODY
+            section(0x72, {Symbol(str(i)): None for i in range(40_000)}) + properties(message_id="m") + BODY,
+            1 << 20,
         )
 
 
@@ -483,3 +491,15 @@ def test_a_lock_token_has_16_bytes(tag: bytes) -> None:
         tag_fragment(tag)
     with pytest.raises(ArgumentError, match="16 bytes"):
         tag_to_uuid(tag)
+
+
+def test_what_is_not_the_body_is_bounded() -> None:
+    def sent(size: int) -> bytes:
+        properties = encode_value(Described(ULong(0x74), {"p": "x" * size}))
+        return properties + encode_value(Described(ULong(0x75), b"b" * 100_000))
+
+    assert parse_message(sent(60_000), 0, len(sent(60_000)), "id", 128).content
+    with pytest.raises(MessageSizeExceeded, match="at most 65536"):
+        parse_message(sent(66_000), 0, len(sent(66_000)), "id", 128)
+    with pytest.raises(MessageSizeExceeded, match="at most 1000"):
+        parse_message(sent(1_000), 0, len(sent(1_000)), "id", 128, 1_000)
