@@ -48,8 +48,8 @@ MECHANISMS = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"]
 SASL_OK, SASL_AUTH = 0, 1
 MAX_EARLY = 1_000
 """Deliveries that a client may send on a link before its attach is answered."""
-EXPIRY_GRACE = 60_000
-"""An expired token still counts for a minute, so that clocks may differ."""
+CLOSE_WAIT = 2.0
+"""Seconds for the last frames to reach a client that is closed; one that does not read is cut off then."""
 LINKLESS_WAIT = 300_000
 """A connection whose links are all gone is closed after this time."""
 
@@ -119,6 +119,7 @@ class GatewayConnection(asyncio.Protocol):
         self._ids_given = 0
         self._since = wall_clock()
         self._linkless_since = self._since
+        self._tokenless_since = self._since
         self._timer: asyncio.TimerHandle | None = None
 
     # asyncio.Protocol
@@ -171,8 +172,7 @@ class GatewayConnection(asyncio.Protocol):
         """Tell the client that the broker stops, and close."""
         if self._transport is not None:
             self._engine.close("amqp:connection:forced", "The broker is shutting down; connect again later.")
-            self.flush()
-            self._transport.close()
+            self._close()
 
     # Effects
 
@@ -389,19 +389,23 @@ class GatewayConnection(asyncio.Protocol):
         self._engine.sasl_outcome(SASL_OK)
 
     def _close(self) -> None:
+        """Say what is left to say, and leave; `connection_lost` follows, at the latest when the wait is over."""
         self.flush()
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(CLOSE_WAIT, self._transport.abort)
 
     # Time
 
     def _arm(self) -> None:
         """One timer for everything that time brings to this connection: heartbeats, idleness, tokens that end."""
+        if self._transport is None or self._transport.is_closing():
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._transport is None or self._transport.is_closing():
-            return
         now = wall_clock()
         at = [deadline for deadline in (self._engine.next_tick(now), *self._deadlines()) if deadline]
         if at:
@@ -409,9 +413,9 @@ class GatewayConnection(asyncio.Protocol):
 
     def _deadlines(self) -> list[int]:
         limits = self.service.limits
-        deadlines = [grant.expires + EXPIRY_GRACE for grant in self._grants if grant.expires]
+        deadlines = [grant.expires + limits.token_grace for grant in self._grants if grant.expires]
         if not self._grants:
-            deadlines.append(self._since + limits.token_wait)
+            deadlines.append(self._tokenless_since + limits.token_wait)
         if not self._links:
             deadlines.append(self._linkless_deadline())
         return deadlines
@@ -424,7 +428,7 @@ class GatewayConnection(asyncio.Protocol):
         self._timer = None
         now = wall_clock()
         self._handle(self._engine.tick(now))
-        if not self._grants and now >= self._since + self.service.limits.token_wait:
+        if not self._grants and now >= self._tokenless_since + self.service.limits.token_wait:
             self._engine.close(
                 "amqp:connection:forced", "No token was put in time; put one to $cbs after connecting."
             )
@@ -438,11 +442,13 @@ class GatewayConnection(asyncio.Protocol):
         self._arm()
 
     def _expire(self, now: int) -> None:
-        """Tokens that have ended take their links with them."""
-        kept = [grant for grant in self._grants if not grant.expires or grant.expires + EXPIRY_GRACE > now]
+        """Tokens that have ended take their links with them; the client may put another one as it did at first."""
+        grace = self.service.limits.token_grace
+        kept = [grant for grant in self._grants if not grant.expires or grant.expires + grace > now]
         if len(kept) == len(self._grants):
             return
         self._grants = kept
+        self._tokenless_since = now
         for link, (_end, path, right) in list(self._links.items()):
             if right and not self.may(right, path):
                 link.detach(

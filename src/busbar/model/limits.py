@@ -44,6 +44,7 @@ class Limits:
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000
     token_wait: int = 20_000  # no successful put-token by then: the connection is dropped
+    token_grace: int = 60_000  # an expired token still counts for as long, so that clocks may differ
     link_wait: int = 60_000  # no link by then: closed
     max_sessions: int = 256
     max_links: int = 256
