@@ -1,0 +1,49 @@
+"""A connection that the broker closes is gone in time, also if its client reads nothing of what it is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.robustness.bystander import Bystander
+from tests.robustness.wire import ACCEPTED, RECEIVER, SENDER, logged_in, message
+from tests.serving import Busbar, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving({"q": {}, "bystander": {}}, {"idle_timeout": 2_000}) as running:
+        yield running
+
+
+def sockets_of(server: Busbar) -> int:
+    count = 0
+    for name in os.listdir(f"/proc/{server.pid}/fd"):
+        try:
+            count += os.readlink(f"/proc/{server.pid}/fd/{name}").startswith("socket:")
+        except FileNotFoundError:
+            pass
+    return count
+
+
+def test_a_client_that_stopped_reading_does_not_keep_its_connection(server: Busbar) -> None:
+    """It has megabytes waiting for it and falls silent; the broker gives it up, and its bytes with it."""
+    before = sockets_of(server)
+    with logged_in(server.port) as reader, logged_in(server.port) as writer:
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.attach(0, SENDER, "q")
+        reader.attach(0, RECEIVER, "q")
+        reader.grant(0, 1_000)
+        for number in range(300):
+            assert writer.send_message(0, number, message(bytes(50_000))).outcome == ACCEPTED
+        writer.socket.close()
+        deadline = time.monotonic() + 12
+        while sockets_of(server) > before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert sockets_of(server) <= before, "the connection is still there"
+    with Bystander(server.port) as other:
+        other.works()
