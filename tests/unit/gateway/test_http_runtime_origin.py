@@ -115,6 +115,19 @@ async def test_a_message_for_a_wait_that_is_over_is_released() -> None:
     assert await second is not None
 
 
+async def test_when_the_broker_stops_a_wait_ends_as_if_its_time_were_up() -> None:
+    port = ScriptedPort()
+    origin = HttpOrigin(port)
+    task = receiving(origin, 60)
+    await turns()
+    origin.stop()
+    await turns()
+    _, withdrawal = port.said(Demand)
+    assert (withdrawal.credit, withdrawal.drain) == (0, True)
+    port.emit(Drained(origin.number, withdrawal.consumer))
+    assert await task is None
+
+
 async def test_a_fragment_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_origin, "DRAIN_WAIT", 0.02)
     port = ScriptedPort()

@@ -74,6 +74,11 @@ class HttpConnection(RequestHandler):
             self._origin = HttpOrigin(port)
         return self._origin
 
+    def stop_waiting(self) -> None:
+        """Answer now what waits for a message: the broker stops."""
+        if self._origin is not None:
+            self._origin.stop()
+
     def dismiss(self) -> None:
         """Make room for others."""
         self.force_close()
@@ -193,4 +198,8 @@ class HttpServer:
         return HttpConnection(server, self._lobby, guest)
 
     async def stop(self) -> None:
+        server = self._runner.server
+        for connection in server.connections if server is not None else ():
+            if isinstance(connection, HttpConnection):
+                connection.stop_waiting()
         await self._runner.cleanup()

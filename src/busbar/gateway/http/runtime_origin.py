@@ -9,6 +9,8 @@ A connection has one request at a time, so it waits for one message at a time:
                                                 for it is released by the port
     either      the connection is lost          the port makes the consumer leave and releases what is on its way
 
+When the broker stops, the time of every wait is up.
+
 So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
 it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 
 from busbar.gateway.http.errors import Gone
@@ -37,6 +40,7 @@ class HttpOrigin:
         self._last_request = 0
         self._last_consumer = 0
         self._receipt: asyncio.Future[Delivered | None] | None = None
+        self._stopping: asyncio.Future[None] = self._loop.create_future()
         self._lost = False
         self._id_base = ""
         self._ids_given = 0
@@ -50,6 +54,11 @@ class HttpOrigin:
         for future in (*self._answers.values(), self._receipt):
             if future is not None and not future.done():
                 future.set_exception(lost)
+
+    def stop(self) -> None:
+        """Wait for nothing from here on: the broker stops."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""
@@ -82,7 +91,7 @@ class HttpOrigin:
         try:
             self._demand(fragment, consumer, sub, 1, wait <= 0, delete)
             if wait > 0:
-                await asyncio.wait((receipt,), timeout=wait)
+                await asyncio.wait((receipt, self._stopping), timeout=wait, return_when=FIRST_COMPLETED)
                 if not receipt.done():
                     self._demand(fragment, consumer, sub, 0, True, delete)
             if not receipt.done():
