@@ -148,6 +148,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _fail(*_usage(error))
     except typer.Abort:
         return _fail("busbar: stopped", ExitCode.OTHER)
+    except Exception as error:  # ours to correct; a traceback would not help who reads it
+        return _fail(f"busbar: unexpected failure: {type(error).__name__}: {error}", ExitCode.OTHER)
     return code if isinstance(code, int) else 0
 
 
