@@ -1,12 +1,234 @@
-"""HTTP: management."""
+"""Management over HTTP, as the administration clients of all SDKs ask for it.
+
+    GET     an entity: its description and what it holds; a list: a page of them
+    PUT     without If-Match creates (201); with `If-Match: *` updates (200)
+    DELETE  removes (200)
+
+1. All of it needs Manage on the path that is asked for; that is decided before anything else is looked at.
+2. Who lets an entity forward to another must be allowed to send to that: by the token of the request, or by the one in the
+   header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
+3. An entity has no ETag: `If-Match` is `*` or fails.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from xml.etree.ElementTree import Element
+
 from aiohttp import web
 
+from busbar.gateway.authority import MANAGE, SEND
+from busbar.gateway.http.atom_description import Shown, Site, read_description
+from busbar.gateway.http.atom_feed import (
+    ENTRY_TYPE,
+    FEED_TYPE,
+    discovery_document,
+    entry_document,
+    feed_document,
+    namespace_document,
+)
+from busbar.gateway.http.atom_rule import read_default_rule, read_rule
+from busbar.gateway.http.atom_target import Place, Target, read_target
+from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, read_version
+from busbar.gateway.http.atom_xml import read_entry
+from busbar.gateway.http.authorization import authorize, authorize_token
+from busbar.gateway.http.errors import PreconditionFailed
 from busbar.gateway.http.namespace import HttpContext
-from busbar.model.errors import NotImplementedHere
+from busbar.gateway.http.requests import path_of, read_body
+from busbar.model.entities import (
+    Description,
+    EntityDescription,
+    EntityKind,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busbar.model.errors import ArgumentError, EntityNotFound, Unauthorized
+from busbar.model.port import EntityView, RuntimeProperties
+
+PAGE = 100
+
+_Method = Callable[[], Awaitable[web.Response]]
+
+_FORWARDS = {
+    "forward_to": "ServiceBusSupplementaryAuthorization",
+    "forward_dead_lettered_messages_to": "ServiceBusDlqSupplementaryAuthorization",
+}
+_DISCOVERY = {"Queues": "$Resources/Queues", "Topics": "$Resources/Topics"}
+_CONTENT: dict[EntityKind | None, tuple[str, ...]] = {
+    None: ("QueueDescription", "TopicDescription"),
+    EntityKind.SUBSCRIPTION: ("SubscriptionDescription",),
+    EntityKind.RULE: ("RuleDescription",),
+}
+
+_KINDS: dict[str, type[EntityDescription]] = {
+    kind.__name__: kind for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
+}
 
 
 async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
-    raise NotImplementedHere("This version of Busbar does not serve management over HTTP.")
+    target = read_target(path_of(request))
+    await authorize(request, MANAGE, target.path, context)
+    limits = context.limits
+    site = Site(
+        request.scheme,
+        request.host,
+        read_version(request.query.get("api-version")),
+        limits.default_message_size or limits.max_message_size,
+        context.clock(),
+    )
+    management = _Management(request, context, target, site)
+    methods = management.methods()
+    if request.method not in methods:
+        raise web.HTTPMethodNotAllowed(request.method, methods)
+    return await methods[request.method]()
+
+
+class _Management:
+    """One request: what it asks for, and from where."""
+
+    def __init__(self, request: web.Request, context: HttpContext, target: Target, site: Site) -> None:
+        self._request = request
+        self._context = context
+        self._catalogue = context.port
+        self._target = target
+        self._site = site
+
+    def methods(self) -> dict[str, _Method]:
+        match self._target.place:
+            case Place.ROOT:
+                return {"GET": self._discover}
+            case Place.NAMESPACE:
+                return {"GET": self._namespace}
+            case Place.LIST:
+                return {"GET": self._list}
+            case Place.ENTITY:
+                return {"GET": self._get, "PUT": self._put, "DELETE": self._delete}
+
+    async def _discover(self) -> web.Response:
+        return _answer(200, FEED_TYPE, discovery_document(_DISCOVERY, self._site))
+
+    async def _namespace(self) -> web.Response:
+        return _answer(200, ENTRY_TYPE, namespace_document(await self._catalogue.namespace(), self._site))
+
+    async def _get(self) -> web.Response:
+        view = await self._catalogue.entity(self._target.path)
+        await self._check_version(view.path, view.description)
+        return await self._entry(200, view)
+
+    async def _list(self) -> web.Response:
+        target = self._target
+        assert target.kind is not None
+        skip = self._number("$skip", 0)
+        top = min(self._number("$top", PAGE), PAGE)
+        await self._check_version(target.path, None)
+        # One more than the page has says whether there is a next one.
+        views = await self._catalogue.list(target.kind, target.parent, skip, top + 1) if top else []
+        entries = []
+        for view in views[:top]:
+            check_partitioning(view.path, view.description, self._site.version)
+            try:
+                entries.append(await self._shown(view))
+            except EntityNotFound:
+                continue  # deleted meanwhile
+        following = f"$skip={skip + top}&$top={top}&" if len(views) > top else ""
+        author = (await self._catalogue.namespace()).name
+        document = feed_document(target.path, f"{target.kind.value}s", entries, self._site, author, following)
+        return _answer(200, FEED_TYPE, document)
+
+    async def _put(self) -> web.Response:
+        limits = self._context.limits
+        body = await read_body(self._request, limits.http_management_body, limits.http_body_wait)
+        name, element = read_entry(body)
+        expected = _CONTENT[self._target.kind]
+        if name not in expected:
+            raise ArgumentError(
+                f"The entry's content is a '{name[:60]}'; for '{self._target.path}' it must be a "
+                f"{' or a '.join(expected)}."
+            )
+        match = self._request.headers.get("If-Match")
+        if match is None:
+            return await self._create(name, element)
+        if match.strip().strip('"') != "*":
+            raise PreconditionFailed(f"If-Match is '{match[:60]}'; entities have no ETag, use '*'.")
+        return await self._update(name, element)
+
+    async def _create(self, name: str, element: Element) -> web.Response:
+        path = self._target.path
+        description = _read(name, element, None, self._site)
+        await self._check_version(path, description)
+        await self._check_forwards(description, None)
+        default_rule = (
+            read_default_rule(element) if isinstance(description, SubscriptionDescription) else None
+        )
+        return await self._entry(201, await self._catalogue.create(path, description, default_rule))
+
+    async def _update(self, name: str, element: Element) -> web.Response:
+        view = await self._catalogue.entity(self._target.path)
+        kind = type(view.description).__name__
+        if name != kind:
+            raise ArgumentError(f"The entry's content is a '{name}'; the entity '{view.path}' has a {kind}.")
+        await self._check_version(view.path, view.description)
+        description = _read(name, element, view.description, self._site)
+        await self._check_forwards(description, view.description)
+        return await self._entry(200, await self._catalogue.update(view.path, description))
+
+    async def _delete(self) -> web.Response:
+        view = await self._catalogue.entity(self._target.path)
+        await self._check_version(view.path, view.description)
+        await self._catalogue.delete(view.path)
+        return web.Response(status=200)
+
+    async def _check_version(self, path: str, description: Description | None) -> None:
+        """What the request is about, and the topic it belongs to, are known to its api-version."""
+        version = self._site.version
+        if description is not None:
+            check_partitioning(path, description, version)
+        if self._target.topic and version < PARTITIONING:
+            topic = await self._catalogue.entity(self._target.topic)
+            check_partitioning(topic.path, topic.description, version)
+
+    async def _check_forwards(self, description: Description, current: Description | None) -> None:
+        """Rule 2, for what is new. Raises Unauthorized."""
+        for attribute, header in _FORWARDS.items():
+            destination: str = getattr(description, attribute, "")
+            if not destination or destination == getattr(current, attribute, ""):
+                continue
+            try:
+                await authorize(self._request, SEND, destination, self._context)
+            except Unauthorized:
+                token = self._request.headers.get(header, "")
+                if not token:
+                    raise Unauthorized(
+                        f"The token does not cover '{destination}', to which '{self._target.path}' is to forward; "
+                        f"give one that does in the header {header}."
+                    ) from None
+                await authorize_token(token, SEND, destination, self._context)
+
+    async def _entry(self, status: int, view: EntityView) -> web.Response:
+        author = (await self._catalogue.namespace()).name
+        return _answer(status, ENTRY_TYPE, entry_document(await self._shown(view), author))
+
+    async def _shown(self, view: EntityView) -> Shown:
+        if isinstance(view.description, RuleDescription):
+            return Shown(view, RuntimeProperties(), self._site)
+        return Shown(view, await self._catalogue.runtime(view.path), self._site)
+
+    def _number(self, name: str, default: int) -> int:
+        text = self._request.query.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise ArgumentError(f"{name} is '{text[:40]}'; it must be a number that is not negative.")
+        return int(text)
+
+
+def _read(name: str, element: Element, current: Description | None, site: Site) -> Description:
+    if name == "RuleDescription":
+        return read_rule(element)
+    return read_description(_KINDS[name], element, current, site)
+
+
+def _answer(status: int, content_type: str, document: bytes) -> web.Response:
+    return web.Response(status=status, body=document, headers={"Content-Type": content_type})

@@ -1,0 +1,279 @@
+"""QueueDescription, TopicDescription and SubscriptionDescription: every element, in the order in which the service
+writes them, as tables.
+
+1. A missing or empty element stands for the default, at creation and at an update; only what is fixed at creation
+   (partitioning, sessions, duplicate detection) keeps its value, for there is no other it could have.
+2. What only we can know (counts, times, availability) is written and never read: SDKs send it back.
+3. A partitioned entity's MaxSizeInMegabytes is shown 16-fold, and a message size that the namespace gives as if it were
+   the entity's own. They may come back so; the first is known to the catalogue, the second is seen here.
+4. ForwardTo is read in every spelling, whatever host it names (a namespace has many names), and shown as an absolute URI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+from xml.etree.ElementTree import Element
+
+from busbar.gateway.address import plain_path
+from busbar.gateway.http.atom_access import read_access, write_access
+from busbar.gateway.http.atom_values import (
+    read_boolean,
+    read_duration,
+    read_integer,
+    write_boolean,
+    write_duration,
+    write_time,
+)
+from busbar.gateway.http.atom_version import MESSAGE_SIZE
+from busbar.gateway.http.atom_writer import COUNTS, XmlWriter
+from busbar.gateway.http.atom_xml import exact_text_of, text_of
+from busbar.model.entities import (
+    Description,
+    EntityDescription,
+    EntityStatus,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busbar.model.errors import ArgumentError
+from busbar.model.port import EntityView, RuntimeProperties
+
+FRAGMENTS = 16
+KILOBYTE = 1024
+FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+
+_STATUS = {status.value.lower(): status for status in EntityStatus}
+
+
+def _quoted(path: str) -> str:
+    return quote(path, safe="/$~", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a request tells about how the namespace is reached, and what holds for all of its entities."""
+
+    scheme: str
+    host: str
+    """With the port, as the client wrote it."""
+    version: str
+    message_size: int
+    """Of an entity that names none."""
+    now: int
+
+    def url(self, path: str, query: str = "") -> str:
+        """Fixed words of the path are spelt as JavaScript wants them: /Subscriptions/, /Rules/."""
+        return f"{self.scheme}://{self.host}/{_quoted(path)}?{query}api-version={self.version}"
+
+    def forward_uri(self, path: str) -> str:
+        return f"sb://{self.host}/{_quoted(path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An entity on its way into an answer."""
+
+    view: EntityView
+    runtime: RuntimeProperties
+    site: Site
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """An element that clients set: its attribute in the description, and how it is read and shown (None: not at all)."""
+
+    element: str
+    attribute: str
+    read: Callable[[str], Any]
+    show: Callable[[Any, Shown], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An element that only we know, by how it is written."""
+
+    element: str
+    write: Callable[[XmlWriter, Shown], None]
+
+
+def _status(text: str) -> EntityStatus:
+    status = _STATUS.get(text.lower())
+    if status is None:
+        raise ValueError("it must be Active, Disabled, SendDisabled or ReceiveDisabled")
+    return status
+
+
+def _duration(element: str, attribute: str) -> Property:
+    return Property(element, attribute, read_duration, lambda value, _: write_duration(value))
+
+
+def _boolean(element: str, attribute: str) -> Property:
+    return Property(element, attribute, read_boolean, lambda value, _: write_boolean(value))
+
+
+def _integer(element: str, attribute: str) -> Property:
+    return Property(element, attribute, read_integer, lambda value, _: str(value))
+
+
+def _forward(element: str, attribute: str) -> Property:
+    return Property(
+        element, attribute, plain_path, lambda value, shown: shown.site.forward_uri(value) if value else None
+    )
+
+
+def _observed(element: str, text: Callable[[Shown], str]) -> Observed:
+    return Observed(element, lambda xml, shown: xml.element(element, text(shown)))
+
+
+def partitioned(description: object) -> bool:
+    return isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
+
+
+def _show_size(value: int, shown: Shown) -> str:
+    return str(value * FRAGMENTS if partitioned(shown.view.description) else value)
+
+
+def _show_message_size(value: int, shown: Shown) -> str | None:
+    if shown.site.version < MESSAGE_SIZE:
+        return None
+    return str((value or shown.site.message_size) // KILOBYTE)
+
+
+def _counts(xml: XmlWriter, shown: Shown) -> None:
+    runtime = shown.runtime
+    # JavaScript wants the declaration here, and nothing else beside it.
+    with xml.inside("CountDetails", {"xmlns:d2p1": COUNTS}):
+        xml.element("d2p1:ActiveMessageCount", str(runtime.active))
+        xml.element("d2p1:DeadLetterMessageCount", str(runtime.dead_letter))
+        xml.element("d2p1:ScheduledMessageCount", str(runtime.scheduled))
+        xml.element("d2p1:TransferMessageCount", str(runtime.transfer))
+        xml.element("d2p1:TransferDeadLetterMessageCount", str(runtime.transfer_dead_letter))
+
+
+def _message_count(shown: Shown) -> str:
+    runtime = shown.runtime
+    waiting = runtime.active + runtime.scheduled + runtime.deferred + runtime.transfer
+    return str(waiting + runtime.dead_letter + runtime.transfer_dead_letter)
+
+
+def _access(xml: XmlWriter, shown: Shown) -> None:
+    description = shown.view.description
+    assert isinstance(description, QueueDescription | TopicDescription)
+    write_access(xml, description.authorization_rules)
+
+
+def _ordered(shown: Shown) -> str:
+    description = shown.view.description
+    wanted = description.support_ordering if isinstance(description, TopicDescription) else True
+    return write_boolean(wanted and not partitioned(description))
+
+
+_LOCK = _duration("LockDuration", "lock_duration")
+_SIZE = Property("MaxSizeInMegabytes", "max_size_in_megabytes", read_integer, _show_size)
+_DUPLICATES = _boolean("RequiresDuplicateDetection", "requires_duplicate_detection")
+_SESSIONS = _boolean("RequiresSession", "requires_session")
+_LIFE = _duration("DefaultMessageTimeToLive", "default_message_time_to_live")
+_BURY_EXPIRED = _boolean("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration")
+_WINDOW = _duration("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window")
+_DELIVERIES = _integer("MaxDeliveryCount", "max_delivery_count")
+_BATCHED = _boolean("EnableBatchedOperations", "enable_batched_operations")
+_STATE = Property("Status", "status", _status, lambda value, _: value.value)
+_FORWARD = _forward("ForwardTo", "forward_to")
+_FORWARD_DEAD = _forward("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to")
+_METADATA = Property("UserMetadata", "user_metadata", str, lambda value, _: value or None)
+_IDLE = _duration("AutoDeleteOnIdle", "auto_delete_on_idle")
+_PARTITIONED = _boolean("EnablePartitioning", "enable_partitioning")
+_EXPRESS = _boolean("EnableExpress", "enable_express")
+_MESSAGE_SIZE = Property("MaxMessageSizeInKilobytes", "max_message_size", read_integer, _show_message_size)
+
+_BYTES = _observed("SizeInBytes", lambda shown: str(shown.runtime.size))
+_MESSAGES = _observed("MessageCount", _message_count)
+_ANONYMOUS = _observed("IsAnonymousAccessible", lambda _: "false")
+_RULES = Observed("AuthorizationRules", _access)
+_CREATED = _observed("CreatedAt", lambda shown: write_time(shown.view.created))
+_UPDATED = _observed("UpdatedAt", lambda shown: write_time(shown.view.updated))
+_ACCESSED = _observed("AccessedAt", lambda shown: write_time(shown.runtime.accessed))
+_ORDERING = _observed("SupportOrdering", _ordered)
+_DETAILS = Observed("CountDetails", _counts)
+_AVAILABLE = _observed(
+    "EntityAvailabilityStatus", lambda shown: "Available" if shown.runtime.available else "Limited"
+)
+
+# fmt: off
+_QUEUE: tuple[Property | Observed, ...] = (
+    _LOCK, _SIZE, _DUPLICATES, _SESSIONS, _LIFE, _BURY_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED, _BYTES, _MESSAGES,
+    _ANONYMOUS, _RULES, _STATE, _FORWARD, _METADATA, _CREATED, _UPDATED, _ACCESSED, _ORDERING, _DETAILS, _IDLE,
+    _PARTITIONED, _AVAILABLE, _EXPRESS, _FORWARD_DEAD, _MESSAGE_SIZE,
+)
+_TOPIC: tuple[Property | Observed, ...] = (
+    _LIFE, _SIZE, _DUPLICATES, _WINDOW, _BATCHED, _BYTES,
+    _boolean("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing"),
+    _ANONYMOUS, _RULES, _STATE, _METADATA, _CREATED, _UPDATED, _ACCESSED,
+    Property("SupportOrdering", "support_ordering", read_boolean, lambda _, shown: _ordered(shown)),
+    _DETAILS, _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)), _IDLE, _PARTITIONED,
+    _AVAILABLE, _observed("EnableSubscriptionPartitioning", lambda _: "false"), _EXPRESS, _MESSAGE_SIZE,
+)
+_SUBSCRIPTION: tuple[Property | Observed, ...] = (
+    _LOCK, _SESSIONS, _LIFE, _BURY_EXPIRED,
+    _boolean("DeadLetteringOnFilterEvaluationExceptions", "dead_lettering_on_filter_evaluation_exceptions"),
+    _MESSAGES, _DELIVERIES, _BATCHED, _STATE, _FORWARD, _CREATED, _UPDATED, _ACCESSED, _DETAILS, _METADATA,
+    _FORWARD_DEAD, _IDLE, _AVAILABLE,
+)
+# fmt: on
+
+_TABLES: dict[type[EntityDescription], tuple[Property | Observed, ...]] = {
+    QueueDescription: _QUEUE,
+    TopicDescription: _TOPIC,
+    SubscriptionDescription: _SUBSCRIPTION,
+}
+
+
+def read_description(
+    kind: type[EntityDescription], element: Element, current: Description | None, site: Site
+) -> EntityDescription:
+    """What a request describes; `current` is what the entity is, if it is there already. Raises ArgumentError."""
+    assert current is None or type(current) is kind
+    values: dict[str, Any] = {}
+    for item in _TABLES[kind]:
+        if not isinstance(item, Property):
+            continue
+        # A user's own text keeps its spaces.
+        text = exact_text_of(element, item.element) if item is _METADATA else text_of(element, item.element)
+        if text:
+            values[item.attribute] = _read(item, text)
+        elif current is not None and item.attribute in FIXED:
+            values[item.attribute] = getattr(current, item.attribute)
+    if kind is not SubscriptionDescription:
+        values["authorization_rules"] = read_access(element)
+        values["max_message_size"] = _message_size(values.get("max_message_size"), current, site)
+    return kind(**values)
+
+
+def _read(item: Property, text: str) -> Any:
+    try:
+        return item.read(text)
+    except ValueError as error:
+        raise ArgumentError(f"{item.element} is '{text[:60]}'; {error}.") from None
+
+
+def _message_size(kilobytes: int | None, current: Description | None, site: Site) -> int:
+    """Rule 3."""
+    own = current.max_message_size if isinstance(current, QueueDescription | TopicDescription) else 0
+    if kilobytes is None:
+        return 0
+    return own if kilobytes == (own or site.message_size) // KILOBYTE else kilobytes * KILOBYTE
+
+
+def write_description(xml: XmlWriter, shown: Shown) -> None:
+    """The children of the description's element."""
+    description = shown.view.description
+    for item in _TABLES[type(description)]:  # type: ignore[index]  # a rule has its own writer
+        if isinstance(item, Observed):
+            item.write(xml, shown)
+            continue
+        text = item.show(getattr(description, item.attribute), shown)
+        if text is not None:
+            xml.element(item.element, text)

@@ -1,0 +1,78 @@
+"""Reading ATOM requests: XML without DTDs, entities and anything external, and elements by their local names.
+
+SDKs put the same names into namespaces in different ways (Python prefixes Atom and has Service Bus as the default, JS the
+other way round), give them in different orders and send elements back that only we can know. So an element is found by its
+local name, in any order, and what nobody asks for is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from busbar.model.errors import ArgumentError
+
+_INSTANCE = "{http://www.w3.org/2001/XMLSchema-instance}"
+_SPACE = " \t\r\n"
+
+
+def read_entry(body: bytes) -> tuple[str, Element]:
+    """The description in an ATOM entry and its name. Raises ArgumentError."""
+    if not body.strip():
+        raise ArgumentError("The request has no body; it must be an ATOM entry with a description.")
+    try:
+        root = fromstring(body, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    except DefusedXmlException:
+        raise ArgumentError(
+            "The XML of the request has a document type or an entity declaration, which are not accepted."
+        ) from None
+    except (ParseError, ValueError, LookupError, UnicodeError) as error:
+        raise ArgumentError(f"The body of the request is not well-formed XML: {error}.") from None
+    if local_name(root) != "entry":
+        raise ArgumentError(
+            f"The body's outermost element is '{local_name(root)[:60]}'; it must be an ATOM 'entry'."
+        )
+    content = child(root, "content")
+    if content is None or len(content) == 0:
+        raise ArgumentError("The entry has no description in its 'content' element.")
+    if len(content) > 1:
+        raise ArgumentError(
+            f"The entry's 'content' has {len(content)} elements; it must have one description."
+        )
+    return local_name(content[0]), content[0]
+
+
+def local_name(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def child(element: Element, name: str) -> Element | None:
+    """The first child of that name, unless it says it is nil."""
+    found = next(children(element, name), None)
+    if found is not None and found.get(f"{_INSTANCE}nil", "").strip(_SPACE) in ("true", "1"):
+        return None
+    return found
+
+
+def children(element: Element, name: str) -> Iterator[Element]:
+    return (found for found in element if local_name(found) == name)
+
+
+def text_of(element: Element, name: str) -> str | None:
+    """The text of a child, without outer white space; None if it is missing or empty."""
+    found = child(element, name)
+    return None if found is None else (found.text or "").strip(_SPACE) or None
+
+
+def exact_text_of(element: Element, name: str) -> str | None:
+    """The text of a child as it stands, also if it is empty; None if the child is missing."""
+    found = child(element, name)
+    return None if found is None else found.text or ""
+
+
+def type_of(element: Element) -> str:
+    """The local name in its `xsi:type`, '' if it has none."""
+    return element.get(f"{_INSTANCE}type", "").strip(_SPACE).rpartition(":")[2]

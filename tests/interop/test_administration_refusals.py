@@ -1,0 +1,347 @@
+"""What management refuses, and how the vendor's administration client and bare HTTP hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+
+from tests.interop.administration import Administration, BareHttp, administrations, entry
+from tests.serving import Busbar, config_text, serving
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving({"there": {}}) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")
+async def admin(request: pytest.FixtureRequest, server: Busbar) -> AsyncIterator[Administration]:
+    client = Administration(server, asynchronous=request.param == "async")
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return "".join(char if char.isalnum() else "-" for char in request.node.name).strip("-")
+
+
+async def refused(attempt: Any, kind: type[Exception], status: int, text: str) -> None:
+    with pytest.raises(kind) as refusal:
+        await attempt
+    error: Any = refusal.value
+    assert error.status_code == status
+    body = error.message if type(error) is HttpResponseError else error.response.text()
+    assert text in body, body
+
+
+async def test_what_is_there_cannot_be_created(admin: Administration, name: str) -> None:
+    await admin.create_topic(name)
+    await admin.create_subscription(name, "s")
+    for attempt in (
+        admin.create_topic(name),
+        admin.create_queue(name.upper()),
+        admin.create_subscription(name, "S"),
+        admin.create_rule(name, "s", "$default"),
+    ):
+        await refused(attempt, ResourceExistsError, 409, "SubCode=40900.")
+
+
+async def test_what_is_missing_is_not_found(admin: Administration, name: str) -> None:
+    await admin.create_topic(f"{name}-topic")
+    await admin.create_subscription(f"{name}-topic", "s")
+    gone = await admin.create_queue(name)
+    await admin.delete_queue(name)
+    for attempt in (
+        admin.get_queue(name),
+        admin.get_queue_runtime_properties(name),
+        admin.update_queue(gone),
+        admin.delete_queue(name),
+        admin.get_topic(name),
+        admin.delete_topic(name),
+        admin.get_subscription(f"{name}-topic", "t"),
+        admin.create_subscription(name, "s"),
+        admin.list_subscriptions(name),
+        admin.get_rule(f"{name}-topic", "s", "r"),
+        admin.delete_rule(f"{name}-topic", "s", "r"),
+        admin.create_rule(f"{name}-topic", "t", "r"),
+        admin.list_rules(f"{name}-topic", "t"),
+    ):
+        await refused(attempt, ResourceNotFoundError, 404, "SubCode=40400.")
+
+
+async def test_values_out_of_range_are_refused_with_their_names(admin: Administration, name: str) -> None:
+    for property_name, value, text in (
+        ("lock_duration", timedelta(minutes=6), "LockDuration"),
+        ("max_delivery_count", 0, "MaxDeliveryCount"),
+        ("user_metadata", "x" * 1025, "UserMetadata"),
+        ("duplicate_detection_history_time_window", timedelta(days=8), "DuplicateDetectionHistoryTimeWindow"),
+        ("auto_delete_on_idle", timedelta(minutes=4), "AutoDeleteOnIdle"),
+        ("max_size_in_megabytes", 0, "MaxSizeInMegabytes"),
+    ):
+        await refused(admin.create_queue(name, **{property_name: value}), HttpResponseError, 400, text)
+    queue = await admin.create_queue(name)
+    for property_name in ("requires_session", "requires_duplicate_detection"):
+        await refused(
+            admin.update_queue(queue, **{property_name: True}), HttpResponseError, 400, "SubCode=40000."
+        )
+    unchanged = await admin.get_queue(name)
+    assert (unchanged.requires_session, unchanged.requires_duplicate_detection) == (False, False)
+
+
+@pytest.mark.parametrize("bad", ["<b>bold</b>", "a'b", 'a"b', "a&b", "-a", "a b", "$a", "a" * 261, "a//b"])
+async def test_a_name_that_no_entity_can_have_is_refused(server: Busbar, bad: str) -> None:
+    admin = Administration(server, asynchronous=True)
+    try:
+        for attempt in (admin.create_queue(bad), admin.create_topic(bad)):
+            with pytest.raises(HttpResponseError) as refusal:
+                await attempt
+            assert refusal.value.status_code in (400, 404)
+            response: Any = refusal.value.response
+            assert "<b>" not in response.text()
+    finally:
+        await admin.close()
+
+
+async def test_a_wrong_key_is_no_key(server: Busbar) -> None:
+    for asynchronous in (False, True):
+        forged = server.connection_string.replace(server.key, "another")
+        admin = Administration(server, asynchronous=asynchronous, connection_string=forged)
+        try:
+            for attempt in (admin.get_queue("there"), admin.create_queue("forged"), admin.list_queues()):
+                await refused(attempt, ClientAuthenticationError, 401, "401")
+        finally:
+            await admin.close()
+
+
+async def test_many_changes_at_once_are_all_done(server: Busbar) -> None:
+    admin = Administration(server, asynchronous=True)
+    try:
+        await asyncio.gather(*(admin.create_queue(f"crowd-{index}") for index in range(20)))
+        raced = await asyncio.gather(
+            *(admin.create_queue("crowd-same") for _ in range(5)), return_exceptions=True
+        )
+        assert sum(isinstance(result, ResourceExistsError) for result in raced) == 4
+        names = {queue.name for queue in await admin.list_queues()}
+        assert {f"crowd-{index}" for index in range(20)} | {"crowd-same"} <= names
+        await asyncio.gather(*(admin.delete_queue(f"crowd-{index}") for index in range(20)))
+    finally:
+        await admin.close()
+
+
+# Limits and tiers
+
+
+@pytest.mark.req("P33")
+async def test_the_limits_of_a_namespace_are_settings() -> None:
+    limits = {"max_entities": 4, "max_partitioned": 2, "max_subscriptions": 1, "max_rules": 2}
+    with serving({}, limits) as limited:
+        async with administrations(limited) as (admin, other):
+            await admin.create_queue("p1", enable_partitioning=True)
+            await other.create_topic("p2", enable_partitioning=True)
+            for client in (admin, other):
+                await refused(
+                    client.create_queue("p3", enable_partitioning=True),
+                    HttpResponseError,
+                    403,
+                    "SubCode=40300.",
+                )
+            await admin.create_queue("q1")
+            await admin.create_topic("t1")
+            await refused(admin.create_queue("q2"), HttpResponseError, 403, "SubCode=40300.")
+            await refused(admin.create_topic("t2"), HttpResponseError, 403, "SubCode=40300.")
+            await admin.create_subscription("t1", "s1")
+            await refused(admin.create_subscription("t1", "s2"), HttpResponseError, 403, "SubCode=40300.")
+            await admin.create_rule("t1", "s1", "r1")
+            await refused(admin.create_rule("t1", "s1", "r2"), HttpResponseError, 403, "SubCode=40300.")
+            # Room that is given back can be used.
+            await admin.delete_queue("p1")
+            await admin.create_queue("p3", enable_partitioning=True)
+
+
+@pytest.mark.req("S2")
+@pytest.mark.parametrize("tier", ["Basic", "Standard", "Premium"])
+async def test_the_basic_tier_has_neither_sessions_nor_topics(tmp_path: Path, tier: str) -> None:
+    config = json.loads(config_text({"q": {}}))
+    config["Busbar"] = {"Tier": tier}
+    running = Busbar(tmp_path / "data", json.dumps(config)).start()
+    try:
+        async with administrations(running) as clients:
+            for admin in clients:
+                assert (await admin.get_namespace_properties()).messaging_sku == tier
+                names = (f"sessions-{id(admin)}", f"topic-{id(admin)}")
+                attempts = (admin.create_queue(names[0], requires_session=True), admin.create_topic(names[1]))
+                for attempt in attempts:
+                    if tier == "Basic":
+                        await refused(attempt, HttpResponseError, 403, "SubCode=40301.")
+                    else:
+                        await attempt
+    finally:
+        running.stop()
+
+
+# Bare HTTP
+
+
+@pytest.fixture
+def bare(server: Busbar) -> BareHttp:
+    return BareHttp(server)
+
+
+def test_types_and_codes_of_the_answers(bare: BareHttp) -> None:
+    entries, feeds = (
+        "application/atom+xml;type=entry;charset=utf-8",
+        "application/atom+xml;type=feed;charset=utf-8",
+    )
+    body = entry("QueueDescription")
+    assert bare.request("PUT", "/types", body)[:2] == (201, entries)
+    assert bare.request("GET", "/Types/?api-version=2021-05")[:2] == (200, entries)
+    assert bare.request("PUT", "/types", body, If_Match="*")[:2] == (200, entries)
+    assert bare.request("GET", "/$resources/QUEUES?$top=1")[:2] == (200, feeds)
+    assert bare.request("GET", "/")[:2] == (200, feeds)
+    assert bare.request("GET", "/$namespaceinfo")[:2] == (200, entries)
+    status, kind, text = bare.request("PUT", "/types", body)
+    assert (status, kind) == (409, "application/xml; charset=utf-8")
+    assert text.startswith("<Error><Code>409</Code><Detail>SubCode=40900. ")
+    assert "TrackingId:" in text
+    assert bare.request("DELETE", "/types") == (200, "", "")
+    assert bare.request("DELETE", "/types")[0] == 404
+    assert bare.request("POST", "/types", body)[0] == 405
+    assert bare.request("PUT", "/$Resources/Queues", body)[0] == 405
+
+
+def test_percent_encoding_is_one_spelling_of_a_path(bare: BareHttp) -> None:
+    assert bare.request("PUT", "/eu%2Fencoded", entry("QueueDescription"))[0] == 201
+    status, _, text = bare.request("GET", "/EU/%65ncoded")
+    assert status == 200
+    assert '<title type="text">eu/encoded</title>' in text
+
+
+def test_all_properties_of_a_topic_that_the_sdk_does_not_send(bare: BareHttp) -> None:
+    inner = "<FilteringMessagesBeforePublishing>true</FilteringMessagesBeforePublishing>"
+    status, _, text = bare.request("PUT", "/filtering", entry(f"TopicDescription {inner}"))
+    assert status == 201
+    assert inner in text
+
+
+def test_a_subscription_brings_its_first_rule(bare: BareHttp) -> None:
+    assert bare.request("PUT", "/first", entry("TopicDescription"))[0] == 201
+    first = (
+        '<DefaultRuleDescription><Filter i:type="SqlFilter"><SqlExpression>a = 1</SqlExpression></Filter>'
+        "<Name>mine</Name></DefaultRuleDescription>"
+    )
+    assert bare.request("PUT", "/first/subscriptions/s", entry(f"SubscriptionDescription {first}"))[0] == 201
+    _, _, text = bare.request("GET", "/first/subscriptions/s/rules")
+    assert text.count("<entry>") == 1
+    assert "/first/Subscriptions/s/Rules/mine?" in text
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "complaint"),
+    [
+        ("/there", "", "no body"),
+        ("/new", "<entry>", "not well-formed"),
+        ("/new", entry("RuleDescription"), "must be a QueueDescription or a TopicDescription"),
+        ("/t/subscriptions/s", entry("QueueDescription"), "must be a SubscriptionDescription"),
+        ("/t/subscriptions/s/rules/r", entry("TopicDescription"), "must be a RuleDescription"),
+        ("/new?api-version=soon", entry("QueueDescription"), "is not a month"),
+        (
+            "/new",
+            entry("QueueDescription <LockDuration>&lt;b&gt;</LockDuration>"),
+            "LockDuration is '&lt;b&gt;'",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_said(bare: BareHttp, target: str, body: str, complaint: str) -> None:
+    status, _, text = bare.request("PUT", target, body)
+    assert status == 400
+    assert complaint in text
+
+
+def test_an_update_keeps_the_kind_and_knows_no_etags(bare: BareHttp) -> None:
+    status, _, text = bare.request("PUT", "/there", entry("TopicDescription"), If_Match="*")
+    assert (status, "has a QueueDescription" in text) == (400, True)
+    assert bare.request("PUT", "/there", entry("QueueDescription"), If_Match='"1"')[0] == 412
+
+
+@pytest.mark.parametrize(
+    "target", ["/..", "/a/../b", "/a/%2e%2e/b", "/%2e", "/a//b", "/a%00b", "/a%5cb", "/%ff", "/a%20b"]
+)
+def test_a_path_that_hides_something_is_refused(bare: BareHttp, target: str) -> None:
+    status, _, text = bare.request("PUT", target, entry("QueueDescription"), token=bare.token())
+    assert status == 400, text
+
+
+def test_lists_refuse_what_is_no_page(bare: BareHttp) -> None:
+    for query in ("$skip=-1", "$top=x", "$skip=1e3", "$top=9999999999"):
+        assert bare.request("GET", f"/$Resources/Queues?{query}")[0] == 400
+    status, _, text = bare.request("GET", "/$Resources/Queues?$skip=1000000&$top=1000")
+    assert (status, text.count("<entry>")) == (200, 0)
+
+
+_LEVELS = "".join(f'<!ENTITY a{level} "{f"&a{level - 1};" * 10}">' for level in range(1, 10))
+BOMB = f'<?xml version="1.0"?><!DOCTYPE entry [<!ENTITY a0 "x">{_LEVELS}]>' + entry(
+    "QueueDescription <UserMetadata>&a9;</UserMetadata>"
+)
+
+
+def test_a_bomb_of_entities_does_not_go_off(bare: BareHttp, server: Busbar) -> None:
+    before = server.resident_bytes()
+    for _ in range(10):
+        status, _, text = bare.request("PUT", "/bomb", BOMB)
+        assert (status, "document type" in text) == (400, True)
+    assert server.resident_bytes() - before < 16 * 1024 * 1024
+    assert bare.request("GET", "/bomb")[0] == 404
+
+
+def test_a_large_description_is_refused_before_it_is_read(bare: BareHttp) -> None:
+    body = entry(f"QueueDescription <UserMetadata>{'x' * 2_000_000}</UserMetadata>")
+    assert bare.request("PUT", "/large", body)[0] == 413
+
+
+def test_tokens_that_do_not_open(bare: BareHttp) -> None:
+    body = entry("QueueDescription")
+    for token in (
+        "",
+        "Bearer abc",
+        bare.token("there", key="wrong"),
+        bare.token("there", life=-120),
+        bare.token("other"),
+        bare.token("ther"),
+    ):
+        for method in ("GET", "PUT", "DELETE"):
+            status, kind, text = bare.request(method, "/there", body, token=token)
+            assert (status, kind) == (401, "application/xml; charset=utf-8")
+            assert "<Code>401</Code>" in text
+    for target in ("/", "/$Resources/Queues", "/$namespaceinfo", "/other"):
+        assert bare.request("GET", target, token=bare.token("there"))[0] == 401
+    for path in ("there", "THERE", ""):
+        assert bare.request("GET", "/there", token=bare.token(path))[0] == 200
+
+
+def test_forwarding_needs_a_right_on_the_target_too(bare: BareHttp) -> None:
+    body = entry("QueueDescription <ForwardTo>there</ForwardTo>")
+    own = bare.token("forwarding")
+    status, _, text = bare.request("PUT", "/forwarding", body, token=own)
+    assert (status, "ServiceBusSupplementaryAuthorization" in text) == (401, True)
+    wrong = {"ServiceBusSupplementaryAuthorization": bare.token("elsewhere")}
+    assert bare.request("PUT", "/forwarding", body, token=own, **wrong)[0] == 401
+    right = {"ServiceBusSupplementaryAuthorization": bare.token("there")}
+    assert bare.request("PUT", "/forwarding", body, token=own, **right)[0] == 201
+    # What it does already, it may go on doing.
+    assert bare.request("PUT", "/forwarding", body, token=own, If_Match="*")[0] == 200

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from busbar.gateway.http.atom_target import Place, Target, read_target
+from busbar.gateway.http.atom_version import NEWEST, check_partitioning, read_version
+from busbar.model.entities import EntityKind, QueueDescription, TopicDescription
+from busbar.model.errors import ArgumentError, EntityNotFound
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("", Target(Place.ROOT, "")),
+        ("$NamespaceInfo", Target(Place.NAMESPACE, "$namespaceinfo")),
+        ("$resources/queues", Target(Place.LIST, "$Resources/Queues", EntityKind.QUEUE)),
+        ("$Resources/Topics", Target(Place.LIST, "$Resources/Topics", EntityKind.TOPIC)),
+        ("orders", Target(Place.ENTITY, "orders")),
+        ("eu/Orders", Target(Place.ENTITY, "eu/Orders")),
+        ("t/subscriptions", Target(Place.LIST, "t/Subscriptions", EntityKind.SUBSCRIPTION, "t")),
+        ("a/t/SUBSCRIPTIONS/s", Target(Place.ENTITY, "a/t/Subscriptions/s", EntityKind.SUBSCRIPTION, "a/t")),
+        (
+            "t/subscriptions/s/rules",
+            Target(Place.LIST, "t/Subscriptions/s/Rules", EntityKind.RULE, "t/Subscriptions/s"),
+        ),
+        (
+            "a/t/subscriptions/s/rules/$Default",
+            Target(
+                Place.ENTITY, "a/t/Subscriptions/s/Rules/$Default", EntityKind.RULE, "a/t/Subscriptions/s"
+            ),
+        ),
+        # The words are names where nothing stands before them.
+        ("subscriptions", Target(Place.ENTITY, "subscriptions")),
+        ("rules", Target(Place.ENTITY, "rules")),
+        ("a/rules", Target(Place.ENTITY, "a/rules")),
+        (
+            "t/subscriptions/rules",
+            Target(Place.ENTITY, "t/Subscriptions/rules", EntityKind.SUBSCRIPTION, "t"),
+        ),
+    ],
+)
+def test_what_a_path_means(path: str, target: Target) -> None:
+    assert read_target(path) == target
+
+
+@pytest.mark.parametrize("path", ["$Resources", "$Resources/Rules", "$cbs", "$namespaceinfo/x", "$"])
+def test_other_words_with_a_dollar_name_nothing(path: str) -> None:
+    with pytest.raises(EntityNotFound):
+        read_target(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "topic"),
+    [("q", ""), ("$Resources/Topics", ""), ("a/t/subscriptions", "a/t"), ("t/subscriptions/s/rules/r", "t")],
+)
+def test_the_topic_of_a_target(path: str, topic: str) -> None:
+    assert read_target(path).topic == topic
+
+
+def test_versions_are_months_and_the_newest_is_meant_if_there_is_none() -> None:
+    assert read_version(None) == read_version("") == NEWEST
+    assert read_version("2017-04") == "2017-04"
+    assert read_version("2015-08-Preview") == "2015-08-preview"
+    for text in ("latest", "2021", "2021-5", "2021-05'", "２０２１-05"):
+        with pytest.raises(ArgumentError, match="is not a month"):
+            read_version(text)
+
+
+@pytest.mark.parametrize("version", ["2010-10", "2012-08", "2013-07", "2013-09"])
+def test_older_versions_do_not_know_partitioned_entities(version: str) -> None:
+    for description in (
+        QueueDescription(enable_partitioning=True),
+        TopicDescription(enable_partitioning=True),
+    ):
+        with pytest.raises(ArgumentError, match="use 2013-10 or later"):
+            check_partitioning("q", description, version)
+        check_partitioning("q", description, "2013-10")
+    check_partitioning("q", QueueDescription(), version)
