@@ -320,6 +320,15 @@ def test_an_edit_of_what_is_not_there_does_nothing(store: Store) -> None:
     assert lanes(store, 1) == {ACTIVE: [1]}
 
 
+def test_an_edit_of_what_has_moved_away_does_nothing(store: Store) -> None:
+    put(store, 1, DEAD, record(1))
+    edit(store, 1, Edit(DEAD, 1, ACTIVE, 3, None), Edit(DEAD, 1, ACTIVE, 4, None))
+    assert [r.deliveries for r in page(store, 1, ACTIVE)] == [3]
+    edit(store, 1, Edit(DEAD, 1, ACTIVE, 5, None), Edit(ACTIVE, 1, DEFERRED, 6, None))
+    assert lanes(store, 1) == {DEFERRED: [1]}
+    assert page(store, 1, DEFERRED)[0].deliveries == 6
+
+
 def test_many_edits(store: Store) -> None:
     put(store, 1, ACTIVE, *(record(n) for n in range(1, 1201)))
     edit(store, 1, *(Edit(ACTIVE, n, DEAD, n, {"n": b"%d" % n}) for n in range(1, 1201, 2)))

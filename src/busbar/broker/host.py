@@ -93,7 +93,14 @@ class StoreHost:
         """Take fragments into service; those that the store does not know are created empty."""
         loaded = await self.on_store(lambda store: load(store, fragments))
         for fragment, durable in loaded.items():
-            machine = Fragment(fragment, fragments[fragment], durable.head, durable.next_due, durable.locks)
+            machine = Fragment(
+                fragment,
+                fragments[fragment],
+                durable.head,
+                durable.next_due,
+                durable.locks,
+                shelves=durable.shelves,
+            )
             self._turns.add(Slot(fragment, machine))
 
     def change(self, fragment: int, settings: FragmentSettings) -> None:

@@ -19,6 +19,7 @@ class Durable:
     head: Head
     next_due: int
     locks: list[Lock]
+    shelves: list[int]
 
 
 def open_store(factory: Callable[[], Store]) -> Store:
@@ -40,17 +41,19 @@ def load(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:
         head = heads.get(fragment)
         if head is None:
             store.create(fragment)
-            loaded[fragment] = Durable(empty_head(fragment), 0, [])
+            loaded[fragment] = Durable(empty_head(fragment), 0, [], [])
         else:
-            loaded[fragment] = Durable(head, store.next_due(fragment), store.take_locks(fragment))
+            loaded[fragment] = Durable(
+                head, store.next_due(fragment), store.take_locks(fragment), store.shelves(fragment)
+            )
     return loaded
 
 
 def reload(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:
-    """What is durable of fragments whose machines live on (they hold the locks)."""
+    """What is durable of fragments whose machines live on (they hold the locks and know the shelves)."""
     heads = {head.fragment: head for head in store.heads()}
     return {
-        fragment: Durable(heads.get(fragment) or empty_head(fragment), store.next_due(fragment), [])
+        fragment: Durable(heads.get(fragment) or empty_head(fragment), store.next_due(fragment), [], [])
         for fragment in fragments
     }
 

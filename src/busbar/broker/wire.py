@@ -95,10 +95,19 @@ _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
     c.Purge: (9, [*_HEAD, ("sub", Int), ("before", Int), ("count", Int)]),
     c.Inspect: (10, _HEAD),
     c.Tick: (11, [("fragment", Int)]),
+    c.InspectDuplicates: (12, _HEAD),
 }
 
 _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
-    e.Sent: (1, [*_ANSWER, ("numbers", list[Int]), ("refused", list[tuple[Int, str, str]])]),
+    e.Sent: (
+        1,
+        [
+            *_ANSWER,
+            ("numbers", list[Int]),
+            ("refused", list[tuple[Int, str, str]]),
+            ("duplicates", list[Int]),
+        ],
+    ),
     e.Delivered: (
         2,
         [
@@ -116,9 +125,23 @@ _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
     e.Received: (6, [*_ANSWER, ("records", _Records), ("nonce", Int), ("until", Int)]),
     e.Peeked: (7, [*_ANSWER, ("records", _Records), ("lanes", list[Int])]),
     e.Purged: (8, [*_ANSWER, ("count", Int)]),
-    e.Inspected: (9, [*_ANSWER, ("counts", list[Int]), ("size", Int), ("last", Int)]),
+    e.Inspected: (
+        9,
+        [*_ANSWER, ("counts", list[Int]), ("size", Int), ("last", Int), ("duplicates", Int)],
+    ),
     e.Done: (10, _ANSWER),
     e.Refused: (11, [*_ANSWER, ("condition", str), ("text", str)]),
+    e.Duplicates: (
+        12,
+        [
+            *_ANSWER,
+            ("dropped", Int),
+            ("remembered", Int),
+            ("ids", list[str]),
+            ("times", list[Int]),
+            ("numbers", list[Int]),
+        ],
+    ),
 }
 
 

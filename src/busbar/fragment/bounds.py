@@ -23,4 +23,12 @@ class Bounds:
         self.kept_bytes: i64 = (
             8 * 1024 * 1024
         )  # of locked and returned messages; beyond it they are read again
+        # Duplicate detection
+        self.recent_ids: i64 = 4_096  # known without asking the store; twice as many at most
+        self.shelf_ids: i64 = 4_096  # on one shelf, while there are few (duplicates.py)
+        self.id_page: i64 = 4_096  # read at once when the filter is made again
+        self.expired_ids: i64 = 1_000  # forgotten by one turn
+        self.filter_bytes: i64 = 80 * 1024  # at first; grows fourfold, up to:
+        self.filter_most: i64 = 20 * 1024 * 1024  # 9 million ids at 18 bits each
+        self.filter_slice: i64 = 1024 * 1024  # cleared by one turn
         self.overlay_bytes: i64 = 64 * 1024  # properties that settlements add to one message

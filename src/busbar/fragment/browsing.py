@@ -17,8 +17,8 @@ from mypy_extensions import i64
 
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.state import State
-from busbar.model.commands import Inspect, Peek
-from busbar.model.effects import Inspected, Peeked
+from busbar.model.commands import Inspect, InspectDuplicates, Peek
+from busbar.model.effects import Duplicates, Inspected, Peeked
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Record
 
 MAIN_LANES: Final = [ACTIVE, DEFERRED, SCHEDULED]
@@ -69,4 +69,29 @@ def _number(entry: tuple[int, int, Record]) -> int:
 
 def inspect(state: State, command: Inspect) -> None:
     head = state.ledger.head
-    state.effects.append(Inspected(command.origin, command.request, list(head.counts), head.size, head.last))
+    dropped = state.duplicates.dropped
+    state.effects.append(
+        Inspected(command.origin, command.request, list(head.counts), head.size, head.last, dropped)
+    )
+
+
+def inspect_duplicates(state: State, command: InspectDuplicates) -> None:
+    duplicates = state.duplicates
+    ids: list[str] = []
+    times: list[int] = []
+    numbers: list[int] = []
+    for id, at, n in duplicates.latest:
+        ids.append(id)
+        times.append(at)
+        numbers.append(n)
+    state.effects.append(
+        Duplicates(
+            command.origin,
+            command.request,
+            duplicates.dropped,
+            state.ledger.head.ids,
+            ids,
+            times,
+            numbers,
+        )
+    )

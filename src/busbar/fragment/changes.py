@@ -1,7 +1,11 @@
 """What a fragment's commands change in its store, gathered over one group commit.
 
 A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is
-always right.
+always right. Ids of duplicate detection are forgotten first and then remembered.
+
+How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on shelves, the shelves of a fragment in the
+order of time: (shelf, id) is the key, so that ids which come together are written together and go together, although
+ids are random. A store finds an id on given shelves, reads ids in the order of the key, and removes the lowest.
 """
 
 from __future__ import annotations
@@ -20,18 +24,26 @@ OVERHEAD: Final = 64
 class Head:
     """A fragment's durable counters, written with every commit of it, so that nothing is ever counted by scanning."""
 
-    def __init__(self, fragment: i64, last: i64, counts: list[int], size: i64) -> None:
+    def __init__(
+        self, fragment: i64, last: i64, counts: list[int], size: i64, ids: i64 = 0, dropped: i64 = 0
+    ) -> None:
         self.fragment = fragment
         self.last = last  # the last number given; never goes back
         self.counts = counts  # by lane
         self.size = size  # bytes of all messages kept
+        self.ids = ids  # remembered by duplicate detection
+        self.dropped = dropped  # duplicates, ever; those since the last commit are missing
 
     def copy(self) -> Head:
-        return Head(self.fragment, self.last, list(self.counts), self.size)
+        return Head(self.fragment, self.last, list(self.counts), self.size, self.ids, self.dropped)
 
 
 def empty_head(fragment: int) -> Head:
     return Head(fragment, 0, [0] * LANES, 0)
+
+
+IdRow = tuple[int, bytes, int, int]
+"""A remembered id: its shelf, the id, when its message came, and the number of that message."""
 
 
 @final
@@ -66,6 +78,8 @@ class Changes:
         self.puts: dict[int, list[Record]] = {}  # by lane
         self.edits: list[Edit] = []
         self.deletes: dict[int, list[int]] = {}  # numbers by lane
+        self.ids: list[IdRow] = []  # to remember
+        self.ids_upto: tuple[int, bytes] | None = None  # forget all ids whose shelf and id are not above this
         self.head: Head | None = None  # the counters after this commit
         # For undoing a refused commit: the locks that ended, in the order of their end. Those that were taken are
         # named by the Delivered and Received effects which are discarded with the commit.

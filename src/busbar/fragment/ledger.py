@@ -18,7 +18,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Edit, Head, Lock
+from busbar.fragment.changes import Changes, Edit, Head, IdRow, Lock
 from busbar.model.message import Overlay, Record
 
 
@@ -92,6 +92,21 @@ class Ledger:
         changes.weight += count
         head.counts[lane] -= count
         head.size -= size
+
+    def remember(self, ids: list[IdRow]) -> None:
+        """Ids of messages that the open changes put."""
+        if ids:
+            self._open().ids += ids
+            self.head.ids += len(ids)
+
+    def forget_ids(self, upto: tuple[int, bytes], count: i64) -> None:
+        """The lowest ids, `count` of them, up to this shelf and id."""
+        changes = self._open()
+        changes.ids_upto = upto
+        changes.weight += count
+        self.head.ids -= count
+        if self.head.ids < 0:
+            self.head.ids = 0
 
     def note_unlocked(self, locks: list[Lock]) -> None:
         changes = self._changes

@@ -14,8 +14,8 @@ How the host drives it
 What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
 most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due.
 
-The rules of each part stand at the top of its file: sending, settling, serving, browsing; lane (the order
-of messages and what is in memory), locks, ledger (counters and changes).
+The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
+ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes).
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -41,6 +41,7 @@ from busbar.model.commands import (
     Command,
     Demand,
     Inspect,
+    InspectDuplicates,
     Leave,
     Peek,
     Purge,
@@ -66,11 +67,19 @@ class Fragment:
         next_due: i64,
         locks: list[Lock],
         bounds: Bounds | None = None,
+        shelves: list[int] | None = None,
     ) -> None:
-        """A fragment as its store knows it; `locks` were kept over a clean shutdown."""
+        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `shelves` hold ids."""
         self.id = id
         self.settings = settings
-        self._state = State(settings, head, next_due, locks, bounds if bounds is not None else Bounds())
+        self._state = State(
+            settings,
+            head,
+            next_due,
+            locks,
+            bounds if bounds is not None else Bounds(),
+            shelves if shelves is not None else [],
+        )
 
     # ---- a command's way through ----
 
@@ -78,11 +87,15 @@ class Fragment:
         """What must be read from the store before the command is applied; nothing: apply it at once."""
         state = self._state
         state.settings = self.settings
-        if isinstance(command, Demand):
+        if isinstance(command, Send):
+            if self.settings.duplicate_window_ms > 0:
+                return state.duplicates.reads(command)
+        elif isinstance(command, Demand):
             if command.credit > 0 and self.settings.can_receive:
                 return serving.window_reads(state, state.window(command.sub))
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
+            reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
             if serving.could_serve(state, state.main):
                 reads += serving.window_reads(state, state.main)
             if serving.could_serve(state, state.dead):
@@ -134,6 +147,7 @@ class Fragment:
                 settling.settle(state, command, now)
             elif isinstance(command, Tick):
                 sending.activate(state, now)
+                sending.forget_ids(state, now)
             else:
                 self._apply_rare(command, now)
         if state.supplied:
@@ -154,6 +168,8 @@ class Fragment:
             serving.purge(state, command)
         elif isinstance(command, Inspect):
             browsing.inspect(state, command)
+        elif isinstance(command, InspectDuplicates):
+            browsing.inspect_duplicates(state, command)
         else:
             state.refuse(command, NotImplementedHere.condition, "A fragment does not know this command.")
 
@@ -174,12 +190,16 @@ class Fragment:
         return self._state.ledger.weight()
 
     def wake_at(self) -> i64:
-        """When the next lock ends or the next scheduled message is due; 0: never."""
-        until = self._state.locks.earliest()
-        due = self._state.due
-        if until == 0 or (0 < due < until):
-            return due
-        return until
+        """When the next lock ends, the next scheduled message is due or ids can be forgotten; 0: never."""
+        state = self._state
+        wake = state.locks.earliest()
+        due = state.due
+        if wake == 0 or (0 < due < wake):
+            wake = due
+        due = state.duplicates.due(self.settings.duplicate_window_ms)
+        if wake == 0 or (0 < due < wake):
+            wake = due
+        return wake
 
     def more(self, now: i64) -> bool:
         """Is there something to do at once, so that the host should submit a Tick?"""
@@ -209,6 +229,8 @@ class Fragment:
                 self._drop_locks(effect.records, effect.nonce)
         state.locks.restore(list(held.values()))
         state.ledger = Ledger(head)
+        state.duplicates.undo(batches, effects)
+        state.ledger.head.dropped = state.duplicates.dropped
         state.due = next_due
         state.main.forget(1)
         state.dead.forget(1)

@@ -6,6 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from busbar.fragment.changes import IdRow
 from busbar.model.message import Record
 
 
@@ -50,3 +51,26 @@ class ReadDue(Read):
         self.limit = limit
         self.max_bytes = max_bytes
         self.next_due: i64 = 0
+
+
+@final
+class ReadIds(Read):
+    """Which of these ids are on these shelves: `found` has the newest time and number of each."""
+
+    def __init__(self, ids: list[bytes], shelves: list[int]) -> None:
+        super().__init__()
+        self.ids = ids
+        self.shelves = shelves
+        self.found: dict[bytes, tuple[int, int]] = {}
+
+
+@final
+class ReadIdPage(Read):
+    """The ids that come after one in the order of shelf and id, up to a count."""
+
+    def __init__(self, shelf: i64, after: bytes, limit: i64) -> None:
+        super().__init__()
+        self.shelf = shelf
+        self.after = after
+        self.limit = limit
+        self.rows: list[IdRow] = []

@@ -9,13 +9,15 @@ Rules
 - A message that would take the entity over its quota is refused; an atomic send is then refused as a whole.
   The quota counts every message kept, in whatever lane. An activation is never refused: its bytes are
   counted already.
+- Where the entity detects duplicates (duplicates.py), a message whose id is known is dropped: it is neither counted
+  nor numbered, and its sender hears that it was sent.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.fragment.reads import Read, ReadDue, ReadMany
 from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, Send
@@ -33,10 +35,12 @@ def send(state: State, command: Send, now: i64) -> None:
     head = ledger.head
     quota = settings.quota_bytes
     room: i64 = quota - head.size if quota > 0 else 1 << 62
+    if settings.duplicate_window_ms > 0:
+        ids = state.duplicates.ids_of(command, state.supplied)
+    else:
+        ids = []
     if command.atomic:
-        asked: i64 = 0
-        for draft in command.drafts:
-            asked += len(draft.content) + OVERHEAD
+        asked = _asked(state, command, ids, now)
         if asked > room:
             state.refuse(command, QuotaExceeded.condition, _full(head.size, asked, quota))
             return
@@ -47,11 +51,26 @@ def send(state: State, command: Send, now: i64) -> None:
     later: list[Record] = []
     numbers: list[int] = []
     refused: list[tuple[int, str, str]] = []
+    repeated: list[int] | None = None
+    remembered: list[IdRow] = []
+    duplicates = state.duplicates
+    duplicate_window = settings.duplicate_window_ms
     most = settings.ttl_ms
     n = head.last
     put_bytes: i64 = 0
     later_bytes: i64 = 0
     for draft in command.drafts:
+        id = b""
+        if ids:
+            id = ids[len(numbers)]
+            original = duplicates.original(id, now - duplicate_window) if id else -1
+            if original >= 0:
+                duplicates.note_drop(draft, now, original)
+                if repeated is None:
+                    repeated = []
+                repeated.append(len(numbers))
+                numbers.append(original)
+                continue
         content = draft.content
         size: i64 = len(content) + OVERHEAD
         if size > room:
@@ -62,6 +81,8 @@ def send(state: State, command: Send, now: i64) -> None:
         room -= size
         n += 1
         numbers.append(n)
+        if id:
+            duplicates.remember(id, now, n, duplicate_window, remembered)
         ttl = draft.ttl
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
@@ -83,7 +104,28 @@ def send(state: State, command: Send, now: i64) -> None:
     ledger.put(ACTIVE, puts, put_bytes)
     ledger.put(SCHEDULED, later, later_bytes)
     ledger.given(n)
-    state.effects.append(Sent(command.origin, command.request, numbers, refused))
+    if ids:
+        ledger.remember(remembered)
+        head.dropped = duplicates.dropped
+        duplicates.rotate()
+    state.effects.append(Sent(command.origin, command.request, numbers, refused, repeated))
+
+
+def _asked(state: State, command: Send, ids: list[bytes], now: i64) -> i64:
+    """How many bytes the messages of a send need that are not duplicates."""
+    asked: i64 = 0
+    horizon = now - state.settings.duplicate_window_ms
+    seen: set[bytes] = set()
+    index: i64 = 0
+    for draft in command.drafts:
+        if ids:
+            id = ids[index]
+            index += 1
+            if id and (id in seen or state.duplicates.original(id, horizon) >= 0):
+                continue
+            seen.add(id)
+        asked += len(draft.content) + OVERHEAD
+    return asked
 
 
 def _full(size: i64, asked: i64, quota: i64) -> str:
@@ -106,6 +148,14 @@ def activate(state: State, now: i64) -> None:
             state.due = read.next_due
             if read.records:
                 _append(state, read.records, now)
+
+
+def forget_ids(state: State, now: i64) -> None:
+    """Do what is to be done about ids; those that have expired go."""
+    gone = state.duplicates.tick(state.supplied, now, state.settings.duplicate_window_ms)
+    if gone:
+        shelf, id, _at, _n = gone[-1]
+        state.ledger.forget_ids((shelf, id), len(gone))
 
 
 def _append(state: State, scheduled: list[Record], now: i64) -> None:

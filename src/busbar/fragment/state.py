@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Head, Lock
 from busbar.fragment.consumers import Consumer
+from busbar.fragment.duplicates import Duplicates
 from busbar.fragment.lane import Window
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
@@ -27,7 +28,13 @@ from busbar.model.settings import FragmentSettings
 @final
 class State:
     def __init__(
-        self, settings: FragmentSettings, head: Head, due: i64, locks: list[Lock], bounds: Bounds
+        self,
+        settings: FragmentSettings,
+        head: Head,
+        due: i64,
+        locks: list[Lock],
+        bounds: Bounds,
+        shelves: list[int],
     ) -> None:
         self.settings = settings
         self.bounds = bounds
@@ -38,6 +45,7 @@ class State:
         self.due = (
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
+        self.duplicates = Duplicates(bounds, shelves, head.ids, head.dropped)
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.effects: list[Effect] = []
         self.supplied: list[Read] = []

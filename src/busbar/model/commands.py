@@ -181,6 +181,14 @@ class Inspect(Command):
 
 
 @final
+class InspectDuplicates(Command):
+    """Ask what duplicate detection did. Answer: Duplicates."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
+        super().__init__(fragment, origin, request)
+
+
+@final
 class Tick(Command):
     """Time has passed, or a turn was cut short: expire locks, activate what is due, serve those who wait."""
 

@@ -22,7 +22,8 @@ class Sent(Effect):
     """The messages of a Send are durable, but for the refused ones.
 
     `numbers` has one entry for each draft (0 for a refused one); `refused` is empty in the ordinary case, else pairs of
-    index and (condition, text).
+    index and (condition, text). `duplicates` has the indexes of those that were dropped since their id is known: to the
+    sender they are sent, and their entry in `numbers` is the number that the original was given.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Sent(Effect):
         request: i64,
         numbers: list[int],
         refused: list[tuple[int, str, str]],
+        duplicates: list[int] | None = None,
     ) -> None:
         super().__init__(origin, request)
         self.numbers = numbers
         self.refused = refused
+        self.duplicates: list[int] = duplicates if duplicates is not None else []
 
 
 @final
@@ -113,13 +116,41 @@ class Purged(Effect):
 
 @final
 class Inspected(Effect):
-    """Counts by lane, bytes kept, and the last number given."""
+    """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped."""
 
-    def __init__(self, origin: i64, request: i64, counts: list[int], size: i64, last: i64) -> None:
+    def __init__(
+        self, origin: i64, request: i64, counts: list[int], size: i64, last: i64, duplicates: i64 = 0
+    ) -> None:
         super().__init__(origin, request)
         self.counts = counts
         self.size = size
         self.last = last
+        self.duplicates = duplicates
+
+
+@final
+class Duplicates(Effect):
+    """What duplicate detection did: messages dropped, ids remembered, and the latest drops, oldest first.
+
+    Of each drop: the message's id, when it came, and the number of the original.
+    """
+
+    def __init__(
+        self,
+        origin: i64,
+        request: i64,
+        dropped: i64,
+        remembered: i64,
+        ids: list[str],
+        times: list[int],
+        numbers: list[int],
+    ) -> None:
+        super().__init__(origin, request)
+        self.dropped = dropped
+        self.remembered = remembered
+        self.ids = ids
+        self.times = times
+        self.numbers = numbers
 
 
 @final

@@ -20,6 +20,7 @@ class FragmentSettings:
         quota_bytes: i64,
         can_send: bool,
         can_receive: bool,
+        duplicate_window_ms: i64 = 0,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -28,3 +29,4 @@ class FragmentSettings:
         self.quota_bytes = quota_bytes
         self.can_send = can_send
         self.can_receive = can_receive
+        self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for

@@ -46,7 +46,9 @@ class Store(Protocol):
         """Give the store up cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none: puts, edits in their order, deletes, heads.
+        """Make the changes durable, all or none: puts, edits in their order, deletes, ids forgotten, ids, heads.
+
+        An id that is on its shelf already gets the new time and number.
 
         A fragment that is not there is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
         """
@@ -58,16 +60,19 @@ class Store(Protocol):
         """Add an empty fragment (idempotent)."""
 
     def drop(self, fragment: int, limit: int) -> bool:
-        """Delete up to `limit` messages of a fragment, and the fragment with the last one; True when it is gone.
+        """Delete up to `limit` messages and ids of a fragment, and the fragment with the last; True when it is gone.
 
         Its counters stay true between slices.
         """
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
-        """Fill in each read's records. Bytes are counted by Record.size."""
+        """Fill in each read's records, or ids. Bytes are counted by Record.size."""
 
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
+
+    def shelves(self, fragment: int) -> list[int]:
+        """The shelves that have ids, rising. Costs a step for each shelf, not for each id."""
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
         """Keep the locks over a clean shutdown (before release: durable), instead of those kept before."""

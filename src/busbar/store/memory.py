@@ -13,14 +13,14 @@ Faults are asked for in advance and happen at the next commit, once each, in the
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from busbar.fragment.changes import Changes, Head, Lock, empty_head
-from busbar.fragment.reads import Read, ReadDue, ReadMany, ReadPage
+from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
 from busbar.model.message import LANES, SCHEDULED, Record
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
 
@@ -55,6 +55,8 @@ class _Fragment:
     lanes: list[_Lane] = field(default_factory=lambda: [_Lane() for _ in range(LANES)])
     due: list[tuple[int, int]] = field(default_factory=list)
     locks: list[tuple[int, int, int, int]] = field(default_factory=list)  # lane, n, nonce, until
+    ids: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)  # shelf, id: time, n
+    id_order: list[tuple[int, bytes]] = field(default_factory=list)
 
     def put(self, lane: int, record: Record) -> None:
         self.lanes[lane].put(record)
@@ -66,6 +68,16 @@ class _Fragment:
         if record is not None and lane == SCHEDULED:
             del self.due[bisect_left(self.due, (record.due, n))]
         return record
+
+    def remember(self, shelf: int, id: bytes, at: int, n: int) -> None:
+        if (shelf, id) not in self.ids:
+            insort(self.id_order, (shelf, id))
+        self.ids[shelf, id] = (at, n)
+
+    def forget_first_ids(self, count: int) -> None:
+        for key in self.id_order[:count]:
+            del self.ids[key]
+        del self.id_order[:count]
 
 
 @dataclass(slots=True)
@@ -158,6 +170,11 @@ class MemoryStore:
                 limit -= 1
         if any(lane.order for lane in here.lanes):
             return False
+        forgotten = min(limit, len(here.ids))
+        here.forget_first_ids(forgotten)
+        here.head.ids = max(0, here.head.ids - forgotten)
+        if here.ids:
+            return False
         del disk.fragments[fragment]
         return True
 
@@ -174,12 +191,25 @@ class MemoryStore:
                 read.records = [lane.records[n] for n in sorted(set(read.numbers)) if n in lane.records]
             elif isinstance(read, ReadDue):
                 _read_due(here, read)
+            elif isinstance(read, ReadIds):
+                read.found = {}
+                for shelf in sorted(read.shelves):
+                    for id in read.ids:
+                        if (shelf, id) in here.ids:
+                            read.found[id] = here.ids[shelf, id]
+            elif isinstance(read, ReadIdPage):
+                keys = here.id_order[bisect_right(here.id_order, (read.shelf, read.after)) :][: read.limit]
+                read.rows = [(*key, *here.ids[key]) for key in keys]
             else:
                 raise StoreError(f"no store knows the read {type(read).__name__}")
 
     def next_due(self, fragment: int) -> int:
         here = self._owned().fragments.get(fragment)
         return here.due[0][0] if here and here.due else 0
+
+    def shelves(self, fragment: int) -> list[int]:
+        here = self._owned().fragments.get(fragment)
+        return sorted({shelf for shelf, _ in here.ids}) if here else []
 
     # Locks over a clean shutdown
 
@@ -240,6 +270,10 @@ def _perform(disk: Disk, changes: Changes) -> None:
     for lane, numbers in changes.deletes.items():
         for n in numbers:
             here.take(lane, n)
+    if changes.ids_upto is not None:
+        here.forget_first_ids(bisect_right(here.id_order, changes.ids_upto))
+    for row in changes.ids:
+        here.remember(*row)
     if changes.head is not None:
         here.head = changes.head.copy()
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.fragment.changes import Changes, Head, Lock
-from busbar.fragment.reads import Read, ReadDue, ReadMany, ReadPage
+from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
 from busbar.model.message import LANES
+from busbar.store import sqlite_ids as ids
 from busbar.store import sqlite_rows as rows
 from busbar.store.contract import StoreError
 from busbar.store.sqlite_file import StoreFile
@@ -43,14 +44,22 @@ class SqliteStore:
 
     def commit(self, batches: Sequence[Changes]) -> None:
         adds = any(records for changes in batches for records in changes.puts.values())
-        self._file.transact(lambda connection: rows.write(connection, batches), adds)
+
+        def work(connection: sqlite3.Connection) -> None:
+            rows.write(connection, batches)
+            ids.write(connection, batches)
+
+        self._file.transact(work, adds)
 
     def heads(self) -> list[Head]:
         found = self._file.select("SELECT * FROM fragment ORDER BY id")
-        return [Head(key, last, counts, size) for key, last, *counts, size in found]
+        return [
+            Head(key, last, counts, size, remembered, dropped)
+            for key, last, *counts, size, remembered, dropped in found
+        ]
 
     def create(self, fragment: int) -> None:
-        blank = "INSERT INTO fragment VALUES (?, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"
+        blank = "INSERT INTO fragment VALUES (?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"
         self._file.transact(lambda connection: _run(connection, blank, fragment))
 
     def drop(self, fragment: int, limit: int) -> bool:
@@ -72,6 +81,10 @@ class SqliteStore:
                     rows.read_many(connection, fragment, read)
                 elif isinstance(read, ReadDue):
                     rows.read_due(connection, fragment, read)
+                elif isinstance(read, ReadIds):
+                    ids.read_ids(connection, fragment, read)
+                elif isinstance(read, ReadIdPage):
+                    ids.read_id_page(connection, fragment, read)
                 else:
                     raise StoreError(f"no store knows the read {type(read).__name__}")
 
@@ -79,6 +92,9 @@ class SqliteStore:
 
     def next_due(self, fragment: int) -> int:
         return self._file.reading(lambda connection: rows.next_due(connection, fragment))
+
+    def shelves(self, fragment: int) -> list[int]:
+        return self._file.reading(lambda connection: ids.shelves(connection, fragment))
 
     # Locks over a clean shutdown
 
@@ -133,13 +149,18 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
         counts[lane] = count
         size += total
     _run(connection, f"DELETE FROM msg WHERE id IN (SELECT id {some})", fragment, limit)
-    if connection.execute("SELECT 1 FROM msg WHERE fragment = ? LIMIT 1", (fragment,)).fetchone() is None:
+    forgotten = 0
+    gone = connection.execute("SELECT 1 FROM msg WHERE fragment = ? LIMIT 1", (fragment,)).fetchone() is None
+    if gone:
+        forgotten = ids.drop(connection, fragment, max(0, limit - sum(counts)))
+        gone = not ids.shelves(connection, fragment)
+    if gone:
         _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
         _run(connection, "DELETE FROM fragment WHERE id = ?", fragment)
         return True
     taken = (
         "UPDATE fragment SET active = active - ?, dead = dead - ?, deferred = deferred - ?, scheduled = scheduled - ?,"
-        " dead_deferred = dead_deferred - ?, size = size - ? WHERE id = ?"
+        " dead_deferred = dead_deferred - ?, size = size - ?, ids = max(0, ids - ?) WHERE id = ?"
     )
-    _run(connection, taken, *counts, size, fragment)
+    _run(connection, taken, *counts, size, forgotten, fragment)
     return False

@@ -20,7 +20,7 @@ from busbar.store.overlay import decode_overlay, encode_overlay
 Value = int | bytes | None
 Row = Sequence[Value]
 
-_LARGEST_CHUNK = 1024
+LARGEST_CHUNK = 1024
 _MAX_NUMBER = 2**63 - 1
 
 _PUT = (
@@ -43,7 +43,7 @@ _DELETE = (
 )
 
 _HEAD = "INSERT OR REPLACE INTO fragment VALUES {rows}"
-_HEAD_WIDTH = 8
+_HEAD_WIDTH = 10
 
 COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content"
 
@@ -92,39 +92,46 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             runs += [(fragment, lane, first, last) for first, last in _runs(numbers)]
         if changes.head is not None:
             heads += _head_row(changes.head)
-    _in_chunks(connection, _PUT, _PUT_WIDTH, puts)
-    _in_chunks(connection, _EDIT, _EDIT_WIDTH, edits)
+    in_chunks(connection, _PUT, _PUT_WIDTH, puts)
+    in_chunks(connection, _EDIT, _EDIT_WIDTH, edits)
     if runs:
         connection.execute(_DELETE, (dumps(runs),))
-    _in_chunks(connection, _HEAD, _HEAD_WIDTH, heads)
+    in_chunks(connection, _HEAD, _HEAD_WIDTH, heads)
 
 
 def _head_row(head: Head) -> Row:
-    return (head.fragment, head.last, *head.counts, head.size)
+    return (head.fragment, head.last, *head.counts, head.size, head.ids, head.dropped)
 
 
 @cache
-def _statement(template: str, width: int, count: int) -> str:
+def statement(template: str, width: int, count: int) -> str:
     row = "(" + ",".join("?" * width) + ")"
     return template.format(rows=",".join([row] * count))
 
 
-def _in_chunks(connection: sqlite3.Connection, template: str, width: int, values: list[Value]) -> None:
+def in_chunks(connection: sqlite3.Connection, template: str, width: int, values: list[Value]) -> None:
     at, left = 0, len(values) // width
     while left:
-        count = min(1 << (left.bit_length() - 1), _LARGEST_CHUNK)
-        connection.execute(_statement(template, width, count), values[at : at + count * width])
+        count = min(1 << (left.bit_length() - 1), LARGEST_CHUNK)
+        connection.execute(statement(template, width, count), values[at : at + count * width])
         at += count * width
         left -= count
 
 
 def _net(edits: Iterable[Edit]) -> Iterable[tuple[int, Edit]]:
-    """For each message that was edited: the lane it starts from, and its last edit."""
-    places: dict[tuple[int, int], tuple[int, Edit]] = {}
+    """For each message that was edited: a lane it may start from, and its last edit if it does.
+
+    Where a message stands is not known here, and edits that name another lane do nothing: so one message may come with
+    several lanes, of which at most one is right.
+    """
+    ways: dict[int, dict[int, Edit]] = {}
     for edit in edits:
-        earlier = places.pop((edit.lane, edit.n), None)
-        places[(edit.to, edit.n)] = (edit.lane if earlier is None else earlier[0], edit)
-    return places.values()
+        way = ways.setdefault(edit.n, {})
+        for start, last in way.items():
+            if last.to == edit.lane:
+                way[start] = edit
+        way.setdefault(edit.lane, edit)
+    return [(start, last) for way in ways.values() for start, last in way.items()]
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:

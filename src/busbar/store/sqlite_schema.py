@@ -5,12 +5,15 @@ Tables
                 their fragment. The index `msg_place` (fragment, lane, n) makes each lane a contiguous, ordered range; a move
                 between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
     fragment    the counters of each fragment, written with every commit of it.
+    dup         ids of duplicate detection (fragment/changes.py). The shelf comes before the id in the key, so that
+                a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
     kept_lock   message locks that a clean shutdown left for the next start.
     catalogue   a copy of the namespace's catalogue.
     meta        the version of this schema, and the epoch that each claim raises.
 
 Rules
     * A file that is not a Busbar store, or of a newer schema, is refused and left as it is.
+    * A file of an older schema is brought up to date when it is opened, all at once.
     * A store is made under another name and renamed when it is whole and synced: there is never half a store.
     * Opening is cheap: nothing is scanned or counted.
     * What lies in the write-ahead log when a store is opened may be known to the page cache alone: after a failed
@@ -27,7 +30,7 @@ from pathlib import Path
 from busbar.store.contract import StoreError, StoreInUse
 from busbar.store.sqlite_close import close_without_writing, identities_at
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
@@ -44,6 +47,21 @@ _PRAGMAS = (
     "temp_store = MEMORY",
     "secure_delete = OFF",  # some systems turn it on: it writes zeros over every deleted message
 )
+
+# What each version added to the one before it. A file is made as version 1 and brought up to date like any other.
+_ADDED: dict[int, tuple[str, ...]] = {
+    2: (
+        """CREATE TABLE dup(
+            fragment INTEGER NOT NULL,
+            shelf INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            at INTEGER NOT NULL,
+            n INTEGER NOT NULL,
+            PRIMARY KEY (fragment, shelf, id)) WITHOUT ROWID""",
+        "ALTER TABLE fragment ADD COLUMN ids INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE fragment ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0",
+    ),
+}
 
 _SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -79,7 +97,7 @@ _SCHEMA = (
         PRIMARY KEY (fragment, lane, n)) WITHOUT ROWID""",
     "CREATE TABLE catalogue(name TEXT PRIMARY KEY, definition BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO meta VALUES ('schema', {SCHEMA_VERSION}), ('epoch', 0)",
+    "INSERT INTO meta VALUES ('schema', 1), ('epoch', 0)",
 )
 
 
@@ -146,6 +164,7 @@ def _make(path: Path) -> None:
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA:
             connection.execute(statement)
+        _bring_up_to_date(connection, 1)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error:
@@ -176,6 +195,18 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA {pragma}")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         raise StoreError(f"{path} cannot have a write-ahead log on this file system")
+    if version[0] < SCHEMA_VERSION:
+        connection.execute("BEGIN IMMEDIATE")
+        _bring_up_to_date(connection, version[0])
+        connection.execute("COMMIT")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
+    """Inside the caller's transaction."""
+    for added in range(version + 1, SCHEMA_VERSION + 1):
+        for statement in _ADDED[added]:
+            connection.execute(statement)
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (SCHEMA_VERSION,))
 
 
 def _refusal(path: Path, problem: OSError | sqlite3.Error) -> StoreError:

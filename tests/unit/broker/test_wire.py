@@ -40,10 +40,11 @@ COMMANDS: list[c.Command] = [
     c.CancelScheduled(1, 2, 3, [1]),
     c.Purge(1, 2, 3, 0, 4, 5),
     c.Inspect(1, 2, 3),
+    c.InspectDuplicates(1, 2, 3),
     c.Tick(1),
 ]
 EFFECTS: list[e.Effect] = [
-    e.Sent(1, 2, [3, 0], [(1, "condition", "text")]),
+    e.Sent(1, 2, [3, 0, 2], [(1, "condition", "text")], [2]),
     e.Delivered(1, 2, 3, RECORDS, 4, 5),
     e.Drained(1, 2),
     e.Settled(1, 2, [0]),
@@ -51,7 +52,8 @@ EFFECTS: list[e.Effect] = [
     e.Received(1, 2, RECORDS, 3, 4),
     e.Peeked(1, 2, RECORDS, [0, 1]),
     e.Purged(1, 2, 3),
-    e.Inspected(1, 2, [1, 2, 3, 4, 5], 6, 7),
+    e.Inspected(1, 2, [1, 2, 3, 4, 5], 6, 7, 8),
+    e.Duplicates(1, 2, 3, 4, ["id", ""], [5, 6], [7, 8]),
     e.Done(1, 2),
     e.Refused(1, 2, "condition", "text"),
 ]

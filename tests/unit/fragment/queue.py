@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-from busbar.fragment.changes import Changes
+from busbar.fragment.bounds import Bounds
+from busbar.fragment.changes import Changes, Lock
 from busbar.fragment.machine import Fragment
 from busbar.model import commands as c
 from busbar.model import effects as e
@@ -25,9 +26,17 @@ def settings(
     quota_bytes: int = 0,
     can_send: bool = True,
     can_receive: bool = True,
+    duplicate_window_ms: int = 0,
 ) -> FragmentSettings:
     return FragmentSettings(
-        lock_ms, max_deliveries, ttl_ms, dead_letter_on_expiration, quota_bytes, can_send, can_receive
+        lock_ms,
+        max_deliveries,
+        ttl_ms,
+        dead_letter_on_expiration,
+        quota_bytes,
+        can_send,
+        can_receive,
+        duplicate_window_ms,
     )
 
 
@@ -51,11 +60,17 @@ class Held:
 class Queue:
     """Commits after each command, unless `group` is set: then the test says when."""
 
-    def __init__(self, given: FragmentSettings | None = None, store: ReferenceStore | None = None) -> None:
+    def __init__(
+        self,
+        given: FragmentSettings | None = None,
+        store: ReferenceStore | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
         self.now = NOW
+        self.bounds = bounds
         self.store = store or ReferenceStore()
         self.group = False
-        self.machine = Fragment(1, given or settings(), self.store.head, self.store.next_due(), [])
+        self.machine = self._start(given or settings(), [])
         self.effects: list[e.Effect] = []
         self.reads = 0
         self._nonces = count(7)
@@ -97,7 +112,11 @@ class Queue:
 
     def restart(self, clean: bool) -> None:
         kept = self.store.stubs(self.machine.locks()) if clean else []
-        self.machine = Fragment(1, self.machine.settings, self.store.head, self.store.next_due(), kept)
+        self.machine = self._start(self.machine.settings, kept)
+
+    def _start(self, given: FragmentSettings, kept: list[Lock]) -> Fragment:
+        store = self.store
+        return Fragment(1, given, store.head, store.next_due(), kept, self.bounds, store.shelves())
 
     # ---- as a client ----
 

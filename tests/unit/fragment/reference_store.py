@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 
 from busbar.fragment.changes import Changes, Head, Lock, empty_head
-from busbar.fragment.reads import Read, ReadDue, ReadMany, ReadPage
+from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
 from busbar.model.message import LANES, SCHEDULED, Record
 
 
@@ -17,11 +17,13 @@ class ReferenceStore:
     def __init__(self, fragment: int = 1) -> None:
         self.lanes: list[dict[int, Record]] = [{} for _ in range(LANES)]
         self.head: Head = empty_head(fragment)
+        self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
 
     def snapshot(self) -> ReferenceStore:
         other = ReferenceStore(self.head.fragment)
         other.lanes = [copy.copy(lane) for lane in self.lanes]
         other.head = self.head.copy()
+        other.ids = dict(self.ids)
         return other
 
     def commit(self, changes: Changes) -> None:
@@ -41,7 +43,14 @@ class ReferenceStore:
         for lane, gone in changes.deletes.items():
             for n in gone:
                 del self.lanes[lane][n]
+        if changes.ids_upto is not None:
+            for key in [key for key in self.ids if key <= changes.ids_upto]:
+                del self.ids[key]
+        for shelf, id, at, n in changes.ids:
+            assert len(id) == 16
+            self.ids[shelf, id] = (at, n)
         self.head = changes.head.copy()
+        assert self.head.ids == len(self.ids)
         assert self.head.counts == [len(lane) for lane in self.lanes]
         assert self.head.size == sum(record.size for lane in self.lanes for record in lane.values())
 
@@ -53,6 +62,17 @@ class ReferenceStore:
             elif isinstance(read, ReadMany):
                 lane = self.lanes[read.lane]
                 read.records = [lane[n] for n in sorted(read.numbers) if n in lane]
+            elif isinstance(read, ReadIds):
+                assert read.shelves and read.ids, "nothing is asked for nothing"
+                read.found = {
+                    id: self.ids[shelf, id]
+                    for shelf in sorted(read.shelves)
+                    for id in read.ids
+                    if (shelf, id) in self.ids
+                }
+            elif isinstance(read, ReadIdPage):
+                after = sorted(key for key in self.ids if key > (read.shelf, read.after))
+                read.rows = [(*key, *self.ids[key]) for key in after[: read.limit]]
             else:
                 assert isinstance(read, ReadDue)
                 scheduled = sorted(self.lanes[SCHEDULED].values(), key=lambda record: (record.due, record.n))
@@ -71,6 +91,9 @@ class ReferenceStore:
 
     def next_due(self) -> int:
         return min((record.due for record in self.lanes[SCHEDULED].values()), default=0)
+
+    def shelves(self) -> list[int]:
+        return sorted({shelf for shelf, _ in self.ids})
 
     def stubs(self, locks: list[Lock]) -> list[Lock]:
         """Locks as a clean shutdown keeps them and the next start finds them."""

@@ -14,7 +14,7 @@ import pytest
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
 from busbar.model.message import ACTIVE, SCHEDULED, Record
-from busbar.store import sqlite_file, sqlite_rows
+from busbar.store import sqlite_file, sqlite_ids, sqlite_rows
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
 from busbar.store.sqlite import SqliteStore
 
@@ -118,7 +118,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 1"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 2"):
         opened(path)
 
 
@@ -274,7 +274,7 @@ def _resident() -> int:
         (sqlite_rows._DUE, (1, 50, 10)),
         (sqlite_rows._NEXT_DUE, (1, 0, 0)),
         (sqlite_rows._DELETE, ("[[1, 0, 1, 1]]",)),
-        (sqlite_rows._statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None) * 4),
+        (sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None) * 4),
     ],
 )
 def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values: tuple[object, ...]) -> None:
@@ -282,6 +282,24 @@ def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values
     plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert any("SEARCH msg USING" in step for step in plan), plan
     assert not any("SCAN msg" in step or "TEMP B-TREE" in step for step in plan), plan
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [
+        (sqlite_rows.statement(sqlite_ids._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1)),
+        (sqlite_ids._PAGE, (1, 1, b"", 10)),
+        (sqlite_ids._FORGET, (1, 1, b"x")),
+        (sqlite_ids._DROP, (1, 10)),
+        (sqlite_ids._SHELVES, (1,)),
+    ],
+)
+def test_no_statement_scans_or_sorts_ids(path: Path, statement: str, values: tuple[object, ...]) -> None:
+    store = opened(path)
+    plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any("SEARCH dup USING" in step for step in plan), plan
+    assert not any("SCAN dup" in step or "TEMP B-TREE" in step for step in plan), plan
     store.close()
 
 

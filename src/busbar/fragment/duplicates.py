@@ -1,0 +1,433 @@
+"""Duplicate detection: which ids a fragment knows, in memory and in its store.
+
+Rules
+- A message's id is its MessageId together with its session id or partition key. An id is remembered with the commit
+  of the message, from when it is sent (a scheduled one: when it is scheduled), for the entity's window. A message
+  whose id is remembered is dropped, and its sender hears that it was sent. What became of the first one is no matter.
+- The window is looked at when a message comes: a new one holds for ids that are there already.
+- A refused message leaves no id. Of two in one send the second is a duplicate of the first.
+
+Where ids are
+- All are in the store, on shelves (changes.py): a shelf is named by the time at which it was begun, and the next
+  is begun when it is full, or with a new era.
+- A filter (era_filter.py) says without a read that an id is new. It has eras of a seventh of the window: an era ends
+  when it is as old as that, or full. It goes when all its shelves have. When it is full the filter grows as well.
+  Without a free era the newest goes on, and more ids are looked for in the store than need be.
+- The last few thousand are in memory as they are, so that a client which tries again costs no read.
+- What may be known is looked up in the store, on the shelves of the eras that the filter named.
+
+After a start the filter is filled again from the store, page by page, in ticks. Until a shelf has been read, every new
+id is looked up on it.
+
+After an undo the filter still has the ids that were undone. That is harmless: the store, which is asked, has not. It is
+even needed if the commit was made after all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from hashlib import blake2b
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from busbar.fragment.bounds import Bounds
+from busbar.fragment.changes import Changes, IdRow
+from busbar.fragment.era_filter import ERAS, ROOM, EraFilter
+from busbar.fragment.reads import Read, ReadIdPage, ReadIds
+from busbar.model.commands import Send
+from busbar.model.effects import Effect, Sent
+from busbar.model.message import Draft
+
+LATEST: Final = 100
+"""How many of the latest drops are listed."""
+GROWTH: Final = 4
+SHELVES: Final = 64
+"""Into how many shelves a full era is divided: fewer are faster to look through, more are faster to write."""
+NOW: Final = 1
+"""A time that has come."""
+ALL: Final = (1 << ERAS) - 1
+
+Known = tuple[int, int]
+"""When a message came, and its number."""
+
+
+def id_of(draft: Draft) -> bytes:
+    """What the message is recognized by; empty if it has no MessageId."""
+    if not draft.message_id:
+        return b""
+    key = draft.session_id or draft.partition_key or ""
+    text = f"{len(key)}:{key}{draft.message_id}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@final
+class Shelf:
+    def __init__(self, number: i64, era: i64, loaded: bool) -> None:
+        self.number = number
+        self.era = era
+        self.loaded = loaded  # its ids are in the filter
+        self.count: i64 = 0
+        self.last: i64 = 0  # when the last id came
+
+
+@final
+class Duplicates:
+    def __init__(self, bounds: Bounds, shelves: list[int], remembered: i64, dropped: i64) -> None:
+        """`shelves` are those of the store, rising; `remembered` says how many ids are on them, about."""
+        self.dropped = dropped
+        self.latest: deque[tuple[str, int, int]] = deque(maxlen=LATEST)
+        self._bounds = bounds
+        self._shelves: list[Shelf] = [Shelf(number, 0, False) for number in shelves]
+        self._expected = remembered
+        self._filter: EraFilter | None = None
+        # Eras
+        self._began: list[int] = [0] * ERAS
+        self._counts: list[int] = [0] * ERAS
+        self._used: i64 = 0  # one bit for each era that is in the filter
+        self._era: i64 = -1  # the newest, to which new ids go
+        self._open: Shelf | None = None
+        self._clearing: i64 = 0
+        self._clear_at: i64 = 0
+        # Loading
+        self._unloaded: i64 = len(shelves)
+        self._after = b""  # the last id that was loaded of the first shelf that is not
+        self._loading_era: i64 = -1
+        # Forgetting
+        self._floor: i64 = -1  # this shelf and those below have expired
+        self._sweeping = False
+        # Ids that are known exactly
+        self._recent: dict[bytes, Known] = {}
+        self._older: dict[bytes, Known] = {}
+        self._found: dict[bytes, Known] = {}
+        self._prepared: Send | None = None
+        self._ids: list[bytes] = []
+
+    # ---- a message comes ----
+
+    def reads(self, command: Send) -> list[Read]:
+        """What must be looked up before it is known which messages are duplicates."""
+        ids = self._prepare(command)
+        table = self._filter
+        loaded = self._unloaded == 0
+        recent = self._recent
+        older = self._older
+        unsure: dict[int, list[bytes]] = {}
+        for id in ids:
+            if not id:
+                continue
+            eras: i64 = 0
+            if table is not None:
+                eras = table.eras_of(id)
+            if (eras == 0 and loaded) or id in recent or id in older:
+                continue
+            unsure.setdefault(eras, []).append(id)
+        if not unsure:
+            return []
+        return [ReadIds(some, self._shelves_of(eras)) for eras, some in unsure.items()]
+
+    def _prepare(self, command: Send) -> list[bytes]:
+        self._prepared = command
+        self._ids = [id_of(draft) for draft in command.drafts]
+        return self._ids
+
+    def _shelves_of(self, eras: i64) -> list[int]:
+        return [shelf.number for shelf in self._shelves if not shelf.loaded or (eras >> shelf.era) & 1 == 1]
+
+    def ids_of(self, command: Send, supplied: list[Read]) -> list[bytes]:
+        """The ids of the messages, in their order, with what was read about them at hand for `original`."""
+        self._found = {}
+        for read in supplied:
+            if isinstance(read, ReadIds):
+                self._found.update(read.found)
+        if self._prepared is command:
+            self._prepared = None
+            return self._ids
+        return self._prepare(command)
+
+    def original(self, id: bytes, horizon: i64) -> i64:
+        """The number of the message that came with this id after a time; -1: there is none."""
+        known = self._recent.get(id)
+        if known is None:
+            known = self._older.get(id)
+            if known is None:
+                known = self._found.get(id)
+                if known is None:
+                    return -1
+        at: i64 = known[0]
+        if at <= horizon:
+            return -1
+        n: i64 = known[1]
+        return n
+
+    def remember(self, id: bytes, now: i64, n: i64, window: i64, rows: list[IdRow]) -> None:
+        """A message that is not a duplicate has come; what is to be written is added to `rows`."""
+        shelf = self._open
+        if shelf is None or (not rows and self._is_over(shelf, now, window)):
+            shelf = self._begin_shelf(now, window)
+        shelf.count += 1
+        shelf.last = now
+        table = self._filter
+        if table is not None:
+            table.add(id, shelf.era)
+        self._counts[shelf.era] += 1
+        self._recent[id] = (now, n)
+        rows.append((shelf.number, id, now, n))
+
+    def note_drop(self, draft: Draft, now: i64, n: i64) -> None:
+        self.dropped += 1
+        self.latest.append((draft.message_id, now, n))
+
+    def rotate(self) -> None:
+        """After a send: what was recent may be older now. (Never amid a send, whose own ids must be known.)"""
+        self._found = {}
+        if len(self._recent) >= self._bounds.recent_ids:
+            self._older = self._recent
+            self._recent = {}
+
+    # ---- shelves and eras ----
+
+    def _is_over(self, shelf: Shelf, now: i64, window: i64) -> bool:
+        table = self._filter
+        if table is None or shelf.count >= self._shelf_room(table):
+            return True
+        return self._era_is_over(table, now, window) and self._free_era() >= 0
+
+    def _shelf_room(self, table: EraFilter) -> i64:
+        room = table.size // (ROOM * SHELVES)
+        return room if room > self._bounds.shelf_ids else self._bounds.shelf_ids
+
+    def _era_is_over(self, table: EraFilter, now: i64, window: i64) -> bool:
+        era = self._era
+        if era < 0 or now - self._began[era] >= window // (ERAS - 1):
+            return True
+        return self._era_is_full(table)
+
+    def _era_is_full(self, table: EraFilter) -> bool:
+        return self._era >= 0 and self._counts[self._era] >= table.size // ROOM
+
+    def _free_era(self) -> i64:
+        for era in range(ERAS):
+            if (self._used >> era) & 1 == 0:
+                return era
+        return -1
+
+    def _begin_shelf(self, now: i64, window: i64) -> Shelf:
+        table = self._filter
+        if table is None:
+            table = EraFilter(self._first_size())
+            self._filter = table
+        if self._era_is_over(table, now, window):
+            free = self._free_era()
+            if free >= 0:
+                if self._era_is_full(table) and table.size * GROWTH <= self._bounds.filter_most:
+                    table.grow(GROWTH)
+                    self._clear_at = 0  # the copies have to be cleared as well
+                self._use(free, now)
+                self._era = free
+        number = now
+        if self._shelves and number <= self._shelves[-1].number:
+            number = self._shelves[-1].number + 1
+        if number <= self._floor:
+            number = self._floor + 1
+        shelf = Shelf(number, self._era, True)
+        self._shelves.append(shelf)
+        self._open = shelf
+        return shelf
+
+    def _use(self, era: i64, began: i64) -> None:
+        self._used |= i64(1) << era
+        self._began[era] = began
+        self._counts[era] = 0
+
+    def _first_size(self) -> i64:
+        """Room for what is in the store, spread over the eras of a window but for one, and half as much again."""
+        size = self._bounds.filter_bytes
+        while (
+            size // ROOM * (ERAS - 2) < self._expected * 3 // 2 and size * GROWTH <= self._bounds.filter_most
+        ):
+            size *= GROWTH
+        return size
+
+    # ---- time passes ----
+
+    def due(self, window: i64) -> i64:
+        """When there is something to do in a tick; 0: never."""
+        if self._unloaded > 0 or self._sweeping or self._clearing != 0:
+            return NOW
+        if not self._shelves:
+            return 0
+        when = self._shelves[0].last + window
+        return when if when > NOW else NOW
+
+    def tick_reads(self, now: i64, window: i64) -> list[Read]:
+        """What a tick needs: the next page for the filter, or of the ids that have expired."""
+        self._expire(now, window)
+        if self._unloaded > 0:
+            number = self._shelves[self._first_unloaded()].number
+            return [ReadIdPage(number, self._after, self._bounds.id_page)]
+        if self._sweeping:
+            return [ReadIdPage(0, b"", self._bounds.expired_ids)]
+        return []
+
+    def tick(self, supplied: list[Read], now: i64, window: i64) -> list[IdRow]:
+        """Do a part of what is to be done. Answers ids to be forgotten, in order: they are the lowest of the store."""
+        gone: list[IdRow] = []
+        if self._clearing != 0:
+            self._clear()
+        for read in supplied:
+            if isinstance(read, ReadIdPage):
+                if self._unloaded > 0:
+                    self._load(read, window)
+                elif self._sweeping:
+                    gone = self._sweep(read)
+        self._expire(now, window)
+        return gone
+
+    # Loading
+
+    def _first_unloaded(self) -> i64:
+        index: i64 = 0
+        while self._shelves[index].loaded:
+            index += 1
+        return index
+
+    def _load(self, page: ReadIdPage, window: i64) -> None:
+        """Put a page of ids into the filter. A shelf is loaded when the page goes beyond it."""
+        table = self._filter
+        if table is None:
+            table = EraFilter(self._first_size())
+            self._filter = table
+        shelves = self._shelves
+        index = self._first_unloaded()
+        shelf = shelves[index]
+        for number, id, at, _n in page.rows:
+            while shelf.number < number:
+                self._loaded(shelf)
+                if self._unloaded == 0:
+                    return
+                index += 1
+                shelf = shelves[index]
+            if shelf.count == 0:
+                shelf.era = self._era_for_loading(number, window)
+            table.add(id, shelf.era)
+            self._counts[shelf.era] += 1
+            shelf.count += 1
+            if at > shelf.last:
+                shelf.last = at
+            self._after = id
+        if len(page.rows) < page.limit:  # nothing lies behind
+            while self._unloaded > 0:
+                self._loaded(shelves[index])
+                index += 1
+
+    def _loaded(self, shelf: Shelf) -> None:
+        shelf.loaded = True
+        self._unloaded -= 1
+        self._after = b""
+
+    def _era_for_loading(self, began: i64, window: i64) -> i64:
+        """Eras are a little longer here, so that one is left for ids that come meanwhile."""
+        era = self._loading_era
+        if era >= 0 and began - self._began[era] < window // (ERAS - 2):
+            return era
+        free = self._free_era()
+        if free < 0 or (era >= 0 and self._era < 0 and self._used | (i64(1) << free) == ALL):
+            return era if era >= 0 else 0
+        self._use(free, began)
+        self._loading_era = free
+        return free
+
+    # Forgetting
+
+    def _expire(self, now: i64, window: i64) -> None:
+        """Let go of shelves whose ids have all expired: they are swept from the store, and their eras cleared."""
+        shelves = self._shelves
+        count: i64 = 0
+        while count < len(shelves) and self._has_expired(count, now - window):
+            shelf = shelves[count]
+            self._floor = shelf.number
+            if not shelf.loaded:
+                self._unloaded -= 1
+                self._after = b""
+            count += 1
+        if count == 0:
+            return
+        self._sweeping = True
+        del shelves[:count]
+        if shelves:
+            self._let_go_of_eras()
+        else:
+            self._start_afresh()
+
+    def _has_expired(self, index: i64, horizon: i64) -> bool:
+        """Of a shelf that was not loaded it is known that its ids came before the next one was begun."""
+        shelf = self._shelves[index]
+        if shelf.loaded:
+            return shelf.last <= horizon
+        return index + 1 < len(self._shelves) and self._shelves[index + 1].number <= horizon
+
+    def _let_go_of_eras(self) -> None:
+        if self._clearing != 0:
+            return
+        needed: i64 = 0
+        for shelf in self._shelves:
+            if shelf.count > 0:
+                needed |= i64(1) << shelf.era
+        self._clearing = self._used & ~needed
+        self._clear_at = 0
+        if self._loading_era >= 0 and (self._clearing >> self._loading_era) & 1 == 1:
+            self._loading_era = -1
+
+    def _start_afresh(self) -> None:
+        self._filter = None
+        self._expected = 0
+        self._used = 0
+        self._clearing = 0
+        self._era = -1
+        self._loading_era = -1
+        self._open = None
+        self._recent = {}
+        self._older = {}
+
+    def _clear(self) -> None:
+        table = self._filter
+        if table is not None:
+            stop = self._clear_at + self._bounds.filter_slice
+            if stop < table.size:
+                table.clear(self._clearing, self._clear_at, stop)
+                self._clear_at = stop
+                return
+            table.clear(self._clearing, self._clear_at, table.size)
+        self._used &= ~self._clearing
+        self._clearing = 0
+        self._let_go_of_eras()  # of those that expired meanwhile
+
+    def _sweep(self, page: ReadIdPage) -> list[IdRow]:
+        gone: list[IdRow] = []
+        floor = self._floor
+        for row in page.rows:
+            if row[0] > floor:
+                break
+            gone.append(row)
+        if len(gone) < page.limit:
+            self._sweeping = False
+        return gone
+
+    # ---- when commits have failed ----
+
+    def undo(self, batches: list[Changes], effects: list[Effect]) -> None:
+        """Ids that were discarded are not known exactly any more. Drops that nobody heard of are not counted."""
+        for batch in batches:
+            for row in batch.ids:
+                self._recent.pop(row[1], None)
+                self._older.pop(row[1], None)
+            if batch.ids_upto is not None:
+                self._sweeping = True
+        for effect in effects:
+            if isinstance(effect, Sent):
+                for _ in effect.duplicates:
+                    self.dropped -= 1
+                    if self.latest:
+                        self.latest.pop()
+        self._prepared = None
