@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.groups import GROUPS
 from busbar.cli.kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, Kind
 from busbar.cli.options import Output, Skip, Top, Topic, Yes, command, group, named
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
@@ -29,7 +30,7 @@ NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
 
 def entity_commands(kind: Kind) -> typer.Typer:
     noun = kind.noun
-    app = group(noun, f"Create, show, list, update and delete {noun}s.")
+    app = group(noun, GROUPS[noun])
     at = "--topic orders " if kind.parent else ""
     example = "audit" if kind.parent else "orders"
     without = () if kind.parent else ("topic",)

@@ -9,10 +9,8 @@ from typing import Annotated
 import typer
 
 from busbar import __version__
-from busbar.cli import namespace, rule, sas
-from busbar.cli.entity_commands import entity_commands
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
+from busbar.cli.groups import groups_for
 from busbar.cli.messages import add_message_commands
 
 app = typer.Typer(
@@ -126,10 +124,6 @@ def trust(
     sys.exit(run(data, output))
 
 
-for _kind in (QUEUE, TOPIC, SUBSCRIPTION):
-    app.add_typer(entity_commands(_kind))
-for _group in (rule, namespace, sas):
-    app.add_typer(_group.app)
 add_message_commands(app)
 
 
@@ -139,6 +133,10 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """The command that the arguments name; the exit code. What fails is said in one line on standard error."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    app.registered_groups = []
+    for commands in groups_for(arguments):
+        app.add_typer(commands)
     try:
         # Without `standalone_mode` usage errors come to us instead of being framed over several lines.
         code = app(arguments, prog_name="busbar", standalone_mode=False)

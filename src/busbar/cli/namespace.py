@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, label, print_details, print_json
 from busbar.cli.target import Where, find_target
 
-app: typer.Typer = group("namespace", "Show the namespace, and its keys on demand.")
+namespace_commands = group("namespace", GROUPS["namespace"])
 
 _ELEMENTS = (
     "Name",
@@ -23,7 +22,7 @@ _ELEMENTS = (
 _KEYS = {"MessagingSKU": "messagingSku"}
 
 
-@command(app, examples=("busbar namespace show", "busbar namespace show -o json"))
+@command(namespace_commands, examples=("busbar namespace show", "busbar namespace show -o json"))
 def show(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
     """Show the namespace: its name, tier and address, and how many entities it has."""
     from busbar.cli.atom_client import ManagementClient
@@ -50,7 +49,8 @@ def show(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
 
 
 @command(
-    app, examples=("busbar namespace keys", "busbar namespace keys -o json | jq -r .primaryConnectionString")
+    namespace_commands,
+    examples=("busbar namespace keys", "busbar namespace keys -o json | jq -r .primaryConnectionString"),
 )
 def keys(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
     """Print the key with which commands reach the namespace, and its connection string. Both are secrets."""

@@ -14,6 +14,7 @@ import typer
 from busbar.cli import values
 from busbar.cli.entity_commands import Name, NameOption, Values, checked, confirm, single
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.groups import GROUPS
 from busbar.cli.kinds import Property
 from busbar.cli.options import Output, Skip, Subscription, Top, Topic, Yes, command, group, named
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.rule_xml import Correlation, Rule, SqlExpression, Value
 
-app = group("rule", "Create, show, list, update and delete rules.")
+rule_commands = group("rule", GROUPS["rule"])
 
 FilterSql = Annotated[
     str | None,
@@ -66,7 +67,7 @@ _AT = "--topic orders --subscription audit"
 
 
 @command(
-    app,
+    rule_commands,
     properties=CORRELATION,
     examples=(
         f"busbar rule create {_AT} large \\\n      --filter-sql-expression 'amount > 100'",
@@ -98,7 +99,7 @@ def create(
         _show(read_rule(client.create(path, write_rule(rule), what)), output)
 
 
-@command(app, examples=(f"busbar rule show {_AT} large",))
+@command(rule_commands, examples=(f"busbar rule show {_AT} large",))
 def show(
     *,
     name: Name = None,
@@ -114,7 +115,7 @@ def show(
         _show(_fetch(client, path, what), output)
 
 
-@command(app, name="list", examples=(f"busbar rule list {_AT}",))
+@command(rule_commands, name="list", examples=(f"busbar rule list {_AT}",))
 def _list(
     *,
     topic: Topic,
@@ -141,7 +142,7 @@ def _list(
 
 
 @command(
-    app,
+    rule_commands,
     properties=CORRELATION,
     examples=(
         f"busbar rule update {_AT} large \\\n      --filter-sql-expression 'amount > 200'",
@@ -178,7 +179,7 @@ def update(
         _show(read_rule(client.update(path, write_rule(rule), what)), output)
 
 
-@command(app, examples=(f"busbar rule delete {_AT} '$Default' --yes",))
+@command(rule_commands, examples=(f"busbar rule delete {_AT} '$Default' --yes",))
 def delete(
     *,
     name: Name = None,

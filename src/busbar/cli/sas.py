@@ -15,11 +15,12 @@ import typer
 from busbar.cli import values
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, print_json
 from busbar.cli.target import Target, Where, find_target
 
-app: typer.Typer = group("sas", "Make shared access signatures.")
+sas_commands = group("sas", GROUPS["sas"])
 
 Resource = Annotated[
     str,
@@ -46,7 +47,7 @@ Expiry = Annotated[
 
 
 @command(
-    app,
+    sas_commands,
     name="create-token",
     examples=(
         "busbar sas create-token --resource orders --expiry 20m",

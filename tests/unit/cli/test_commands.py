@@ -11,6 +11,7 @@ import pytest
 
 from busbar.cli.entity_commands import confirm
 from busbar.cli.failure import CommandFailure
+from busbar.cli.groups import GROUPS
 from busbar.cli.main import run
 from busbar.cli.output import label, print_table, printable, size_text
 from busbar.cli.target import VARIABLE
@@ -91,6 +92,23 @@ def test_help_has_the_flags_in_full_and_examples(noun: str, capsys: Capture) -> 
         assert "…" not in out
     assert run([noun]) == 2
     assert re.search(r"create +Create a", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_root_lists_every_group_and_builds_the_one_that_is_named(name: str, capsys: Capture) -> None:
+    assert run(["--help"]) == 0
+    assert re.search(rf"{name} +{GROUPS[name]}\n", capsys.readouterr().out)
+    assert run([name, "--help"]) == 0
+    assert "Commands:\n" in capsys.readouterr().out
+
+
+def test_a_mistake_of_ours_is_one_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("busbar.cli.namespace.find_target", broken)
+    assert run(["namespace", "show"]) == 1
+    assert capsys.readouterr().err == "busbar: unexpected failure: KeyError: 'x'\n"
 
 
 def test_flags_that_cannot_change_are_not_offered_by_update(capsys: Capture) -> None:
