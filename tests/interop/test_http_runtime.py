@@ -18,7 +18,7 @@ import pytest_asyncio
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 
 from tests.interop.azure_sdk import Azure, nothing_left, take_one, text_of
-from tests.interop.http_runtime import Http
+from tests.interop.http_runtime import Answer, Http
 from tests.interop.queue_pool import BRIEF_LOCK, QueuePool
 from tests.serving import Busbar, config_text
 
@@ -285,6 +285,32 @@ def _request(http: Http, method: str, path: str, *headers: str, body: bytes = b"
     lines = [f"{method} /{path} HTTP/1.1", "Host: localhost", f"Authorization: {http.token()}", *headers]
     lines.append(f"Content-Length: {len(body)}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+async def test_a_wait_ends_when_its_queue_is_deleted_or_disabled(http: Http) -> None:
+    for name, change, status in (("goes", "delete", 410), ("sleeps", "disable", 403)):
+        assert (await _manage(http, "PUT", name)).status == 201
+        waiting = asyncio.ensure_future(http.peek_lock(name, 30))
+        await asyncio.sleep(0.2)
+        if change == "delete":
+            assert (await _manage(http, "DELETE", name)).status == 200
+        else:
+            assert (await _manage(http, "PUT", name, "Disabled")).status == 200
+        (await asyncio.wait_for(waiting, 5)).error(status)
+    (await http.peek_lock("goes", 0)).error(404, 40400)
+
+
+async def _manage(http: Http, method: str, name: str, status: str = "") -> Answer:
+    description = f"<Status>{status}</Status>" if status else ""
+    entry = (
+        '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
+        'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">'
+        f"{description}</QueueDescription></content></entry>"
+    ).encode()
+    headers = {"Content-Type": "application/atom+xml;type=entry;charset=utf-8"}
+    if status:
+        headers["If-Match"] = "*"
+    return await http.request(method, name, entry if method == "PUT" else None, headers)
 
 
 # Refusals

@@ -148,6 +148,20 @@ async def test_an_entity_that_goes_while_somebody_waits_is_gone() -> None:
         await task
 
 
+async def test_an_interrupted_wait_leaves_and_gives_back_what_comes_later() -> None:
+    port = ScriptedPort()
+    origin = HttpOrigin(port)
+    origin.interrupt(Gone("nobody waits yet"))
+    task = receiving(origin, 60)
+    await turns()
+    origin.interrupt(Gone("deleted"))
+    with pytest.raises(Gone, match="deleted"):
+        await task
+    assert len(port.said(Leave)) == 1
+    port.emit(delivered(origin.number, 1))
+    assert released(port) == [[5]]
+
+
 async def test_questions_get_their_own_answers() -> None:
     port = ScriptedPort()
     origin = HttpOrigin(port)

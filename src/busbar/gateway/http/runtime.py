@@ -14,6 +14,7 @@
 3. A receive waits for `timeout` seconds, a minute if it does not say, but not longer than its token holds.
 4. A message that was locked for a client that has gone is released at once.
 5. A lock is named by its token. In front of it stands the message's number, or its id; a number that is neither is refused.
+6. A wait ends when its entity is deleted (410) or gives no messages any more (403).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragme
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.http.authorization import EXPIRY_GRACE, authorize
 from busbar.gateway.http.connection import HttpConnection
+from busbar.gateway.http.errors import Gone
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, read_body
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch
@@ -46,6 +48,7 @@ from busbar.model.effects import Peeked, Renewed, Sent
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import (
     ArgumentError,
+    BusbarError,
     InvalidOperation,
     MessageNotFound,
     MessageSizeExceeded,
@@ -137,7 +140,9 @@ async def _send(asked: Asked) -> web.StreamResponse:
                 f"The message has {len(payloads[0])} bytes with its properties; at most {size} are taken."
             )
     drafts = [
-        parse_message(payload, 0, len(payload), asked.origin.fresh_id(), limits.max_id_length)
+        parse_message(
+            payload, 0, len(payload), asked.origin.fresh_id(), limits.max_id_length, limits.max_header_size
+        )
         for payload in payloads
     ]
     effect = await asked.origin.ask(lambda origin, number: Send(asked.fragment, origin, number, drafts, True))
@@ -161,7 +166,11 @@ async def _receive_and_delete(asked: Asked) -> web.StreamResponse:
 
 async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
     check_gives(asked.entity)
-    delivered = await asked.origin.receive(asked.fragment, asked.sub, delete, _wait_of(asked))
+    end_watch = asked.context.port.watch(lambda path, view: _changed(asked, path, view))
+    try:
+        delivered = await asked.origin.receive(asked.fragment, asked.sub, delete, _wait_of(asked))
+    finally:
+        end_watch()
     if delivered is None:
         return web.Response(status=204)
     try:
@@ -180,6 +189,18 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
         asked.origin.release(delivered)
         raise
     return response
+
+
+def _changed(asked: Asked, path: str, view: EntityView | None) -> None:
+    """An entity has changed while this request waits: rule 6."""
+    if path.lower() != asked.entity.path.lower():
+        return
+    try:
+        if view is None:
+            raise Gone(f"The messaging entity '{asked.entity.path}' has been deleted.")
+        check_gives(view)
+    except BusbarError as error:
+        asked.origin.interrupt(error)
 
 
 def _wait_of(asked: Asked) -> float:

@@ -7,6 +7,7 @@ A connection has one request at a time, so it waits for one message at a time:
     draining    the time is up: Demand, drain   Delivered (it came in between, and is handed out), or Drained: nothing
                                                 neither, for DRAIN_WAIT: the origin is given up, and what still comes
                                                 for it is released by the port
+    either      interrupted                     the consumer leaves; what still comes for it is released
     either      the connection is lost          the port makes the consumer leave and releases what is on its way
 
 When the broker stops, the time of every wait is up.
@@ -59,6 +60,11 @@ class HttpOrigin:
         """Wait for nothing from here on: the broker stops."""
         if not self._stopping.done():
             self._stopping.set_result(None)
+
+    def interrupt(self, error: BusbarError) -> None:
+        """What is waited for will not come, because of `error`."""
+        if self._receipt is not None and not self._receipt.done():
+            self._receipt.set_exception(error)
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""
