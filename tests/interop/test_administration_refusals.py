@@ -147,6 +147,12 @@ async def test_many_changes_at_once_are_all_done(server: Busbar) -> None:
 # Limits and tiers
 
 
+def in_tier(directory: Path, tier: str) -> Busbar:
+    config = json.loads(config_text({"q": {}}))
+    config["Busbar"] = {"Tier": tier}
+    return Busbar(directory / "data", json.dumps(config))
+
+
 @pytest.mark.req("P33")
 async def test_the_limits_of_a_namespace_are_settings() -> None:
     limits = {"max_entities": 4, "max_partitioned": 2, "max_subscriptions": 1, "max_rules": 2}
@@ -174,12 +180,30 @@ async def test_the_limits_of_a_namespace_are_settings() -> None:
             await admin.create_queue("p3", enable_partitioning=True)
 
 
+async def test_the_premium_tier_has_larger_messages(tmp_path: Path) -> None:
+    running = in_tier(tmp_path, "Premium").start()
+    try:
+        async with administrations(running) as clients:
+            for kind, admin in zip(("queue", "topic"), clients, strict=True):
+                create, get, update = (
+                    getattr(admin, f"{verb}_{kind}") for verb in ("create", "get", "update")
+                )
+                plain = await create(f"{kind}-plain")
+                assert plain.max_message_size_in_kilobytes == 1024
+                await create(f"{kind}-large", max_message_size_in_kilobytes=102_400)
+                large = await get(f"{kind}-large")
+                await update(large, user_metadata="changed")
+                assert (await get(f"{kind}-large")).max_message_size_in_kilobytes == 102_400
+                too_large = create(f"{kind}-larger", max_message_size_in_kilobytes=102_401)
+                await refused(too_large, HttpResponseError, 400, "MaxMessageSizeInKilobytes")
+    finally:
+        running.stop()
+
+
 @pytest.mark.req("S2")
 @pytest.mark.parametrize("tier", ["Basic", "Standard", "Premium"])
 async def test_the_basic_tier_has_neither_sessions_nor_topics(tmp_path: Path, tier: str) -> None:
-    config = json.loads(config_text({"q": {}}))
-    config["Busbar"] = {"Tier": tier}
-    running = Busbar(tmp_path / "data", json.dumps(config)).start()
+    running = in_tier(tmp_path, tier).start()
     try:
         async with administrations(running) as clients:
             for admin in clients:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from busbar.gateway.http.atom_description import Site, read_description
 from busbar.gateway.http.atom_rule import read_default_rule, read_rule
@@ -382,3 +384,39 @@ def test_deep_nesting_does_no_harm() -> None:
     deep = 100_000
     name, _ = read_entry(b"<entry><content>" + b"<a>" * deep + b"</a>" * deep + b"</content></entry>")
     assert name == "a"
+
+
+_SAMPLES = [
+    javascript(
+        "QueueDescription",
+        "<LockDuration>PT1M</LockDuration><MaxSizeInMegabytes>1024</MaxSizeInMegabytes><Status>Active</Status>"
+        f"<AuthorizationRules>{rule_xml('Send')}</AuthorizationRules><ForwardTo>sb://h/x</ForwardTo>",
+    ),
+    dotnet(
+        "RuleDescription",
+        '<Filter i:type="CorrelationFilter"><Label>l</Label><Properties><KeyValueOfstringanyType><Key>k</Key>'
+        '<Value i:type="x:double">1.5</Value></KeyValueOfstringanyType></Properties></Filter>',
+    ),
+]
+
+
+@given(
+    st.sampled_from(_SAMPLES),
+    st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.binary(min_size=1, max_size=4)), max_size=6
+    ),
+)
+def test_any_bytes_are_a_description_or_an_error_that_says_why(
+    body: bytes, edits: list[tuple[int, int, bytes]]
+) -> None:
+    for place, removed, inserted in edits:
+        at = place % len(body)
+        body = body[:at] + inserted + body[at + removed :]
+    try:
+        name, found = read_entry(body)
+        if name == "RuleDescription":
+            read_rule(found)
+        else:
+            read_description(QueueDescription, found, None, SITE)
+    except ArgumentError as error:
+        assert error.text
