@@ -88,8 +88,9 @@ class Authority:
             raise Unauthorized("The token has an invalid signature.")
         if expires <= now:
             raise Unauthorized(f"The token expired {(now - expires) // 1000} s ago.")
-        # The resource may be signed with a bare host or with a scheme; only its path counts here.
-        resource = unquote_plus(fields["sr"])
+        # The resource may be signed with a bare host, with a scheme, or as the whole URL of a request (JS and .NET
+        # administration clients); only its path counts here.
+        resource = unquote_plus(fields["sr"]).partition("?")[0]
         path = plain_path(resource if "://" in resource else f"sb://{resource}").lower()
         grant = Grant(path, rule.grants(), expires)
         if audience and not grant.covers(plain_path(audience)):

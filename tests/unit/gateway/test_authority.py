@@ -57,6 +57,14 @@ def test_the_signature_is_over_the_resource_as_it_was_encoded() -> None:
     assert AUTHORITY.verify_token(token(lowered, encode=False), "sb://localhost/q1", NOW).path == "q1"
 
 
+@pytest.mark.parametrize("address", ["https://localhost:5672/q1?api-version=2021-05", "localhost/q1/?a=/b"])
+def test_the_url_of_a_request_counts_by_its_path(address: str) -> None:
+    """The JavaScript and .NET administration clients sign the URL they ask for."""
+    assert AUTHORITY.verify_token(token(address), "", NOW).path == "q1"
+    with pytest.raises(Unauthorized):
+        AUTHORITY.verify_token(token(address), "sb://localhost/b", NOW)
+
+
 def test_rights_are_those_of_the_rule() -> None:
     assert AUTHORITY.verify_token(token(key="listen-key", rule="reader"), "q1", NOW).rights == {"Listen"}
 
