@@ -161,8 +161,9 @@ class ManagementClient:
         if answer.status in (404, 410):
             return CommandFailure(f"{what} does not exist: {detail}", ExitCode.NOT_FOUND)
         if answer.status == 401:
+            shown = f"the key '{self._target.key_name}'" if self._target.key else "the signature"
             return CommandFailure(
-                f"{self._target.address} refused the key '{self._target.key_name}': {detail} Check the connection string.",
+                f"{self._target.address} refused {shown}: {detail} Check the connection string.",
                 ExitCode.REFUSED,
             )
         if 400 <= answer.status < 500 and answer.status not in (408, 429):
