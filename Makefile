@@ -5,6 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JS := tests/interop/js
 DATA ?= .busbar
 ARGS ?=
 
@@ -14,7 +15,7 @@ help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
 		|| grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST)
 
-setup: $(VENV)/installed ## Create .venv with all that is needed and build the compiled rooms (seconds if nothing changed)
+setup: $(VENV)/installed $(JS)/node_modules/installed ## Create .venv with all that is needed and build the compiled rooms (seconds if nothing changed)
 	@$(BIN)/python tools/build_rooms.py
 
 # The stamp is written last, so an interrupted installation is taken up again.
@@ -25,6 +26,12 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt setuptools
 	@BUSBAR_INTERPRETED=1 $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation \
 		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# The JavaScript SDK that the interop tests drive, with the Node.js that .venv brings along.
+$(JS)/node_modules/installed: $(VENV)/installed $(JS)/package.json $(JS)/package-lock.json
+	@echo "installing what $(JS)/package-lock.json pins"
+	@cd $(JS) && $(CURDIR)/$(BIN)/npm ci --silent --ignore-scripts
 	@touch $@
 
 run: setup ## Serve the sample namespace from ./.busbar until Ctrl-C (DATA=dir, ARGS='--port 0')
@@ -50,6 +57,6 @@ requirements: setup ## Print which requirements the last `make test` proved, and
 	@$(BIN)/python tools/requirements.py
 
 clean: ## Remove everything that can be made again (not the data directory)
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info $(JS)/node_modules
 	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@find src -name '*.so' -delete

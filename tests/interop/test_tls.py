@@ -49,7 +49,7 @@ def cloud_string(server: Busbar) -> str:
     )
 
 
-@pytest.mark.req("B1")
+@pytest.mark.req("B1", "U17")
 def test_the_sync_sdk_over_tls(server: Busbar) -> None:
     with azure.servicebus.ServiceBusClient.from_connection_string(
         cloud_string(server), **client_options(server)
@@ -63,7 +63,7 @@ def test_the_sync_sdk_over_tls(server: Busbar) -> None:
                 receiver.complete_message(message)
 
 
-@pytest.mark.req("B1")
+@pytest.mark.req("B1", "U17")
 async def test_the_async_sdk_over_tls(server: Busbar) -> None:
     async with azure.servicebus.aio.ServiceBusClient.from_connection_string(
         cloud_string(server), **client_options(server)
@@ -76,6 +76,7 @@ async def test_the_async_sdk_over_tls(server: Busbar) -> None:
             await receiver.complete_message(message)
 
 
+@pytest.mark.req("U17")
 def test_one_port_serves_everything(server: Busbar) -> None:
     """AMQP, HTTP, AMQP in TLS and HTTP in TLS, at the same time on the same port."""
     trust = ssl.create_default_context(cafile=ca_file(server))
@@ -130,6 +131,7 @@ def test_the_certificate_is_kept_and_the_keys_are_private(tmp_path: Path) -> Non
     assert kept == {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
+@pytest.mark.req("U17")
 def test_a_certificate_of_the_users_own(server: Busbar, tmp_path: Path) -> None:
     theirs = server.data / "tls"
     arguments = ("--tls-cert", str(theirs / "server.pem"), "--tls-key", str(theirs / "server-key.pem"))
