@@ -618,11 +618,11 @@ async def test_http_1_0_and_any_spelling_of_the_path(broker: Busbar, http: Http,
 
 @pytest.fixture(scope="module")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
+    """A namespace with a topic."""
+    topic = {"Name": "t", "Subscriptions": [{"Name": "s"}, {"Name": "messages"}]}
     config = {
         "UserConfig": {
-            "Namespaces": [
-                {"Name": "n", "Queues": [], "Topics": [{"Name": "t", "Subscriptions": [{"Name": "s"}]}]}
-            ],
+            "Namespaces": [{"Name": "n", "Queues": [], "Topics": [topic]}],
             "Logging": {"Type": "File"},
         }
     }
@@ -648,5 +648,6 @@ async def test_topics_say_that_they_are_not_served_yet(topics: Busbar) -> None:
     http = Http(topics.port, topics.key)
     assert "topics" in (await http.send("t", b"")).error(501)
     assert "topics" in (await http.peek_lock("T/Subscriptions/S", 0)).error(501)
+    assert "topics" in (await http.peek_lock("t/subscriptions/messages", 0)).error(501)
     (await http.peek_lock("t/subscriptions/other", 0)).error(404, 40400)
     await http.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import EntityNotFound
-from busbar.model.port import EffectSink, EntityView
+from busbar.model.port import ChangeSink, EffectSink, EntityView
 
 C = TypeVar("C", bound=Command)
 
@@ -34,6 +35,9 @@ class ScriptedPort:
         if path.lower() not in self._entities:
             raise EntityNotFound(path)
         return self._entities[path.lower()]
+
+    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+        return lambda: None
 
     @property
     def origins(self) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.gateway.http.runtime_target import Node, Target, target_of
+from busbar.gateway.http.runtime_target import Node, Target, is_runtime, target_of
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import EntityView
@@ -24,10 +24,14 @@ TOKEN = "01000000-0000-0000-0001-735f6cf56913"
         (f"q/messages/12/{TOKEN}", Target(Node.LOCK, "q", message="12", lock=TOKEN)),
         (f"q/$DeadLetterQueue/messages/x/{TOKEN}", Target(Node.LOCK, "q", True, False, "x", TOKEN)),
         ("t/subscriptions/s/messages/head", Target(Node.HEAD, "t/subscriptions/s")),
-        # An entity may be called like the fixed words.
-        ("messages/messages", Target(Node.SEND, "messages")),
-        ("q/messages/messages/head", Target(Node.HEAD, "q/messages")),
+        # Ids may have slashes, and be called like the fixed words.
+        (f"q/messages/a/b/{TOKEN}", Target(Node.LOCK, "q", message="a/b", lock=TOKEN)),
         (f"q/messages/messages/{TOKEN}", Target(Node.LOCK, "q", message="messages", lock=TOKEN)),
+        # So may the first segment of a name, subscriptions and rules.
+        ("messages/messages", Target(Node.SEND, "messages")),
+        ("subscriptions/messages/head", Target(Node.HEAD, "subscriptions")),
+        ("a/rules/messages", Target(Node.SEND, "a/rules")),
+        ("t/Subscriptions/messages/messages/head", Target(Node.HEAD, "t/Subscriptions/messages")),
     ],
 )
 def test_paths(path: str, expected: Target) -> None:
@@ -36,11 +40,29 @@ def test_paths(path: str, expected: Target) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["messages", "messages/head", "q/messages/x", "$DeadLetterQueue/messages", "$cbs/messages", "q/head"],
+    ["messages", "messages/head", "q/messages/x", "$DeadLetterQueue/messages", "$cbs/messages", "q/head", ""],
 )
 def test_paths_that_name_nothing(path: str) -> None:
     with pytest.raises(EntityNotFound):
         target_of(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "runtime"),
+    [
+        ("q/messages", True),
+        ("q/messages/unknown", True),
+        ("messages/messages", True),
+        ("messages", False),
+        ("q", False),
+        ("t/subscriptions/messages", False),
+        ("t/subscriptions/messages/rules", False),
+        ("t/subscriptions/messages/rules/messages", False),
+        ("t/subscriptions/s/rules/messages", False),
+    ],
+)
+def test_what_is_a_resource_to_manage(path: str, runtime: bool) -> None:
+    assert is_runtime(path) is runtime
 
 
 def test_the_location_has_the_entity_as_it_was_created() -> None:

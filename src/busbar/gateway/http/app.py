@@ -21,6 +21,7 @@ from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
+from busbar.gateway.http.runtime_target import is_runtime
 from busbar.model.limits import Limits
 
 WEBSOCKET = "$servicebus/websocket"
@@ -40,7 +41,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
                 return _health()
             if lowered == WEBSOCKET:
                 return await bridge(request)
-            if _is_runtime(lowered):
+            if is_runtime(path):
                 refuse_large(request, message_body_limit(context.limits))
                 return await runtime.handle(request, context)
             refuse_large(request, context.limits.http_management_body)
@@ -73,12 +74,6 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
 def message_body_limit(limits: Limits) -> int:
     """A message, or a batch of messages as JSON, whose escapes may double it."""
     return 2 * limits.max_message_size + limits.max_header_size
-
-
-def _is_runtime(lowered: str) -> bool:
-    """`x/messages`, `x/messages/head`, `x/messages/{id}/{lock token}`; not an entity that is called so alone."""
-    segments = lowered.split("/")
-    return any(segment == "messages" for segment in segments[1:][-3:])
 
 
 def _head_complete(request: web.Request) -> None:

@@ -5,8 +5,9 @@
     {entity}/messages/{id}/{lock token}     LOCK     settle
 
 {entity} is a queue, a topic (to send to) or `{topic}/subscriptions/{name}`, with `/$DeadLetterQueue` behind it for the
-dead-letter queue. The fixed words are known in any case. An entity's name may have slashes, and may even begin with one of
-these words, so the path is read from its end.
+dead-letter queue. The fixed words are known in any case. No segment of a queue's or topic's name but the first can be
+`messages` or `subscriptions`, so the first `messages` that is not the name of a subscription or a rule is the word. An id
+may have slashes.
 """
 
 from __future__ import annotations
@@ -44,17 +45,35 @@ class Target:
         return f"{entity.path}{'/' + DEAD_LETTER if self.dead_letter else ''}/{MESSAGES}"
 
 
+def is_runtime(path: str) -> bool:
+    """Whether the path is one of a runtime operation, and not of a resource to manage."""
+    return _word_at([segment.lower() for segment in path.split("/")]) > 0
+
+
 def target_of(path: str) -> Target:
     """Raises EntityNotFound for a path that names nothing of the above."""
     segments = path.split("/")
-    lowered = [segment.lower() for segment in segments]
-    if len(segments) > 1 and lowered[-1] == MESSAGES:
-        return _within(Node.SEND, segments[:-1], path)
-    if len(segments) > 2 and lowered[-2:] == [MESSAGES, "head"]:
-        return _within(Node.HEAD, segments[:-2], path)
-    if len(segments) > 3 and lowered[-3] == MESSAGES:
-        return _within(Node.LOCK, segments[:-3], path, segments[-2], segments[-1])
+    word = _word_at([segment.lower() for segment in segments])
+    entity, rest = segments[:word], segments[word + 1 :]
+    if word > 0 and not rest:
+        return _within(Node.SEND, entity, path)
+    if word > 0 and len(rest) == 1 and rest[0].lower() == "head":
+        return _within(Node.HEAD, entity, path)
+    if word > 0 and len(rest) > 1:
+        return _within(Node.LOCK, entity, path, "/".join(rest[:-1]), rest[-1])
     raise EntityNotFound(path)
+
+
+def _word_at(lowered: list[str]) -> int:
+    """Where the word `messages` stands; -1: nowhere."""
+    for index in range(1, len(lowered)):
+        if lowered[index] != MESSAGES:
+            continue
+        subscription = index > 1 and lowered[index - 1] == "subscriptions"
+        rule = index > 3 and lowered[index - 1] == "rules" and lowered[index - 3] == "subscriptions"
+        if not subscription and not rule:
+            return index
+    return -1
 
 
 def _within(node: Node, entity: list[str], path: str, message: str = "", lock: str = "") -> Target:
