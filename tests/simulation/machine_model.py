@@ -66,6 +66,9 @@ class Model:
         self.last = 0
         self.ever: set[int] = set()  # numbers of messages that were deleted: they never come back
         self.now = 0
+        # When a message with an id (and a key) last came, and its number; none is ever removed.
+        self.ids: dict[tuple[str, str], tuple[int, int]] = {}
+        self.dropped = 0
 
     def snapshot(self) -> Model:
         other = Model()
@@ -73,6 +76,8 @@ class Model:
         other.last = self.last
         other.ever = set(self.ever)
         other.now = self.now
+        other.ids = dict(self.ids)
+        other.dropped = self.dropped
         return other
 
     # ---- what is where ----
@@ -148,11 +153,23 @@ class Model:
             return
         assert isinstance(answer, e.Sent)
         assert len(answer.numbers) == len(drafts)
-        for draft, n in zip(drafts, answer.numbers, strict=True):
+        repeated = []
+        for index, (draft, n) in enumerate(zip(drafts, answer.numbers, strict=True)):
+            window = settings.duplicate_window_ms if draft.message_id else 0
+            identity = (draft.message_id, draft.session_id or draft.partition_key or "")
+            at, first = self.ids.get(identity, (-window, 0))
+            if window and at + window > self.now:
+                assert n == first
+                repeated.append(index)
+                continue
+            if window:
+                self.ids[identity] = (self.now, n)
             ttl = min((t for t in (draft.ttl, settings.ttl_ms) if t > 0), default=0)
             later = draft.scheduled > self.now
             lane, due = (SCHEDULED, draft.scheduled) if later else (ACTIVE, 0)
             self._put(Message(n, lane, draft.content, self.now, ttl, due))
+        assert answer.duplicates == repeated
+        self.dropped += len(repeated)
 
     def _holds(self, n: int, nonce: int) -> Message | None:
         message = self.messages.get(n)

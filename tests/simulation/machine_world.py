@@ -33,6 +33,14 @@ def small_bounds(seed: int = 0) -> Bounds:
     bounds.page_bytes = r.choice([400, 500, 3000])  # no message is larger
     bounds.returned_records = r.choice([1, 3, 6])
     bounds.kept_bytes = r.choice([0, 500, 3000])
+    r = Random(f"ids of {seed}")
+    bounds.recent_ids = r.choice([1, 3, 50])
+    bounds.shelf_ids = r.choice([1, 3, 50])
+    bounds.id_page = r.choice([1, 3, 50])
+    bounds.expired_ids = r.choice([1, 3, 50])
+    bounds.filter_bytes = r.choice([16, 64, 256])
+    bounds.filter_most = r.choice([256, 1024])
+    bounds.filter_slice = r.choice([50, 5000])
     return bounds
 
 
@@ -174,8 +182,18 @@ class World:
 
     def _start(self, locks: list[Lock]) -> None:
         self.machine = Fragment(
-            1, self.settings, self.store.head, self.store.next_due(), locks, small_bounds(self.seed)
+            1,
+            self.settings,
+            self.store.head,
+            self.store.next_due(),
+            locks,
+            small_bounds(self.seed),
+            self.store.shelves(),
         )
+        # Drops are counted durably only with the next commit.
+        dropped = self.machine._state.duplicates.dropped
+        assert dropped <= self.model.dropped
+        self.model.dropped = dropped
         self.flight, self.flying, self.gathered, self.seats = None, [], [], {}
         self.released = set()
         self.durable = self.model.snapshot()
@@ -264,6 +282,7 @@ class World:
         head = self.machine._state.ledger.head
         assert head.last == model.last
         assert head.counts == model.counts()
+        assert self.machine._state.duplicates.dropped == model.dropped
         assert {lock.record.n: lock.nonce for lock in self.machine.locks()} == model.locked()
         wake = self.machine.wake_at()
         times = [m.lock.until for m in model.messages.values() if m.lock is not None]
@@ -280,6 +299,17 @@ class World:
         for message in self.model.messages.values():
             record = self.store.lanes[message.lane][message.n]
             assert message.same_as(record)
+        self._check_ids()
+
+    def _check_ids(self) -> None:
+        """What is remembered is in the store, and what is not goes: a shelf, with its last id."""
+        since = self.model.now - self.settings.duplicate_window_ms
+        newest: dict[int, int] = {}
+        kept = set(self.store.ids.values())
+        for (shelf, _), (at, _n) in self.store.ids.items():
+            newest[shelf] = max(at, newest.get(shelf, 0))
+        assert all(at > since for at in newest.values())
+        assert all(known in kept for known in self.model.ids.values() if known[0] > since)
 
     def _check_bounds(self) -> None:
         state = self.machine._state

@@ -36,27 +36,35 @@ class FragmentLife(RuleBasedStateMachine):
         dead_letter=st.booleans(),
         most=st.sampled_from([2, 3, 10]),
         seed=st.integers(0, 1000),
+        window=st.sampled_from([0, 30, 100]),
     )
-    def begin(self, ttl: int, dead_letter: bool, most: int, seed: int) -> None:
-        self.ttl, self.dead_letter, self.most = ttl, dead_letter, most
+    def begin(self, ttl: int, dead_letter: bool, most: int, seed: int, window: int) -> None:
+        self.ttl, self.dead_letter, self.most, self.window = ttl, dead_letter, most, window
         self.world = World(self.with_status(True, True), seed)
 
     def with_status(self, can_send: bool, can_receive: bool) -> FragmentSettings:
-        return FragmentSettings(LOCK, self.most, self.ttl, self.dead_letter, 0, can_send, can_receive)
+        return FragmentSettings(
+            LOCK, self.most, self.ttl, self.dead_letter, 0, can_send, can_receive, self.window
+        )
 
     @rule(
         drafts=st.lists(
-            st.tuples(st.integers(0, 200), st.sampled_from([0, 0, 0, 30, 200]), st.integers(-60, 60)),
+            st.tuples(
+                st.integers(0, 200),
+                st.sampled_from([0, 0, 0, 30, 200]),
+                st.integers(-60, 60),
+                st.sampled_from(["", "a", "b", "c", "d", "e"]),
+            ),
             min_size=1,
             max_size=6,
         ),
         atomic=st.booleans(),
     )
-    def send(self, drafts: list[tuple[int, int, int]], atomic: bool) -> None:
+    def send(self, drafts: list[tuple[int, int, int, str]], atomic: bool) -> None:
         now = self.world.model.now
         made = [
-            Draft(b"x" * size, "", None, None, ttl, now + later if later > 30 else 0)
-            for size, ttl, later in drafts
+            Draft(b"x" * size, id, None, None, ttl, now + later if later > 30 else 0)
+            for size, ttl, later, id in drafts
         ]
         self.world.do(c.Send(1, 1, 7, made, atomic))
 

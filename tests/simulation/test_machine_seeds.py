@@ -49,6 +49,10 @@ class Life:
             r.random() < 0.5,
             0,
         ]
+        # From a generator of its own, so that older seeds go on to mean what they meant.
+        self.ids = Random(f"ids of {seed}")
+        self.window = 0 if seed in SCENARIOS.values() else self.ids.choice([0, 40, 100, 100, 400])
+        self.names = self.ids.choice([["", "a", "b", "c"], [f"id {i}" for i in range(200)]])
         self.world = World(self._settings(True, True), seed)
         self.log: list[str] = []
         self.sizes = r.choice([[0, 1, 5], [0, 100, 300], [200]])
@@ -75,7 +79,7 @@ class Life:
 
     def _settings(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         lock, most, ttl, dead, quota = self.settings
-        return FragmentSettings(lock, most, ttl, bool(dead), quota, can_send, can_receive)
+        return FragmentSettings(lock, most, ttl, bool(dead), quota, can_send, can_receive, self.window)
 
     def step(self) -> None:
         self.random.choices(self.kinds, self.weights)[0]()
@@ -91,9 +95,9 @@ class Life:
         drafts = [
             Draft(
                 b"x" * r.choice(self.sizes),
-                "",
-                None,
-                None,
+                self.ids.choice(self.names),
+                self.ids.choice([None, None, None, "s"]),
+                self.ids.choice([None, None, None, "s", "p"]),
                 r.choice([0, 0, 0, 0, 30, 200]),
                 now + r.randint(1, 60) if r.random() < 0.15 else 0,
             )
@@ -166,7 +170,9 @@ class Life:
 
     def change_status(self) -> None:
         status = self.random.choice([(True, True), (True, True), (False, True), (True, False)])
-        self.log.append(f"can send, can receive: {status}")
+        if self.ids.random() < 0.3:
+            self.window = min(self.window, self.ids.choice([30, 60, 200]))
+        self.log.append(f"can send, can receive: {status}, window {self.window}")
         self.world.set(self._settings(*status))
 
     def take_off(self) -> None:

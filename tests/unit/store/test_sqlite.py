@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import Changes, Head
 from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
 from busbar.model.message import ACTIVE, SCHEDULED, Record
 from busbar.store import sqlite_file, sqlite_ids, sqlite_rows
@@ -111,6 +111,30 @@ def test_a_database_of_another_application(path: Path) -> None:
     with pytest.raises(StoreError, match=r"store\.db is not a Busbar store"):
         opened(path)
     assert path.read_bytes() == before
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path) -> None:
+    store = opened(path)
+    changes = Changes(1)
+    changes.puts[ACTIVE] = [Record(1, 1, 0, 0, 0, 7, b"content", None)]
+    changes.head = Head(1, 1, [1, 0, 0, 0, 0], 7)
+    store.commit([changes])
+    store.release()
+    store.close()
+    with sqlite3.connect(path) as old:  # as version 1 would have left it
+        old.execute("DROP TABLE dup")
+        old.execute("ALTER TABLE fragment DROP COLUMN ids")
+        old.execute("ALTER TABLE fragment DROP COLUMN dropped")
+        old.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
+    old.close()
+    for _ in range(2):
+        store = opened(path)
+        (head,) = store.heads()
+        assert (head.last, head.counts, head.size, head.ids) == (1, [1, 0, 0, 0, 0], 7, 0)
+        assert store.shelves(1) == []
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(2,)]
+        store.release()
+        store.close()
 
 
 def test_a_newer_schema(path: Path) -> None:
