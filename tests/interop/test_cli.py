@@ -244,7 +244,7 @@ def test_topics_subscriptions_and_rules(cli: Cli) -> None:
     cli.fails(3, "subscription", "list", "--topic", "nowhere")
     # A queue and a topic share one space of names.
     assert "it is a topic: `busbar topic show news`" in cli.fails(3, "queue", "delete", "news")
-    assert cli("topic", "delete", "news").code == 0
+    assert cli("topic", "delete", "news", "-o", "json") == Result(0, "", "")
     assert cli.json("topic", "list") == []
 
 

@@ -146,6 +146,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         name_option: NameOption = None,
         topic: Topic,
         yes: Yes = False,
+        output: Output = OutputFormat.TABLE,
         where: Where,
     ) -> None:
         wanted = named(name, name_option, noun)
@@ -154,7 +155,8 @@ def entity_commands(kind: Kind) -> typer.Typer:
             entry = fetch(client, kind, wanted, topic)
             confirm(f"Delete {what} with {_held(entry)}?", yes)
             client.delete(path, what)
-        print(f"{what} deleted", file=sys.stderr)
+        if output is OutputFormat.TABLE:
+            print(f"{what} deleted", file=sys.stderr)
 
     return app
 

@@ -187,6 +187,7 @@ def delete(
     topic: Topic,
     subscription: Subscription,
     yes: Yes = False,
+    output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
     """Delete a rule. Asks first, on a terminal."""
@@ -195,7 +196,8 @@ def delete(
         client.get(path, what)
         confirm(f"Delete {what}?", yes)
         client.delete(path, what)
-    print(f"{what} deleted", file=sys.stderr)
+    if output is OutputFormat.TABLE:
+        print(f"{what} deleted", file=sys.stderr)
 
 
 def _locate(topic: str, subscription: str, name: str) -> tuple[str, str]:

@@ -43,10 +43,10 @@ def run(
     tls_key: Path | None,
 ) -> int:
     """Serve until a signal; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
     try:
+        logging.basicConfig(
+            stream=sys.stderr, level=_log_level(), format="%(levelname)s %(name)s: %(message)s"
+        )
         asked = ServeConfig(
             data,
             config,
@@ -72,6 +72,15 @@ def run(
         return _fail(f"unexpected failure: {type(error).__name__}: {error}", 1)
     print("stopped; nothing was lost", file=sys.stderr)
     return 0
+
+
+def _log_level() -> int:
+    """WARNING, or what BUSBAR_LOG says; no level shows keys, tokens or bodies."""
+    name = os.environ.get("BUSBAR_LOG", "WARNING").upper()
+    levels = {level: logging.getLevelNamesMapping()[level] for level in ("DEBUG", "INFO", "WARNING", "ERROR")}
+    if name not in levels:
+        raise ConfigError(f"BUSBAR_LOG is {name!r}; it must be one of {', '.join(levels)}.")
+    return levels[name]
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -102,7 +111,9 @@ async def _serve(config: ServeConfig) -> None:
 def _announce(line: str) -> None:
     if line.startswith("ready "):
         print(line, flush=True)
-        print("\n" + _NEXT.format(connection=line.removeprefix("ready ")), file=sys.stderr, flush=True)
+        # Standard error may be a log, where no key belongs: there the line above has to do.
+        connection = line.removeprefix("ready ") if sys.stderr.isatty() else "<the connection string>"
+        print("\n" + _NEXT.format(connection=connection), file=sys.stderr, flush=True)
     else:
         print(line, file=sys.stderr, flush=True)
 
