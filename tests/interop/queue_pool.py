@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LIMITS = {"min_lock_duration": 100, "min_time_to_live": 100, "min_size_in_megabytes": 1, "size_step": 1}
+LIMITS = {
+    "min_lock_duration": 100,
+    "min_time_to_live": 100,
+    "min_size_in_megabytes": 1,
+    "size_step": 1,
+    "min_duplicate_window": 100,
+}
 
 BRIEF_LOCK = 0.8
 """Seconds that a lock of a `brief` queue holds."""
@@ -12,6 +18,8 @@ MODEST_LOCK = 3
 """Seconds that a lock of a `modest` queue holds: the SDK's automatic renewer looks only every half second."""
 BRIEF_LIFE = 0.4
 """Seconds that a message of a `fading` or `vanishing` queue lives."""
+BRIEF_WINDOW = 0.8
+"""Seconds for which a `unique-briefly` queue remembers the ids of its messages."""
 
 _KINDS: dict[str, tuple[int, Mapping[str, object]]] = {
     "plain": (220, {}),
@@ -26,6 +34,14 @@ _KINDS: dict[str, tuple[int, Mapping[str, object]]] = {
     ),
     "buried": (10, {"DeadLetteringOnMessageExpiration": True}),
     "tiny": (6, {"MaxSizeInMegabytes": 1}),
+    "unique": (16, {"RequiresDuplicateDetection": True}),
+    "unique-briefly": (
+        2,
+        {
+            "RequiresDuplicateDetection": True,
+            "DuplicateDetectionHistoryTimeWindow": f"PT{BRIEF_WINDOW}S",
+        },
+    ),
     "disabled": (1, {"Status": "Disabled"}),
     "send-disabled": (1, {"Status": "SendDisabled"}),
     "receive-disabled": (1, {"Status": "ReceiveDisabled"}),

@@ -317,8 +317,6 @@ def _missing(description: Description) -> Iterator[str]:
         return
     if description.requires_session:
         yield f"message sessions are {refused}"
-    if description.requires_duplicate_detection:
-        yield f"duplicate detection is {refused}"
     if description.enable_partitioning:
         yield f"partitioning is {refused}"
     if description.forward_to:

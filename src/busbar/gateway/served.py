@@ -18,10 +18,6 @@ def check_served(entity: EntityView) -> None:
         missing = "topics"
     elif queue.requires_session:
         missing = "message sessions"
-    elif queue.enable_partitioning:
-        missing = "partitioning"
-    elif queue.requires_duplicate_detection:
-        missing = "duplicate detection"
     elif queue.forward_to:
         missing = "automatic forwarding"
     if missing:

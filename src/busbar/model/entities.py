@@ -80,6 +80,9 @@ class QueueDescription:
             quota_bytes=self.max_size_in_megabytes * MEGABYTE,
             can_send=self.status.can_send,
             can_receive=self.status.can_receive,
+            duplicate_window_ms=(
+                self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
+            ),
         )
 
 
