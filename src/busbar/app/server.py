@@ -125,8 +125,8 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         tls, secure = _tls(config, directory)
         broker = await stack.enter_async_context(_broker(directory, namespace, stop))
         _warn(config, namespace, broker.catalogue, announce)
-        rule = SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))
-        gateway = Gateway(broker.port, Authority([rule]), namespace.limits, secure)
+        authority = Authority(_rules(config, key, namespace), broker.catalogue.authorization_rules)
+        gateway = Gateway(broker.port, authority, namespace.limits, secure)
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         ports = await _open_ports(gateway, config, announce)
@@ -148,6 +148,20 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         await stop.wait()
     if broker.fenced:
         raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
+
+
+def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[SasRule]:
+    """The rule that we are started with, and those of the configuration."""
+    rules = [SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))]
+    for rule in namespace.rules:
+        if rule.name == config.key_name:
+            raise ConfigError(
+                f"The authorization rule '{rule.name}' of the configuration has the name of the server's own rule; "
+                "choose another for one of them (--key-name)."
+            )
+        keys = tuple(filter(None, (rule.primary_key, rule.secondary_key)))
+        rules.append(SasRule(rule.name, keys, frozenset(rule.rights)))
+    return rules
 
 
 def _leave_endpoint(directory: DataDirectory, endpoint: Endpoint, announce: Announce) -> None:

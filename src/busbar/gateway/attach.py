@@ -46,6 +46,7 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
     entity = await peer.service.port.entity(node.path)
     check_served(entity)
     check_no_transfer(entity, node.transfer)
+    peer.occupy(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
         return _request_response(peer, link, node, replies, entity)
     return _outgoing(peer, link, node, entity) if link.sending else _incoming(peer, link, node, entity)

@@ -1,9 +1,18 @@
-"""Who may do what: shared access rules, the tokens signed with their keys, and the grants a connection has collected.
+"""Who may do what: shared access rules, the tokens signed with their keys, and the grants that follow from them.
 
 A token is `SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<rule>`, its parts in any order. The
 signature is HMAC-SHA256, with the key's text as it stands, over the *encoded* resource exactly as it is in the token,
 a line feed and the expiry: clients encode in different ways, so nothing may be normalised before the comparison.
-Keys and tokens never reach a log or an error text.
+
+Rules:
+1. A rule is found by its name on the entity that the resource names, or on what is above it (a topic is above its
+   subscriptions, an entity above its sub-queues and its management), or on the namespace. Either of its keys will do.
+2. A grant is for the resource and what is below it. One that follows from an entity's rule ends with that entity: `a` and
+   `a/b` may both be queues, and the rules of the one say nothing about the other.
+3. A resource without a scheme begins with a host only if what it begins with cannot be a name (it has a port) or is the
+   host of the audience: `sr=orders` is the queue, and does not open the whole namespace.
+4. Deleting or changing a rule ends what it granted: `renewed` tells what is left of a grant.
+5. Keys and tokens never reach a log or an error text, and are compared in constant time.
 """
 
 from __future__ import annotations
@@ -11,10 +20,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, unquote_plus
 
 from busbar.gateway.address import plain_path
+from busbar.model.entities import AuthorizationRule
 from busbar.model.errors import Unauthorized
 
 SEND = "Send"
@@ -23,11 +34,16 @@ MANAGE = "Manage"
 
 _PREFIX = "SharedAccessSignature "
 _MAX_TOKEN = 4096
+_MAX_PATH = 600
+"""Longer than the path of any rule of any subscription."""
+
+EntityRules = Callable[[str], Sequence[AuthorizationRule]]
+"""The authorization rules of the entity with a path (any case); none if it has none or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class SasRule:
-    """A named rule: its keys (primary, secondary) and its rights. Manage includes Send and Listen."""
+    """A rule of the namespace: its keys (primary, secondary) and its rights. Manage includes Send and Listen."""
 
     name: str
     keys: tuple[str, ...]
@@ -42,73 +58,149 @@ class SasRule:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights on a path and everything below it ('' is the whole namespace), until a time in ms (0: no end)."""
+    """Rights on a path and what is below it ('' is the whole namespace), until a time in ms (0: no end)."""
 
     path: str
     rights: frozenset[str]
     expires: int
+    owner: str = ""
+    """The entity whose rule it follows from ('': the namespace's)."""
+    rule: str = field(default="", compare=False)
+    key: str = field(default="", compare=False, repr=False)
+    """What it was proven with."""
 
     def covers(self, path: str) -> bool:
         lowered = path.lower()
-        return not self.path or lowered == self.path or lowered.startswith(self.path + "/")
+        if self.path and lowered != self.path and not lowered.startswith(self.path + "/"):
+            return False
+        return not self.owner or _is_part(lowered, self.owner)
+
+
+def _is_part(path: str, entity: str) -> bool:
+    """Rule 2: whether the path (both in lower case) is the entity's or that of something inside it."""
+    if not path.startswith(entity):
+        return False
+    rest = path[len(entity) :]
+    return not rest or rest.startswith("/$") or rest.split("/", 2)[1:2] == ["subscriptions"]
+
+
+def _owners(path: str) -> Iterator[str]:
+    """Rule 1: the path itself, and those above it that it may be a part of, innermost first."""
+    end = len(path)
+    while end > 0:
+        if _is_part(path, path[:end]):
+            yield path[:end]
+        end = path.rfind("/", 0, end)
 
 
 class Authority:
-    """Decides on tokens and on passwords; `$cbs` and SASL PLAIN share the decision."""
+    """Decides on tokens and on passwords; `$cbs`, HTTP and SASL PLAIN share the decision."""
 
-    def __init__(self, rules: list[SasRule]) -> None:
+    def __init__(self, rules: list[SasRule], entity_rules: EntityRules = lambda path: ()) -> None:
         self._rules = {rule.name: rule for rule in rules}
+        self._entity_rules = entity_rules
 
-    def verify_token(self, token: str, audience: str, now: int) -> Grant:
-        """The grant that a put-token gives, or Unauthorized."""
-        if len(token) > _MAX_TOKEN:
-            raise Unauthorized(f"The token has {len(token)} characters; at most {_MAX_TOKEN} are read.")
-        if not token.startswith(_PREFIX):
-            raise Unauthorized(
-                "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
-                "this namespace has no identity provider for other tokens."
-            )
-        fields = dict(part.split("=", 1) for part in token[len(_PREFIX) :].strip().split("&") if "=" in part)
-        missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
-        if missing:
-            raise Unauthorized(f"The shared access signature lacks the field '{missing[0]}'.")
-        if not (fields["se"].isascii() and fields["se"].isdigit() and len(fields["se"]) <= 12):
-            raise Unauthorized(
-                "The shared access signature's expiry 'se' is not a number of seconds since 1970."
-            )
-        expires = int(fields["se"]) * 1000
-        rule = self._rule(unquote_plus(fields["skn"]))
+    def verify_token(self, token: str, audience: str, now: int, grace: int = 0) -> Grant:
+        """The grant that a token gives, or Unauthorized. `audience` is the address it is put for ('' if there is none);
+        it is taken until `grace` ms after its end."""
+        fields = _fields(token)
+        path = _resource(unquote_plus(fields["sr"]), audience)
         signed = f"{fields['sr']}\n{fields['se']}".encode()
         given = unquote(fields["sig"]).encode("utf-8", "replace")
-        matches = False
-        for key in rule.keys if rule else ("",):
-            expected = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest())
-            matches |= hmac.compare_digest(expected, given)
-        if rule is None or not matches:
+        found = self._find(
+            path,
+            unquote_plus(fields["skn"]),
+            lambda key: hmac.compare_digest(
+                base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()), given
+            ),
+        )
+        if found is None:
             raise Unauthorized("The token has an invalid signature.")
-        if expires <= now:
+        expires = int(fields["se"]) * 1000
+        if expires + grace <= now:
             raise Unauthorized(f"The token expired {(now - expires) // 1000} s ago.")
-        # The resource may be signed with a bare host, with a scheme, or as the whole URL of a request (JS and .NET
-        # administration clients); only its path counts here.
-        resource = unquote_plus(fields["sr"]).partition("?")[0]
-        path = plain_path(resource if "://" in resource else f"sb://{resource}").lower()
-        grant = Grant(path, rule.grants(), expires)
+        grant = replace(found, path=path, expires=expires)
         if audience and not grant.covers(plain_path(audience)):
             raise Unauthorized(
-                f"The token is signed for '{path}' and cannot be used for the audience '{audience}'."
+                f"The token is signed for '{path}', which does not include the audience '{audience}'."
             )
         return grant
 
     def verify_password(self, name: str, key: str) -> Grant:
-        """The grant of SASL PLAIN: the rule's rights on the whole namespace for as long as the connection lives."""
-        rule = self._rule(name)
-        matches = False
-        for known in rule.keys if rule else ("",):
-            matches |= hmac.compare_digest(known.encode(), key.encode())
-        if rule is None or not matches:
+        """The grant of SASL PLAIN: a rule of the namespace, on all of it, for as long as the connection lives."""
+        found = self._find("", name, lambda known: hmac.compare_digest(known.encode(), key.encode()))
+        if found is None:
             raise Unauthorized("The user name or the password is wrong.")
-        return Grant("", rule.grants(), 0)
+        return found
 
-    def _rule(self, name: str) -> SasRule | None:
+    def renewed(self, grant: Grant) -> Grant | None:
+        """Rule 4."""
+        for rule in self._of(grant.owner, grant.rule):
+            if any(hmac.compare_digest(key.encode(), grant.key.encode()) for key in rule.keys):
+                return replace(grant, rights=rule.grants())
+        return None
+
+    def _find(self, path: str, name: str, proves: Callable[[str], bool]) -> Grant | None:
+        """The innermost rule of that name with a key that proves it, and its rights."""
+        found: Grant | None = None
+        tried = 0
+        for owner in (*_owners(path), ""):
+            for rule in self._of(owner, name):
+                for key in filter(None, rule.keys):
+                    tried += 1
+                    if proves(key) and found is None:
+                        found = Grant("", rule.grants(), 0, owner, rule.name, key)
+        if not tried:
+            proves("")  # that there is no such rule takes as long to find out
+        return found
+
+    def _of(self, owner: str, name: str) -> list[SasRule]:
         # The Python SDK encodes a rule's name twice when it has special characters.
-        return self._rules.get(name) or self._rules.get(unquote_plus(name))
+        names = (name, unquote_plus(name))
+        if not owner:
+            return [self._rules[each] for each in dict.fromkeys(names) if each in self._rules]
+        return [
+            SasRule(rule.name, (rule.primary_key, rule.secondary_key), frozenset(rule.rights))
+            for rule in self._entity_rules(owner)
+            if rule.name in names
+        ]
+
+
+def _fields(token: str) -> dict[str, str]:
+    if len(token) > _MAX_TOKEN:
+        raise Unauthorized(f"The token has {len(token)} characters; at most {_MAX_TOKEN} are read.")
+    if not token.startswith(_PREFIX):
+        raise Unauthorized(
+            "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
+            "this namespace has no identity provider for other tokens."
+        )
+    fields = dict(part.split("=", 1) for part in token[len(_PREFIX) :].strip().split("&") if "=" in part)
+    missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
+    if missing:
+        raise Unauthorized(f"The shared access signature lacks the field '{missing[0]}'.")
+    if not (fields["se"].isascii() and fields["se"].isdigit() and len(fields["se"]) <= 12):
+        raise Unauthorized("The shared access signature's expiry 'se' is not a number of seconds since 1970.")
+    return fields
+
+
+def _resource(resource: str, audience: str) -> str:
+    """Rule 3: the path that a token is signed for, in lower case. JS and .NET administration clients sign the whole URL of
+    a request."""
+    resource = resource.partition("?")[0]
+    if "://" not in resource:
+        first = resource.lstrip("/").split("/", 1)[0]
+        if not resource.startswith("/") and (":" in first or first.lower() == _host(audience)):
+            resource = f"sb://{resource}"
+    path = plain_path(resource).lower()
+    if len(path) > _MAX_PATH:
+        raise Unauthorized(f"The token is signed for a path of {len(path)} characters, which nothing has.")
+    return path
+
+
+def _host(address: str) -> str:
+    """The host of an address, without its port; something that is no host if the address names none."""
+    scheme = address.find("://")
+    if scheme < 0:
+        return "/"
+    authority = address[scheme + 3 :].split("/", 1)[0].lower()
+    return authority.rsplit(":", 1)[0] if ":" in authority else authority

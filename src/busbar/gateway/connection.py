@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, cast
 
 from busbar.amqp.connection import Connection, ConnectionConfig
@@ -34,10 +34,12 @@ from busbar.gateway.incoming import IncomingLink
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Answered, Consumer
 from busbar.gateway.requests import ReplyLink, RequestLink
+from busbar.gateway.served import check_gives, check_takes
 from busbar.gateway.service import Service, wall_clock
 from busbar.model.commands import RELEASE, Command, Settle
 from busbar.model.effects import Delivered, Drained, Effect, Refused
-from busbar.model.errors import BusbarError, Unauthorized, error_of
+from busbar.model.errors import BusbarError, EntityNotFound, QuotaExceeded, ServerBusy, Unauthorized, error_of
+from busbar.model.port import EntityView
 
 if TYPE_CHECKING:
     from busbar.gateway.lobby import Guest
@@ -48,6 +50,8 @@ MECHANISMS = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"]
 SASL_OK, SASL_AUTH = 0, 1
 MAX_EARLY = 1_000
 """Deliveries that a client may send on a link before its attach is answered."""
+MAX_GRANTS = 1_000
+"""Tokens for different paths that a connection may hold."""
 CLOSE_WAIT = 2.0
 """Seconds for the last frames to reach a client that is closed; one that does not read is cut off then."""
 LINKLESS_WAIT = 300_000
@@ -112,6 +116,7 @@ class GatewayConnection(asyncio.Protocol):
         self._grants: list[Grant] = []
         self._replies: dict[object, RepliesByNode] = {}
         self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
+        self._occupied: dict[Link, str] = {}  # the entities of links, also of those not attached yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving = 0
         self._reading = True
@@ -151,6 +156,10 @@ class GatewayConnection(asyncio.Protocol):
             task.cancel()
         if self.origin:
             self.service.port.disconnect(self.origin)
+        for path in self._occupied.values():
+            self.service.attached.leave(path, self)
+        self._occupied.clear()
+        self._rely(())
         self._links.clear()
         self._requests.clear()
         self._consumers.clear()
@@ -247,12 +256,37 @@ class GatewayConnection(asyncio.Protocol):
 
     def granted(self, grant: Grant) -> None:
         # A new token for the same path takes the place of the old one.
-        self._grants = [
-            known for known in self._grants if known.path != grant.path or known.rights != grant.rights
+        kept = [
+            known
+            for known in self._grants
+            if (known.path, known.rights, known.owner) != (grant.path, grant.rights, grant.owner)
         ]
-        self._grants.append(grant)
+        if len(kept) >= MAX_GRANTS:
+            raise QuotaExceeded(f"A connection has at most {MAX_GRANTS} tokens at a time.")
+        self._rely((*kept, grant))
         self._guest.authenticated(self)
         self._arm()
+
+    def _rely(self, grants: Iterable[Grant]) -> None:
+        """These are the grants from now on; the entities whose rules they follow from are watched."""
+        before = {grant.owner for grant in self._grants if grant.owner}
+        self._grants = list(grants)
+        after = {grant.owner for grant in self._grants if grant.owner}
+        for owner in after - before:
+            self.service.attached.rely(owner, self)
+        for owner in before - after:
+            self.service.attached.rely_no_more(owner, self)
+
+    def occupy(self, link: Link, path: str) -> None:
+        if self._transport is None:
+            raise ServerBusy("The connection is closed.")
+        self.service.attached.enter(path, self)
+        self._occupied[link] = path
+
+    def _vacate(self, link: Link) -> None:
+        path = self._occupied.pop(link, None)
+        if path is not None:
+            self.service.attached.leave(path, self)
 
     def fresh_id(self) -> str:
         if not self._id_base:
@@ -330,12 +364,14 @@ class GatewayConnection(asyncio.Protocol):
         try:
             end = await attach(self, link, replies)
         except BusbarError as error:
+            self._vacate(link)
             if not pending.gone:
                 link.user = None
                 link.refuse(error.condition, f"{error.text} {self.service.tracking}")
             self.flush()
             return
         if pending.gone:
+            self._vacate(link)
             end.closed()
             self.flush()
             return
@@ -358,6 +394,7 @@ class GatewayConnection(asyncio.Protocol):
             end.gone = True
         elif isinstance(end, IncomingLink | OutgoingLink | RequestLink | ReplyLink):
             end.closed()
+            self._vacate(link)
             self._links.pop(link, None)
             if isinstance(end, ReplyLink):
                 for siblings in self._replies.get(link.session, {}).values():
@@ -447,14 +484,49 @@ class GatewayConnection(asyncio.Protocol):
         kept = [grant for grant in self._grants if not grant.expires or grant.expires + grace > now]
         if len(kept) == len(self._grants):
             return
-        self._grants = kept
+        self._rely(kept)
         self._tokenless_since = now
+        self._end_unauthorized("has expired; put a new one to $cbs")
+
+    def _end_unauthorized(self, why: str) -> None:
         for link, (_end, path, right) in list(self._links.items()):
             if right and not self.may(right, path):
-                link.detach(
-                    Unauthorized.condition, f"The token for '{path}' has expired; put a new one to $cbs."
-                )
+                link.detach(Unauthorized.condition, f"The token for '{path}' {why}.")
                 self._detached(link)
+
+    # Entities
+
+    def entity_changed(self, path: str, view: EntityView | None) -> None:
+        """Links end with their entity, with what it allows, and with the rules that allowed them."""
+        owner = path.lower()
+        if any(grant.owner == owner for grant in self._grants):
+            renew = self.service.authority.renewed
+            renewed = [grant if grant.owner != owner else renew(grant) for grant in self._grants]
+            self._rely(grant for grant in renewed if grant is not None)
+            self._tokenless_since = wall_clock()
+            self._end_unauthorized("was signed with a rule that has been changed")
+        for link, occupied in list(self._occupied.items()):
+            held = self._links.get(link)
+            error = None if occupied.lower() != owner or held is None else _ending(held[0], path, view)
+            if error is not None:
+                link.detach(error.condition, f"{error.text} {self.service.tracking}")
+                self._detached(link)
+        self.flush()
+        self._arm()
+
+
+def _ending(end: GatewayLink, path: str, view: EntityView | None) -> BusbarError | None:
+    """Why a link cannot stay after a change of its entity."""
+    if view is None:
+        return EntityNotFound(path)
+    try:
+        if isinstance(end, IncomingLink):
+            check_takes(view, False)
+        elif isinstance(end, OutgoingLink):
+            check_gives(view)
+    except BusbarError as error:
+        return error
+    return None
 
 
 def _give_back(effect: Delivered, origin: int) -> Command:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
+from collections.abc import Callable
 
+from busbar.gateway.attached import Attached
 from busbar.gateway.authority import Authority
 from busbar.gateway.connection import GatewayConnection
 from busbar.gateway.door import Door
@@ -31,7 +33,14 @@ class Gateway:
         tls: ssl.SSLContext | None,
     ) -> None:
         identity = secrets.token_hex(4)
-        self._service = Service(port, authority, limits, f"busbar-{identity}", f"Reference:{identity}")
+        self._attached = Attached(limits.max_entity_connections)
+        self._service = Service(
+            port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}"
+        )
+        self._port = port
+        self._beat = limits.min_auto_delete_on_idle / 3000
+        self._beating: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], None] | None = None
         self._lobby = Lobby(limits)
         context = HttpContext(port, authority, limits, wall_clock, identity)
         self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
@@ -40,6 +49,8 @@ class Gateway:
     async def start(self) -> None:
         """Get ready; nobody is accepted before `listen`."""
         await self._http.start()
+        self._unwatch = self._port.watch(self._attached.changed)
+        self._beating = asyncio.get_running_loop().create_task(self._tell_in_use())
 
     async def listen(self, host: str, port: int) -> int:
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
@@ -50,6 +61,19 @@ class Gateway:
         self._door.close()
         await self._lobby.close()
         await self._http.stop()
+        if self._unwatch is not None:
+            self._unwatch()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+
+    async def _tell_in_use(self) -> None:
+        """A link that waits keeps its entity from being deleted as idle."""
+        while True:
+            await asyncio.sleep(self._beat)
+            entities = self._attached.entities()
+            if entities:
+                self._port.in_use(entities)
 
     def _successor(self, speaks: Speaks, guest: Guest) -> asyncio.Protocol:
         if speaks is Speaks.HTTP:

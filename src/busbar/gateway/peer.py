@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
+from busbar.amqp.link import Link
 from busbar.gateway.authority import Grant
 from busbar.gateway.service import Service
 from busbar.model.commands import Command
@@ -60,6 +61,9 @@ class Peer(Protocol):
         """Whether a grant that has not expired gives the right on the path."""
 
     def granted(self, grant: Grant) -> None: ...
+
+    def occupy(self, link: Link, path: str) -> None:
+        """The link is to this entity. Raises QuotaExceeded."""
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from busbar.gateway.attached import Attached
 from busbar.gateway.authority import Authority
 from busbar.model.limits import Limits
 from busbar.model.port import NamespacePort
@@ -20,6 +21,7 @@ class Service:
     port: NamespacePort
     authority: Authority
     limits: Limits
+    attached: Attached
     container_id: str
     tracking: str
     """Ends every error text, so that a user's report finds its place in the operator's log."""

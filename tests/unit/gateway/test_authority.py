@@ -10,6 +10,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from busbar.gateway.authority import Authority, Grant, SasRule
+from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import Unauthorized
 
 ROOT = SasRule("RootManageSharedAccessKey", ("SAS_KEY_VALUE", "second"), frozenset({"Manage"}))
@@ -60,7 +61,7 @@ def test_the_signature_is_over_the_resource_as_it_was_encoded() -> None:
 @pytest.mark.parametrize("address", ["https://localhost:5672/q1?api-version=2021-05", "localhost/q1/?a=/b"])
 def test_the_url_of_a_request_counts_by_its_path(address: str) -> None:
     """The JavaScript and .NET administration clients sign the URL they ask for."""
-    assert AUTHORITY.verify_token(token(address), "", NOW).path == "q1"
+    assert AUTHORITY.verify_token(token(address), "https://localhost/q1", NOW).path == "q1"
     with pytest.raises(Unauthorized):
         AUTHORITY.verify_token(token(address), "sb://localhost/b", NOW)
 
@@ -122,3 +123,126 @@ def test_a_password_is_a_rules_key() -> None:
 
 def test_a_rule_does_not_print_its_keys() -> None:
     assert "SAS_KEY_VALUE" not in repr(ROOT)
+
+
+# Rules of entities
+
+EVERYTHING = frozenset({"Send", "Listen", "Manage"})
+
+
+class Entities:
+    """Authorization rules by entity, as a catalogue has them."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, list[AuthorizationRule]] = {
+            "orders": [AuthorizationRule("sender", frozenset({Right.SEND}), "o1", "o2")],
+            "news": [
+                AuthorizationRule("reader", frozenset({Right.LISTEN}), "n1", "n2"),
+                AuthorizationRule("owner", frozenset(Right), "n3", "n4"),
+            ],
+        }
+        self.authority = Authority([ROOT, READER], lambda path: self.rules.get(path.lower(), ()))
+
+    def grant(self, resource: str, rule: str, key: str) -> Grant:
+        return self.authority.verify_token(token(resource, key, rule), "", NOW)
+
+
+@pytest.mark.parametrize("key", ["o1", "o2"])
+def test_a_rule_of_an_entity_opens_that_entity_with_either_key(key: str) -> None:
+    grant = Entities().grant("sb://h/Orders", "sender", key)
+    assert grant.rights == {"Send"}
+    assert grant.owner == "orders"
+    assert [
+        path for path in ("orders", "ORDERS/$DeadLetterQueue", "orders/$management") if grant.covers(path)
+    ] == [
+        "orders",
+        "ORDERS/$DeadLetterQueue",
+        "orders/$management",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["orders/eu", "orders/eu/$management", "ordersx", "other", "orders/eu/subscriptions/s"]
+)
+def test_a_rule_of_an_entity_says_nothing_of_others(path: str) -> None:
+    """`orders/eu` is a queue of its own, although its path begins with that of `orders`."""
+    entities = Entities()
+    assert not entities.grant("sb://h/orders", "sender", "o1").covers(path)
+    with pytest.raises(Unauthorized, match="signature"):
+        entities.grant(f"sb://h/{path}", "sender", "o1")
+
+
+def test_a_rule_of_an_entity_does_not_sign_for_the_namespace() -> None:
+    for resource in ("sb://h/", "sb://h", "h:5671"):
+        with pytest.raises(Unauthorized, match="signature"):
+            Entities().grant(resource, "sender", "o1")
+
+
+@pytest.mark.parametrize(
+    "resource", ["sb://h/news", "sb://h/news/Subscriptions/a", "sb://h/News/subscriptions/a/$DeadLetterQueue"]
+)
+def test_a_topic_is_above_its_subscriptions_and_the_namespace_above_all(resource: str) -> None:
+    entities = Entities()
+    assert entities.grant(resource, "owner", "n3").rights == EVERYTHING
+    assert entities.grant(resource, "RootManageSharedAccessKey", "second").owner == ""
+    assert entities.grant(resource, "reader", "n1").owner == "news"
+    assert entities.grant(resource, "reader", "listen-key").owner == "", (
+        "the namespace has a rule of that name too"
+    )
+    assert entities.grant("sb://h/news", "owner", "n3").covers("news/subscriptions/a/$DeadLetterQueue")
+
+
+def test_what_a_rule_granted_ends_with_it() -> None:
+    entities = Entities()
+    grant = entities.grant("sb://h/news", "owner", "n4")
+    assert entities.authority.renewed(grant) == grant
+    entities.rules["news"] = [AuthorizationRule("owner", frozenset({Right.SEND}), "n3", "n4")]
+    narrower = entities.authority.renewed(grant)
+    assert narrower is not None and narrower.rights == {"Send"}
+    entities.rules["news"] = [AuthorizationRule("owner", frozenset(Right), "n3", "another")]
+    assert entities.authority.renewed(grant) is None, "its key was changed"
+    entities.rules.clear()
+    assert entities.authority.renewed(grant) is None
+    root = AUTHORITY.verify_token(token(), "", NOW)
+    assert AUTHORITY.renewed(root) == root
+
+
+def test_a_grant_does_not_print_its_key() -> None:
+    assert "o1" not in repr(Entities().grant("sb://h/orders", "sender", "o1"))
+
+
+@pytest.mark.parametrize(
+    ("resource", "audience", "path"),
+    [
+        ("q1", "sb://localhost:5672/q1", "q1"),
+        ("/q1", "sb://localhost/q1", "q1"),
+        ("queue.1", "sb://localhost/queue.1", "queue.1"),
+        ("localhost/q1", "sb://localhost:5672/q1", "q1"),
+        ("LocalHost", "sb://localhost:5672/q1", ""),
+        ("localhost:5672/q1", "amqps://127.0.0.1/q1", "q1"),
+        ("localhost:5672", "q1", ""),
+        ("https://other/q1?api-version=2017-04", "sb://localhost/q1", "q1"),
+    ],
+)
+def test_a_resource_without_a_scheme_is_a_path_unless_it_names_the_host(
+    resource: str, audience: str, path: str
+) -> None:
+    assert AUTHORITY.verify_token(token(resource), audience, NOW).path == path
+
+
+@pytest.mark.parametrize("audience", ["sb://localhost/q2", "sb://localhost/", "q2"])
+def test_a_token_for_a_bare_name_does_not_open_the_namespace(audience: str) -> None:
+    with pytest.raises(Unauthorized, match="does not include"):
+        AUTHORITY.verify_token(token("q1"), audience, NOW)
+
+
+def test_a_token_is_taken_for_as_long_as_the_grace() -> None:
+    late = NOW + 600_000 + 59_999
+    assert AUTHORITY.verify_token(token(), "", late, 60_000).path == "q1"
+    with pytest.raises(Unauthorized, match="expired 60 s ago"):
+        AUTHORITY.verify_token(token(), "", late + 1, 60_000)
+
+
+def test_a_path_that_nothing_can_have_is_refused_before_it_is_looked_up() -> None:
+    with pytest.raises(Unauthorized, match="characters"):
+        AUTHORITY.verify_token(token("sb://h/" + "a/$" * 300, "x"), "", NOW)

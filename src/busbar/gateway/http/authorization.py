@@ -7,6 +7,8 @@ covers itself and what is below it. A token is taken up to a minute after its en
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from aiohttp import web
 
 from busbar.gateway.authority import Grant
@@ -18,15 +20,16 @@ EXPIRY_GRACE = 60_000
 
 async def authorize(request: web.Request, right: str, path: str, context: HttpContext) -> Grant:
     """The grant that gives `right` on `path`. Raises Unauthorized."""
-    return await authorize_token(request.headers.get("Authorization", ""), right, path, context)
+    return await authorize_token(request.headers.get("Authorization", ""), right, path, context, request.host)
 
 
-async def authorize_token(token: str, right: str, path: str, context: HttpContext) -> Grant:
-    """The same for a token from elsewhere (a supplementary header)."""
+async def authorize_token(token: str, right: str, path: str, context: HttpContext, host: str = "") -> Grant:
+    """The same for a token from elsewhere (a supplementary header). `host` is what the client calls us."""
     if not token:
         raise Unauthorized("MissingToken: The request has no Authorization header.")
     try:
-        grant = context.authority.verify_token(token, "", context.clock() - EXPIRY_GRACE)
+        audience = f"https://{host}/{quote(path)}"
+        grant = context.authority.verify_token(token, audience, context.clock(), EXPIRY_GRACE)
     except Unauthorized as error:
         raise Unauthorized(f"InvalidToken: {error.text}") from None
     if not grant.covers(path):
