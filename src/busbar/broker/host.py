@@ -242,7 +242,7 @@ class StoreHost:
     async def _start_over(self, discarded: list[Discarded]) -> None:
         """Rule 2. Nobody waits for the store to come back: answers are given at once."""
         self.state = HostState.OUT
-        self._refuse(discarded, STORE_FAILED)
+        self._refuse(discarded, STORE_FAILED, certain=False)
         self._turns.refuse_waiting(ServerBusy(STORE_OUT))
         pause = FIRST_PAUSE
         while True:
@@ -300,11 +300,15 @@ class StoreHost:
                 else:
                     slot.tick()
 
-    def _refuse(self, discarded: list[Discarded], text: str) -> None:
+    def _refuse(self, discarded: list[Discarded], text: str, *, certain: bool = True) -> None:
         """Tell everyone whose answer was discarded. Each command with an answer had exactly one effect with its request."""
         for item in discarded:
             self._turns.answer(
-                [_busy(effect.origin, effect.request, text) for effect in item.effects if effect.request > 0]
+                [
+                    _busy(effect.origin, effect.request, text, certain)
+                    for effect in item.effects
+                    if effect.request > 0
+                ]
             )
 
     def _lose(self, discarded: list[Discarded]) -> None:
@@ -315,8 +319,8 @@ class StoreHost:
             self._fenced()
 
 
-def _busy(origin: int, request: int, text: str) -> Refused:
-    return Refused(origin, request, ServerBusy.condition, text)
+def _busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
+    return Refused(origin, request, ServerBusy.condition, text, certain)
 
 
 def _give_up(store: Store, clean: bool, locks: Mapping[int, list[Lock]]) -> None:

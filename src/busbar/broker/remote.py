@@ -230,7 +230,7 @@ class RemotePort(_Stream):
     def _refuse(self, requests: Sequence[tuple[int, int]]) -> None:
         by_origin: dict[int, Effects] = {}
         for origin, request in requests:
-            refused = Refused(origin, request, ServerBusy.condition, STREAM_LOST)
+            refused = Refused(origin, request, ServerBusy.condition, STREAM_LOST, False)
             by_origin.setdefault(origin, []).append(refused)
         for origin, effects in by_origin.items():
             self._hand_over(origin, effects)

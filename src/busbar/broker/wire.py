@@ -130,7 +130,7 @@ _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
         [*_ANSWER, ("counts", list[Int]), ("size", Int), ("last", Int), ("duplicates", Int)],
     ),
     e.Done: (10, _ANSWER),
-    e.Refused: (11, [*_ANSWER, ("condition", str), ("text", str)]),
+    e.Refused: (11, [*_ANSWER, ("condition", str), ("text", str), ("certain", bool)]),
     e.Duplicates: (
         12,
         [

@@ -161,9 +161,10 @@ class Done(Effect):
 
 @final
 class Refused(Effect):
-    """The whole command was refused and changed nothing."""
+    """The command was refused. If that is `certain` it changed nothing; else the store failed under it, and nobody knows."""
 
-    def __init__(self, origin: i64, request: i64, condition: str, text: str) -> None:
+    def __init__(self, origin: i64, request: i64, condition: str, text: str, certain: bool = True) -> None:
         super().__init__(origin, request)
         self.condition = condition
         self.text = text
+        self.certain = certain

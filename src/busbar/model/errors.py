@@ -14,6 +14,8 @@ class BusbarError(Exception):
     condition: ClassVar[str] = "amqp:internal-error"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = True
+    certain = True
+    """False if nobody knows whether what failed has taken place."""
 
     @property
     def text(self) -> str:
@@ -144,7 +146,9 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
 }
 
 
-def error_of(condition: str, text: str) -> BusbarError:
+def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:
     """The error that a condition and its text stand for (they crossed a process or a machine as plain values)."""
     kind = _BY_CONDITION.get(condition, InternalError)
-    return kind(text)
+    error = kind(text)
+    error.certain = certain
+    return error

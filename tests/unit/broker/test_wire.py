@@ -55,7 +55,7 @@ EFFECTS: list[e.Effect] = [
     e.Inspected(1, 2, [1, 2, 3, 4, 5], 6, 7, 8),
     e.Duplicates(1, 2, 3, 4, ["id", ""], [5, 6], [7, 8]),
     e.Done(1, 2),
-    e.Refused(1, 2, "condition", "text"),
+    e.Refused(1, 2, "condition", "text", False),
 ]
 
 
