@@ -33,7 +33,14 @@ from __future__ import annotations
 
 from busbar.amqp.arrival import message_format_batch, parse_batch, parse_message
 from busbar.amqp.delivery import encode_deliveries, encode_delivery, encode_peeked
-from busbar.amqp.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
+from busbar.amqp.lock_token import (
+    lock_tag,
+    split_by_fragment,
+    split_tags,
+    tag_fragment,
+    tag_to_uuid,
+    uuid_to_tag,
+)
 
 __all__ = [
     "encode_deliveries",
@@ -43,6 +50,7 @@ __all__ = [
     "message_format_batch",
     "parse_batch",
     "parse_message",
+    "split_by_fragment",
     "split_tags",
     "tag_fragment",
     "tag_to_uuid",

@@ -117,6 +117,7 @@ class Link:
         max_message_size: int,
         properties: dict[object, object] | None = None,
         filter: dict[object, object] | None = None,
+        offered_capabilities: list[str] | None = None,
     ) -> None:
         """Answer the remote's attach: name, modes, source and target as received, or with another filter."""
         if self.state != ATTACHING:
@@ -128,7 +129,7 @@ class Link:
         if max_message_size > 0:
             self.max_message_size = max_message_size
         self.state = ATTACHED
-        self._write_attach(source, target, max_message_size, properties)
+        self._write_attach(source, target, max_message_size, properties, offered_capabilities)
         if self.sending and (self._sendable > 0 or self.drain):
             # A flow that came before the answer: its event may have been too early to be of use.
             self._credit_event()
@@ -176,7 +177,12 @@ class Link:
         self._write_attach(source.encoded(SOURCE), target.encoded(TARGET), self.max_message_size, properties)
 
     def _write_attach(
-        self, source: bytes, target: bytes, max_message_size: i64, properties: dict[object, object] | None
+        self,
+        source: bytes,
+        target: bytes,
+        max_message_size: i64,
+        properties: dict[object, object] | None,
+        offered_capabilities: list[str] | None = None,
     ) -> None:
         self._wire.frame(
             self.session.channel,
@@ -190,6 +196,7 @@ class Link:
                 target,
                 max_message_size,
                 properties,
+                offered_capabilities,
             ),
         )
 
@@ -222,8 +229,15 @@ class Link:
     def accept_deliveries(self, ids: list[int]) -> None:
         self.dispose(ids, _ACCEPTED_STATE)
 
-    def reject_delivery(self, id: int, condition: str, text: str) -> None:
-        self.dispose([id], rejected_state(AmqpError(condition, text), self._wire.text_limit()))
+    def reject_delivery(
+        self, id: int, condition: str, text: str, info: dict[object, object] | None = None
+    ) -> None:
+        """`info` is left out where the peer's frames are too small for it."""
+        limit = self._wire.text_limit()
+        state = rejected_state(AmqpError(condition, text, info), limit)
+        if info is not None and len(state) > self._wire.peer_max_frame - 64:
+            state = rejected_state(AmqpError(condition, text), limit)
+        self.dispose([id], state)
 
     def declared(self, id: int, txn: bytes) -> None:
         """Coordinator link: the transaction asked for by delivery `id` has this name."""

@@ -43,6 +43,21 @@ def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
     return numbers, nonces
 
 
+def split_by_fragment(tags: list[bytes]) -> list[tuple[int, list[int], list[int], list[int]]]:
+    """Tags of any fragments: for each fragment its id, and the indexes, numbers and nonces of its tags."""
+    parts: dict[int, tuple[int, list[int], list[int], list[int]]] = {}
+    for index, tag in enumerate(tags):
+        fragment = tag_fragment(tag)
+        part = parts.get(fragment)
+        if part is None:
+            part = (fragment, [], [], [])
+            parts[fragment] = part
+        part[1].append(index)
+        part[2].append(int(_read_u48(tag, 4)))
+        part[3].append(int(_read_u48(tag, 10)))
+    return list(parts.values())
+
+
 def tag_fragment(tag: bytes) -> int:
     _check(tag)
     return int(read_u32(tag, 0))

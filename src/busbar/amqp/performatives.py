@@ -286,6 +286,7 @@ def attach_body(
     target: bytes,
     max_message_size: i64,
     properties: dict[object, object] | None,
+    offered_capabilities: list[str] | None = None,
 ) -> bytes:
     """An attach. Empty source and target are null: a refusal. As the sender it starts to count at 0."""
     parts = [encode_value(name), encode_value(UInt(handle)), b"\x41" if receiver else b"\x42"]
@@ -296,7 +297,10 @@ def attach_body(
     parts += [b"\x40", b"\x40", b"\x40" if receiver else b"\x43"]
     if source or target:
         parts.append(encode_value(ULong(max_message_size)) if max_message_size else b"\x40")
-        parts += [b"\x40", b"\x40", b"\x40" if properties is None else encode_value(symbol_keys(properties))]
+        offered = b"\x40"
+        if offered_capabilities:
+            offered = encode_value(Array(0xA3, [Symbol(name) for name in offered_capabilities]))
+        parts += [offered, b"\x40", b"\x40" if properties is None else encode_value(symbol_keys(properties))]
     return b"\x00\x53\x12" + list_bytes(len(parts), b"".join(parts))
 
 
