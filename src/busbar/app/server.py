@@ -331,8 +331,6 @@ def _missing(description: Description) -> Iterator[str]:
         return
     if description.requires_session:
         yield f"message sessions are {refused}"
-    if description.enable_partitioning:
-        yield f"partitioning is {refused}"
     if description.forward_to:
         yield f"forwarding is {refused}"
     if description.forward_dead_lettered_messages_to:

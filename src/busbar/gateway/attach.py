@@ -15,7 +15,7 @@ from busbar.amqp.link import Link
 from busbar.gateway.address import Node, NodeKind, node_of
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.cbs import MAX_REQUEST, TokenNode
-from busbar.gateway.incoming import IncomingLink
+from busbar.gateway.incoming import MIXED_BATCHES, IncomingLink
 from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
@@ -67,8 +67,9 @@ def _authorize(peer: Peer, link: Link, node: Node) -> None:
 def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> IncomingLink:
     check_takes(entity, node.dead_letter)
     size = message_size(entity, peer.service.limits)
-    link.accept(size)
-    return IncomingLink(peer, link, entity, size)
+    mixed = MIXED_BATCHES in (link.desired_capabilities or ())
+    link.accept(size, offered_capabilities=[MIXED_BATCHES] if mixed else None)
+    return IncomingLink(peer, link, entity, size, mixed)
 
 
 def _outgoing(peer: Peer, link: Link, node: Node, entity: EntityView) -> OutgoingLink:

@@ -32,7 +32,7 @@ from busbar.gateway.attach import GatewayLink, RepliesByNode, attach
 from busbar.gateway.authority import Grant
 from busbar.gateway.incoming import IncomingLink
 from busbar.gateway.outgoing import OutgoingLink
-from busbar.gateway.peer import Answered, Consumer
+from busbar.gateway.peer import Answered, Consumer, Replenished
 from busbar.gateway.requests import ReplyLink, RequestLink
 from busbar.gateway.served import check_gives, check_takes
 from busbar.gateway.service import Service, wall_clock
@@ -77,7 +77,7 @@ class _Future:
     def answered(self, effect: Effect) -> None:
         if not self.future.done():
             if isinstance(effect, Refused):
-                self.future.set_exception(error_of(effect.condition, effect.text))
+                self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))
             else:
                 self.future.set_result(effect)
 
@@ -112,7 +112,7 @@ class GatewayConnection(asyncio.Protocol):
         self._last_request = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
-        self._retrying: list[Consumer] = []
+        self._retrying: list[Replenished] = []
         self._grants: list[Grant] = []
         self._replies: dict[object, RepliesByNode] = {}
         self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
@@ -154,7 +154,13 @@ class GatewayConnection(asyncio.Protocol):
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self._commands.clear()
+        for end, _path, _right in self._links.values():
+            if isinstance(end, OutgoingLink):
+                end.vanished()
         if self.origin:
+            if self._commands:
+                self.service.port.submit(self._commands)
             self.service.port.disconnect(self.origin)
         for path in self._occupied.values():
             self.service.attached.leave(path, self)
@@ -164,7 +170,7 @@ class GatewayConnection(asyncio.Protocol):
         self._requests.clear()
         self._consumers.clear()
         self._retrying.clear()
-        self._commands.clear()
+        self._commands = []
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -228,7 +234,7 @@ class GatewayConnection(asyncio.Protocol):
     def forget_consumer(self, number: int) -> None:
         self._consumers.pop(number, None)
 
-    def retry(self, who: Consumer) -> None:
+    def retry(self, who: Replenished) -> None:
         self._retrying.append(who)
 
     def arriving(self, size: int) -> None:

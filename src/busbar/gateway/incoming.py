@@ -1,7 +1,11 @@
 """A link on which a client sends to an entity.
 
-Every complete delivery of one read becomes one Send command; a Service Bus batch is a Send of its own, all or none.
-A delivery is answered once it is durable: accepted, or rejected with the error - never anything else (SDKs hang on it).
+Every complete delivery of one read becomes one Send command for each fragment it concerns (routing.py: one, on a regular
+entity); a Service Bus batch is a Send of its own, all or none. A delivery is answered once it is durable: accepted, or
+rejected with the error - never anything else (SDKs hang on it).
+
+With the link capability MIXED_BATCHES, which a client asks for and the broker then offers, the messages of a batch to a
+partitioned entity may have different keys (sends.py says what becomes of them).
 """
 
 from __future__ import annotations
@@ -10,24 +14,34 @@ from busbar.amqp.envelope import message_format_batch, parse_batch, parse_messag
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.peer import Peer
+from busbar.gateway.routing import RUN, Router
+from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend
 from busbar.model.commands import Send
-from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere
 from busbar.model.message import Draft
 from busbar.model.port import EntityView
 
 CREDIT = 1_000
+MIXED_BATCHES = "busbar:mixed-batches"
 
 
 class IncomingLink:
     """Client to entity. Credit is topped up at half, so that the client never waits for it."""
 
-    def __init__(self, peer: Peer, link: Link, entity: EntityView, max_message_size: int) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        link: Link,
+        entity: EntityView,
+        max_message_size: int,
+        mixed_batches: bool = False,
+    ) -> None:
         self._peer = peer
         self._link = link
-        self._fragment = entity.fragments[0]
+        self._router = Router(entity)
         self._max_message_size = max_message_size
         self._max_id = peer.service.limits.max_id_length
+        self._mixed_batches = mixed_batches
 
     def opened(self) -> None:
         self._link.grant(CREDIT)
@@ -45,19 +59,17 @@ class IncomingLink:
                 self._check(delivery)
                 payload = delivery.payload
                 if delivery.format == message_format_batch:
-                    self._send(drafts, ids, size, atomic=False)
+                    self._send_each(drafts, ids, size)
                     drafts, ids, size = [], [], 0
                     batch = parse_batch(payload, peer.fresh_id, self._max_id)
-                    answer = [] if delivery.settled else [delivery.id]
-                    self._send(batch, answer, len(payload), atomic=True)
+                    self._send_batch(batch, -1 if delivery.settled else delivery.id, len(payload))
                     continue
                 drafts.append(parse_message(payload, 0, len(payload), peer.fresh_id(), self._max_id))
                 ids.append(-1 if delivery.settled else delivery.id)
                 size += len(payload)
             except BusbarError as error:
-                if not delivery.settled:
-                    self._link.reject_delivery(delivery.id, error.condition, error.text)
-        self._send(drafts, ids, size, atomic=False)
+                self._reject(-1 if delivery.settled else delivery.id, error)
+        self._send_each(drafts, ids, size)
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
 
@@ -69,48 +81,69 @@ class IncomingLink:
         if delivery.txn is not None:
             raise NotImplementedHere("Transactions are not served by this version of Busbar.")
 
-    def _send(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
+    def _reject(self, delivery_id: int, error: BusbarError) -> None:
+        if delivery_id >= 0:
+            self._link.reject_delivery(delivery_id, error.condition, error.text)
+
+    # Messages that are answered one by one
+
+    def _send_each(self, drafts: list[Draft], ids: list[int], size: int) -> None:
         if not drafts:
             return
+        if not self._router.partitioned:
+            self._send(0, drafts, ids, size, atomic=False)
+            return
+        router = self._router
+        by_index: dict[int, tuple[list[Draft], list[int]]] = {}
+        for draft, delivery_id in zip(drafts, ids, strict=True):
+            try:
+                index = router.index(draft)
+            except BusbarError as error:
+                self._reject(delivery_id, error)
+                continue
+            part = by_index.get(index)
+            if part is None:
+                by_index[index] = part = ([], [])
+            part[0].append(draft)
+            part[1].append(delivery_id)
+        for index, (theirs, their_ids) in by_index.items():
+            if index >= 0:
+                self._send(index, theirs, their_ids, _size(theirs), atomic=False)
+            else:
+                for start in range(0, len(theirs), RUN):
+                    run = theirs[start : start + RUN]
+                    self._roam(run, their_ids[start : start + RUN], _size(run), atomic=False)
+
+    # Batches
+
+    def _send_batch(self, drafts: list[Draft], delivery_id: int, size: int) -> None:
+        router = self._router
+        if not router.partitioned:
+            self._send(0, drafts, [delivery_id], size, atomic=True)
+            return
+        if self._mixed_batches:
+            MixedBatch(self._peer, self._link, router, delivery_id, drafts).send()
+            return
+        index = router.index_of_batch(drafts)
+        if index >= 0:
+            self._send(index, drafts, [delivery_id], size, atomic=True)
+        else:
+            self._roam(drafts, [delivery_id], size, atomic=True)
+
+    # Commands
+
+    def _send(self, index: int, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
+        """To this fragment and no other."""
         peer = self._peer
         peer.arriving(size)
-        request = peer.expect(_Awaited(peer, self._link, ids, size, atomic))
-        peer.command(Send(self._fragment, peer.origin, request, drafts, atomic))
+        request = peer.expect(AwaitedSend(peer, self._link, ids, size, atomic))
+        peer.command(Send(self._router.fragments[index], peer.origin, request, drafts, atomic))
+
+    def _roam(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
+        """To any fragment that takes it."""
+        self._peer.arriving(size)
+        RoamingSend(self._peer, self._link, ids, size, atomic, self._router, drafts).send()
 
 
-class _Awaited:
-    """Deliveries whose messages are on their way to the store."""
-
-    __slots__ = ("_atomic", "_ids", "_link", "_peer", "_size")
-
-    def __init__(self, peer: Peer, link: Link, ids: list[int], size: int, atomic: bool) -> None:
-        self._peer = peer
-        self._link = link
-        self._ids = ids  # -1: settled by the sender, who wants no answer
-        self._size = size
-        self._atomic = atomic
-
-    def answered(self, effect: Effect) -> None:
-        self._peer.arriving(-self._size)
-        link, ids = self._link, self._ids
-        if isinstance(effect, Refused):
-            for delivery_id in ids:
-                if delivery_id >= 0:
-                    link.reject_delivery(delivery_id, effect.condition, effect.text)
-            return
-        assert isinstance(effect, Sent)
-        if effect.refused:
-            if self._atomic:
-                _index, condition, text = effect.refused[0]
-                for delivery_id in ids:
-                    link.reject_delivery(delivery_id, condition, text)
-                return
-            refused = {index: (condition, text) for index, condition, text in effect.refused}
-            for index, (condition, text) in refused.items():
-                if ids[index] >= 0:
-                    link.reject_delivery(ids[index], condition, text)
-            ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in refused]
-        if -1 in ids:
-            ids = [delivery_id for delivery_id in ids if delivery_id >= 0]
-        if ids:
-            link.accept_deliveries(ids)
+def _size(drafts: list[Draft]) -> int:
+    return sum([len(draft.content) for draft in drafts])

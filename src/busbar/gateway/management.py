@@ -2,6 +2,11 @@
 
 Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
 errorCondition a symbol.
+
+On a partitioned entity a request reaches the fragments that its sequence numbers or lock tokens name (fragments.py), or the
+one that its message's key chooses (routing.py). All or none holds within a fragment. A peek walks from fragment to fragment,
+in the order of sequence numbers; it leaves out fragments that are unavailable, but does not say that there is nothing more
+while one of them may have it.
 """
 
 from __future__ import annotations
@@ -9,28 +14,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from busbar.amqp.envelope import (
-    encode_delivery,
-    encode_peeked,
-    lock_tag,
-    parse_message,
-    split_tags,
-    tag_fragment,
-    tag_to_uuid,
-    uuid_to_tag,
-)
+from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse_message, tag_to_uuid
 from busbar.amqp.message import Message
 from busbar.amqp.types import Array, Int, Symbol, Timestamp
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.body import Body
+from busbar.gateway.fragments import Fragments
 from busbar.gateway.outgoing import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
-    LOCK_LOST,
     dead_letter_overlay,
     overlay_of,
 )
 from busbar.gateway.peer import Peer
+from busbar.gateway.routing import Router
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -50,13 +47,14 @@ from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
     BusbarError,
-    MessageLockLost,
     MessageSizeExceeded,
     NotImplementedHere,
+    QuotaExceeded,
+    ServerBusy,
     Unauthorized,
     error_of,
 )
-from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED
+from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
 from busbar.model.port import EntityView
 
 Reply = tuple[int, dict[str, object]]
@@ -83,7 +81,8 @@ class ManagementNode:
         self._peer = peer
         self._entity = entity
         self._resource = resource
-        self._fragment = entity.fragments[0]
+        self._fragments = Fragments(entity)
+        self._router = Router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
         self._operations: dict[str, tuple[str, Callable[[Body], Awaitable[Reply]]]] = {
@@ -133,7 +132,6 @@ class ManagementNode:
 
     async def _peek(self, body: Body) -> Reply:
         limits = self._peer.service.limits
-        start = max(1, body.integer("from-sequence-number"))
         count = body.integer("message-count")
         if count < 1:
             raise ArgumentOutOfRange(f"message-count is {count}; at least 1 is needed.")
@@ -142,49 +140,85 @@ class ManagementNode:
                 "Peeking into a message session is not served by this version of Busbar."
             )
         omit_body = body.get("omit-message-body") is True
+        index, number = self._fragments.position(body.integer("from-sequence-number"))
+        count = min(count, limits.peek_count)
+        left = limits.peek_bytes
+        messages: list[object] = []
+        busy: ServerBusy | None = None
+        while index < len(self._fragments) and len(messages) < count:
+            try:
+                found = await self._peek_at(index, number, count - len(messages), left)
+            except ServerBusy as error:
+                busy, found = error, None
+            if found is not None:
+                for record, lane in zip(found.records, found.lanes, strict=True):
+                    if record.size > left and messages:
+                        return 200, {"messages": messages}  # full: the next call begins here
+                    left -= record.size
+                    shown = self._fragments.on_the_wire(index, record.n)
+                    partition = self._fragments.partition_id(index)
+                    messages.append(
+                        {"message": encode_peeked(record, shown, partition, STATES.get(lane, 0), omit_body)}
+                    )
+                if found.records and not self._fragments.partitioned:
+                    break
+                if found.records:
+                    number = found.records[-1].n + 1  # the page may have been cut short
+                    continue
+            index, number = index + 1, 1
+        if messages:
+            return 200, {"messages": messages}
+        if busy is not None:
+            raise busy
+        return 204, {}
+
+    async def _peek_at(self, index: int, number: int, count: int, size: int) -> Peeked:
         effect = await self._peer.ask(
             lambda request: Peek(
-                self._fragment,
+                self._fragments.ids[index],
                 self._peer.origin,
                 request,
                 self._sub,
-                start,
-                min(count, limits.peek_count),
-                limits.peek_bytes,
+                number,
+                count,
+                max(1, size),
             )
         )
         assert isinstance(effect, Peeked)
-        if not effect.records:
-            return 204, {}
-        messages: list[object] = [
-            {"message": encode_peeked(record, record.n, -1, STATES.get(lane, 0), omit_body)}
-            for record, lane in zip(effect.records, effect.lanes, strict=True)
-        ]
-        return 200, {"messages": messages}
+        return effect
 
     async def _renew(self, body: Body) -> Reply:
-        numbers, nonces = self._locks(body)
+        tokens = body.uuids("lock-tokens")
+        expirations = [Timestamp(0)] * len(tokens)
+        for fragment, indexes, numbers, nonces in self._fragments.of_tokens(tokens):
+            until = await self._renew_in(fragment, numbers, nonces)
+            for index in indexes:
+                expirations[index] = Timestamp(until)
+        return 200, {"expirations": Array(TIMESTAMP, list(expirations))}
+
+    async def _renew_in(self, fragment: int, numbers: list[int], nonces: list[int]) -> int:
         effect = await self._peer.ask(
-            lambda request: Renew(self._fragment, self._peer.origin, request, numbers, nonces)
+            lambda request: Renew(fragment, self._peer.origin, request, numbers, nonces)
         )
         assert isinstance(effect, Renewed)
-        until = Timestamp(effect.until)
-        return 200, {"expirations": Array(TIMESTAMP, [until] * len(numbers))}
+        return effect.until
 
     async def _receive(self, body: Body) -> Reply:
-        numbers = body.integers("sequence-numbers")
+        fragments = self._fragments
+        index, numbers = fragments.of_numbers(body.integers("sequence-numbers"))
+        fragment = fragments.ids[index]
         delete = body.integer("receiver-settle-mode") == 0
         effect = await self._peer.ask(
-            lambda request: ReceiveDeferred(
-                self._fragment, self._peer.origin, request, self._sub, numbers, delete
-            )
+            lambda request: ReceiveDeferred(fragment, self._peer.origin, request, self._sub, numbers, delete)
         )
         assert isinstance(effect, Received)
         messages: list[object] = []
         for record in effect.records:
-            message: dict[str, object] = {"message": encode_delivery(record, record.n, effect.until, -1)}
+            number = fragments.on_the_wire(index, record.n)
+            encoded = encode_delivery(record, number, effect.until, fragments.partition_id(index))
+            message: dict[str, object] = {"message": encoded}
             if not delete:
-                message["lock-token"] = tag_to_uuid(lock_tag(self._fragment, record.n, effect.nonce))
+                message["lock-token"] = tag_to_uuid(lock_tag(fragment, record.n, effect.nonce))
             messages.append(message)
         return 200, {"messages": messages}
 
@@ -195,7 +229,7 @@ class ManagementNode:
             raise ArgumentError(
                 f"disposition-status is '{status}'; it is one of {', '.join(sorted(STATUSES))}."
             )
-        numbers, nonces = self._locks(body)
+        locks = self._fragments.of_tokens(body.uuids("lock-tokens"))
         properties = dict(body.mapping("properties-to-modify"))
         if outcome == DEAD_LETTER:
             properties[DEAD_LETTER_REASON] = body.get("deadletter-reason")
@@ -203,12 +237,18 @@ class ManagementNode:
             overlay = dead_letter_overlay(properties, self._peer.service.limits)
         else:
             overlay = overlay_of(properties)
+        for fragment, _indexes, numbers, nonces in locks:
+            await self._settle_in(fragment, outcome, numbers, nonces, overlay)
+        return 200, {}
+
+    async def _settle_in(
+        self, fragment: int, outcome: int, numbers: list[int], nonces: list[int], overlay: Overlay | None
+    ) -> None:
         await self._peer.ask(
             lambda request: Settle(
-                self._fragment, self._peer.origin, request, outcome, numbers, nonces, overlay, True
+                fragment, self._peer.origin, request, outcome, numbers, nonces, overlay, True
             )
         )
-        return 200, {}
 
     async def _schedule(self, body: Body) -> Reply:
         if self._sub != ACTIVE:
@@ -229,19 +269,39 @@ class ManagementNode:
             drafts.append(
                 parse_message(payload, 0, len(payload), self._peer.fresh_id(), limits.max_id_length)
             )
-        effect = await self._peer.ask(
-            lambda request: Send(self._fragment, self._peer.origin, request, drafts, True)
-        )
-        assert isinstance(effect, Sent)
+        index, effect = await self._send(drafts)
         if effect.refused:
             _index, condition, text = effect.refused[0]
             raise error_of(condition, text)
-        return 200, {"sequence-numbers": Array(LONG, list(effect.numbers))}
+        numbers = [self._fragments.on_the_wire(index, number) for number in effect.numbers]
+        return 200, {"sequence-numbers": Array(LONG, list(numbers))}
+
+    async def _send(self, drafts: list[Draft]) -> tuple[int, Sent]:
+        """Store messages together, and say in which fragment."""
+        index = self._router.index_of_batch(drafts) if self._router.partitioned else 0
+        if index >= 0:
+            return index, await self._send_to(index, drafts)
+        index = self._router.next_index()
+        for _ in range(len(self._fragments) - 1):
+            try:
+                return index, await self._send_to(index, drafts)
+            except (ServerBusy, QuotaExceeded) as error:
+                if not error.certain:
+                    raise
+                index = self._router.after(index)
+        return index, await self._send_to(index, drafts)
+
+    async def _send_to(self, index: int, drafts: list[Draft]) -> Sent:
+        effect = await self._peer.ask(
+            lambda request: Send(self._fragments.ids[index], self._peer.origin, request, drafts, True)
+        )
+        assert isinstance(effect, Sent)
+        return effect
 
     async def _cancel(self, body: Body) -> Reply:
-        numbers = body.integers("sequence-numbers")
+        index, numbers = self._fragments.of_numbers(body.integers("sequence-numbers"))
         await self._peer.ask(
-            lambda request: CancelScheduled(self._fragment, self._peer.origin, request, numbers)
+            lambda request: CancelScheduled(self._fragments.ids[index], self._peer.origin, request, numbers)
         )
         return 200, {}
 
@@ -252,24 +312,18 @@ class ManagementNode:
             raise ArgumentOutOfRange(f"message-count is {count}; 1 to {limit} are allowed.")
         before = body.integer("enqueued-time-utc")
         deleted = 0
-        while deleted < count:
-            gone = await self._purge(min(before, MAX_NUMBER), count - deleted)
-            if not gone:
-                break
-            deleted += gone
+        for fragment in self._fragments.ids:
+            while deleted < count:
+                gone = await self._purge(fragment, min(before, MAX_NUMBER), count - deleted)
+                if not gone:
+                    break
+                deleted += gone
         return (200, {"message-count": Int(deleted)}) if deleted else (204, {})
 
-    async def _purge(self, before: int, count: int) -> int:
+    async def _purge(self, fragment: int, before: int, count: int) -> int:
         """One step of a deletion: a fragment bounds what it deletes at a time."""
         effect = await self._peer.ask(
-            lambda request: Purge(self._fragment, self._peer.origin, request, self._sub, before, count)
+            lambda request: Purge(fragment, self._peer.origin, request, self._sub, before, count)
         )
         assert isinstance(effect, Purged)
         return effect.count
-
-    def _locks(self, body: Body) -> tuple[list[int], list[int]]:
-        """Numbers and nonces of the lock tokens; a token of another entity is lost here."""
-        tags = [uuid_to_tag(token) for token in body.uuids("lock-tokens")]
-        if any(tag_fragment(tag) != self._fragment for tag in tags):
-            raise MessageLockLost(LOCK_LOST)
-        return split_tags(tags)

@@ -1,40 +1,29 @@
 """A link on which a client receives from an entity.
 
-The client's credit becomes demand on the fragment, in slices: never more than the client can take now (credit, unsettled
-deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader costs little memory.
+The client's credit becomes demand on the entity's fragments (supply.py): never more than the client can take now (credit,
+unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader costs little
+memory.
 
-    outstanding   demand that the fragment has not answered yet
-    draining      the fragment was told to forget the rest of our demand (the client drains, or lowered its credit)
-
-A settlement takes the same road as a send: the client is answered when the fragment's change is durable.
+A settlement takes the same road as a send: the client is answered when the fragment's change is durable. Deliveries of
+several fragments that are settled together are settled fragment by fragment.
 """
 
 from __future__ import annotations
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.envelope import encode_deliveries, split_tags
+from busbar.amqp.envelope import encode_deliveries, split_by_fragment, split_tags
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
+from busbar.gateway.fragments import LOCK_LOST
 from busbar.gateway.peer import Peer
-from busbar.model.commands import (
-    ABANDON,
-    COMPLETE,
-    DEAD_LETTER,
-    DEFER,
-    RELEASE,
-    Demand,
-    Leave,
-    Settle,
-)
-from busbar.model.effects import Delivered, Effect, Refused, Settled
+from busbar.gateway.shares import FragmentDemand
+from busbar.gateway.supply import Supply
+from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
+from busbar.model.effects import Effect, Refused, Settled
 from busbar.model.errors import ArgumentOutOfRange, BusbarError, MessageLockLost, NotImplementedHere
 from busbar.model.limits import Limits
-from busbar.model.message import Overlay
+from busbar.model.message import Overlay, Record
 from busbar.model.port import EntityView
-
-MAX_SLICE = 1_000
-FIRST_SLICE = 16
-SLICE_BYTES = 1024 * 1024
 
 DEAD_LETTER_REASON = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
@@ -46,15 +35,10 @@ class OutgoingLink:
     def __init__(self, peer: Peer, link: Link, entity: EntityView, sub: int, delete: bool) -> None:
         self._peer = peer
         self._link = link
-        self._fragment = entity.fragments[0]
-        self._sub = sub
+        self._fragments = entity.fragments
         self._delete = delete
-        self._consumer = peer.consumer(self)
-        self._outstanding = 0
-        self._draining = False
-        self._client_drains = False
-        self._slice = FIRST_SLICE
         self._max_unsettled = peer.service.limits.max_unsettled
+        self._supply = Supply(peer, self, entity, sub, delete)
 
     def opened(self) -> None:
         """Clients may grant credit in the same breath as they attach."""
@@ -62,74 +46,46 @@ class OutgoingLink:
             self.credit_changed(self._link.drain)
 
     def closed(self) -> None:
-        self._peer.forget_consumer(self._consumer)
-        self._peer.command(Leave(self._fragment, self._peer.origin, self._consumer))
+        self._supply.close()
 
-    # Demand
+    def vanished(self) -> None:
+        """The connection is lost: what was not delivered need not wait for the end of its lock."""
+        self._supply.give_back()
 
     def credit_changed(self, drain: bool) -> None:
         if drain:
-            self._client_drains = True
-        self.replenish()
+            self._supply.drain()
+        else:
+            self._supply.replenish()
 
     def replenish(self) -> None:
-        """Bring the demand on the fragment in line with what the client can take."""
-        if self._draining:
-            return
-        link = self._link
-        takes = self._max_unsettled - link.unsettled
-        if self._client_drains:
-            self._demand(max(0, min(link.credit, takes) - self._outstanding), drain=True)
-            return
-        want = 0
-        if self._peer.writable:
-            want = min(link.credit, takes, self._slice - link.queued)
-            if link.queued:
-                self._peer.retry(self)  # the client's session window is shut: look again when it has spoken
-        if want > self._outstanding:
-            # Small top-ups are left to gather: half a slice at a time, or all there is to ask for.
-            if want - self._outstanding >= self._slice // 2 or want >= link.credit or not self._outstanding:
-                self._demand(want - self._outstanding, drain=False)
-        elif link.credit < self._outstanding:
-            self._demand(0, drain=True)
+        self._supply.replenish()
 
-    def _demand(self, credit: int, *, drain: bool) -> None:
-        self._outstanding += credit
-        self._draining = drain
-        self._peer.command(
-            Demand(self._fragment, self._peer.origin, self._consumer, self._sub, credit, drain, self._delete)
+    # What the client can take
+
+    def credit(self) -> int:
+        return self._link.credit
+
+    def capacity(self) -> int:
+        link = self._link
+        return min(link.credit, self._max_unsettled - link.unsettled)
+
+    def room(self, most: int) -> int:
+        if not self._peer.writable:
+            return 0
+        queued = self._link.queued
+        if queued:
+            self._peer.retry(self)  # the client's session window is shut: look again when it has spoken
+        return min(self.capacity(), most - queued)
+
+    def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+        tags, payloads = encode_deliveries(
+            records, demand.fragment, demand.index, nonce, until, demand.partition
         )
+        self._link.deliver(tags, payloads, self._delete)
 
     def drained(self) -> None:
-        """The fragment has given what there was and has forgotten the rest of our demand."""
-        self._draining = False
-        self._outstanding = 0
-        if self._client_drains:
-            self._client_drains = False
-            self._link.drained()
-        self.replenish()
-
-    # Deliveries
-
-    def delivered(self, effect: Effect) -> None:
-        assert isinstance(effect, Delivered)
-        records = effect.records
-        self._outstanding = max(0, self._outstanding - len(records))
-        link = self._link
-        if not self._delete and link.credit < len(records):
-            # The client has lowered its credit meanwhile: the rest goes back as if it had never left.
-            kept = max(0, link.credit)
-            back = records[kept:]
-            records = records[:kept]
-            numbers = [record.n for record in back]
-            nonces = [effect.nonce] * len(back)
-            self._settle(0, RELEASE, numbers, nonces, None)
-        if records:
-            tags, payloads = encode_deliveries(records, effect.fragment, 0, effect.nonce, effect.until, -1)
-            link.deliver(tags, payloads, self._delete)
-            mean = max(1, sum(record.size for record in records) // len(records))
-            self._slice = max(1, min(MAX_SLICE, SLICE_BYTES // mean))
-        self.replenish()
+        self._link.drained()
 
     # Settlement
 
@@ -147,18 +103,30 @@ class OutgoingLink:
                 return
         if action < 0:
             return  # `received`: a progress report, not an outcome
-        numbers, nonces = split_tags(tags)
-        request = 0 if settled else self._peer.expect(_Settling(self, self._link, ids, code))
-        self._settle(request, action, numbers, nonces, overlay)
+        if len(self._fragments) == 1:
+            numbers, nonces = split_tags(tags)
+            self._settle(self._fragments[0], ids, numbers, nonces, settled, code, action, overlay)
+        else:
+            for fragment, indexes, numbers, nonces in split_by_fragment(tags):
+                theirs = ids if len(indexes) == len(ids) else [ids[index] for index in indexes]
+                self._settle(fragment, theirs, numbers, nonces, settled, code, action, overlay)
         if settled:
-            self.replenish()
+            self._supply.replenish()
 
     def _settle(
-        self, request: int, action: int, numbers: list[int], nonces: list[int], overlay: Overlay | None
+        self,
+        fragment: int,
+        ids: list[int],
+        numbers: list[int],
+        nonces: list[int],
+        settled: bool,
+        code: int,
+        action: int,
+        overlay: Overlay | None,
     ) -> None:
-        self._peer.command(
-            Settle(self._fragment, self._peer.origin, request, action, numbers, nonces, overlay, False)
-        )
+        peer = self._peer
+        request = 0 if settled else peer.expect(_Settling(self, self._link, ids, code))
+        peer.command(Settle(fragment, peer.origin, request, action, numbers, nonces, overlay, False))
 
 
 class _Settling:
@@ -187,9 +155,6 @@ class _Settling:
             if ids:
                 link.confirm(ids, self._code)
         self._owner.replenish()
-
-
-LOCK_LOST = "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
 
 
 def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay | None]:

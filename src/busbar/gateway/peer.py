@@ -19,23 +19,24 @@ class Answered(Protocol):
     def answered(self, effect: Effect) -> None: ...
 
 
-class Consumer(Protocol):
-    """A link that takes deliveries from a fragment."""
+class Replenished(Protocol):
+    """Who asks for more when the client can take more."""
+
+    def replenish(self) -> None: ...
+
+
+class Consumer(Replenished, Protocol):
+    """Who takes deliveries from a fragment."""
 
     def delivered(self, effect: Effect) -> None: ...
 
     def drained(self) -> None: ...
 
-    def replenish(self) -> None: ...
 
+class Asker(Protocol):
+    """Who asks fragments: an origin of the port, with what the turn has to say."""
 
-class Peer(Protocol):
-    """The connection, as its links see it."""
-
-    service: Service
     origin: int
-    writable: bool
-    """False while the client reads too slowly: then nothing more is asked for it."""
 
     def command(self, command: Command) -> None:
         """Hand a command over with the others of this turn."""
@@ -43,16 +44,27 @@ class Peer(Protocol):
     def expect(self, who: Answered) -> int:
         """A new request number whose effect goes to `who`."""
 
-    async def ask(self, build: Callable[[int], Command]) -> Effect:
-        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
-
     def consumer(self, who: Consumer) -> int:
         """A new consumer number."""
 
     def forget_consumer(self, number: int) -> None: ...
 
-    def retry(self, who: Consumer) -> None:
-        """Let the consumer replenish once more after the client's next bytes."""
+    def flush(self) -> None:
+        """Send what there is to say and the commands of this turn."""
+
+
+class Peer(Asker, Protocol):
+    """The connection, as its links see it."""
+
+    service: Service
+    writable: bool
+    """False while the client reads too slowly: then nothing more is asked for it."""
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+
+    def retry(self, who: Replenished) -> None:
+        """Let it replenish once more after the client's next bytes."""
 
     def arriving(self, size: int) -> None:
         """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""
@@ -70,6 +82,3 @@ class Peer(Protocol):
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run work that belongs to this connection and ends with it."""
-
-    def flush(self) -> None:
-        """Send what the engine has to say and the commands of this turn."""

@@ -1,0 +1,73 @@
+"""Which fragment takes what a sender sends.
+
+1. On a regular entity there is nothing to choose.
+2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
+3. Messages without one go round robin, each sender beginning at a fragment of its own. What arrives together goes together,
+   at most RUN messages, and the next run to the next fragment: a sender that waits for each answer changes the fragment with
+   every message, one that keeps many on their way pays for one command for many of them.
+4. A run that a fragment certainly did not take, since its store is out or it is full, is offered to the next one, until each
+   was asked once or FAILOVER_SECONDS are over.
+5. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from busbar.model.effects import Refused
+from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.errors import InvalidOperation, QuotaExceeded, ServerBusy
+from busbar.model.message import Draft
+from busbar.model.partitioning import index_of_key, key_of
+from busbar.model.port import EntityView
+
+RUN = 100
+FAILOVER_SECONDS = 15.0
+
+DISTINCT_KEYS = (
+    "Batching messages with distinct SessionId, PartitionKey or, where duplicates are detected, MessageId is not supported "
+    "for an entity with partitioning enabled: a batch is stored whole, in one fragment."
+)
+
+
+class Router:
+    """The fragments of one entity, as one sender reaches them."""
+
+    def __init__(self, entity: EntityView) -> None:
+        self.fragments = entity.fragments
+        self.partitioned = len(entity.fragments) > 1
+        description = entity.description
+        self._detects_duplicates = (
+            isinstance(description, QueueDescription | TopicDescription)
+            and description.requires_duplicate_detection
+        )
+        self._next = secrets.randbelow(len(entity.fragments))
+
+    def index(self, draft: Draft) -> int:
+        """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""
+        key = key_of(draft, self._detects_duplicates)
+        return -1 if key is None else index_of_key(key, len(self.fragments))
+
+    def index_of_batch(self, drafts: Iterable[Draft]) -> int:
+        """The same for messages that are stored together."""
+        keys = {key_of(draft, self._detects_duplicates) for draft in drafts}
+        if len(keys) > 1:
+            raise InvalidOperation(DISTINCT_KEYS)
+        key = keys.pop()
+        return -1 if key is None else index_of_key(key, len(self.fragments))
+
+    def next_index(self) -> int:
+        """Rule 3."""
+        index = self._next
+        self._next = (index + 1) % len(self.fragments)
+        return index
+
+    def after(self, index: int) -> int:
+        """The fragment that is asked when this one does not take a message."""
+        return (index + 1) % len(self.fragments)
+
+
+def may_fail_over(refused: Refused) -> bool:
+    """Rule 4: the fragment certainly did not take it, and another one may."""
+    return refused.certain and refused.condition in (ServerBusy.condition, QuotaExceeded.condition)

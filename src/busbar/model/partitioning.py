@@ -1,0 +1,47 @@
+"""Which fragment of a partitioned entity a message belongs to.
+
+1. The key of a message is its SessionId; without one, its PartitionKey; without that, its MessageId if the entity detects
+   duplicates. A message with a SessionId and another PartitionKey contradicts itself and is refused.
+2. The fragment of a key is the BLAKE2b hash of its UTF-8 bytes with a digest of 8 bytes, read as a big-endian number, modulo
+   the number of fragments. It is part of what is stored: messages of a key lie where this rule put them, so it is the same
+   in every process and in every version, and a test pins it.
+3. A message without a key may lie in any fragment.
+4. On the wire a sequence number carries the index of its fragment: index << 48 | number in the fragment.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from busbar.model.errors import InvalidOperation
+from busbar.model.message import Draft
+
+NUMBER_BITS: Final = 48
+NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
+
+
+def index_of_key(key: str, fragments: int) -> int:
+    """Rule 2."""
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % fragments
+
+
+def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
+    """Rule 1; None if the message has no key. An empty PartitionKey is none."""
+    session, partition = draft.session_id, draft.partition_key
+    if session is not None:
+        if partition and partition != session:
+            raise InvalidOperation(
+                f"The message has the SessionId '{session}' and the PartitionKey '{partition}'; if both are set on a "
+                "message to a partitioned entity, they have to be equal."
+            )
+        return session
+    if partition:
+        return partition
+    return draft.message_id if detects_duplicates else None
+
+
+def split_number(number: int) -> tuple[int, int]:
+    """Rule 4: the index of the fragment, and the number in it."""
+    return number >> NUMBER_BITS, number & NUMBER_MASK

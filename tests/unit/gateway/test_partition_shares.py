@@ -1,0 +1,119 @@
+"""How demand is spread over fragments, and what the cache keeps: plain values, no sockets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from busbar.gateway.receive_cache import Parcel, ReceiveCache
+from busbar.gateway.shares import FragmentDemand, Shares
+from busbar.model.message import Record
+
+
+def shares(count: int = 16) -> Shares:
+    return Shares([FragmentDemand(100 + index, index, index) for index in range(count)])
+
+
+def asked(spread: Shares) -> list[int]:
+    return [demand.outstanding for demand in spread.demands]
+
+
+def test_one_wanted_message_is_looked_for_in_every_fragment() -> None:
+    spread = shares()
+    grants = spread.plan(1, 256, 1000)
+    assert sorted(demand.index for demand, _credit in grants) == [*range(16)]
+    assert asked(spread) == [1] * 16
+    assert spread.plan(1, 256, 1000) == []
+
+
+def test_a_fragment_that_gave_is_asked_again_and_the_others_are_left_alone() -> None:
+    spread = shares()
+    spread.plan(1, 256, 1000)
+    spread.given(spread.demands[5], 1)
+    assert [(demand.index, credit) for demand, credit in spread.plan(1, 256, 1000)] == [(5, 1)]
+
+
+def test_a_small_want_never_asks_for_much_more_however_fast_a_fragment_gives() -> None:
+    spread = shares()
+    for _ in range(50):
+        spread.plan(1, 256, 1000)
+        for demand in spread.demands:
+            spread.given(demand, demand.outstanding)
+    spread.plan(1, 256, 1000)
+    assert asked(spread) == [1] * 16
+
+
+def test_a_fragment_with_all_the_traffic_gets_most_of_the_credit() -> None:
+    spread = shares()
+    spread.plan(1000, 256, 1000)
+    hot = spread.demands[3]
+    for _ in range(10):
+        spread.given(hot, hot.outstanding)
+        spread.plan(1000, 256, 1000)
+    assert hot.outstanding > 700
+    assert all(demand.outstanding for demand in spread.demands)
+
+
+def test_even_traffic_gets_even_shares() -> None:
+    spread = shares()
+    for _ in range(20):
+        spread.plan(1000, 256, 1000)
+        for demand in spread.demands:
+            spread.given(demand, demand.outstanding)
+    spread.plan(1000, 256, 1000)
+    assert min(asked(spread)) >= 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_starves_and_the_demand_is_bounded(seed: int) -> None:
+    chance = random.Random(seed)
+    spread = shares()
+    spare, most = 64, 200
+    for _ in range(500):
+        want = chance.choice([0, 1, 3, 20, 100, 1000])
+        if want:
+            before = spread.outstanding
+            spread.plan(want, spare, most)
+            assert all(demand.outstanding or demand.draining for demand in spread.demands)
+            assert spread.outstanding <= max(before, 16, want + min(want, spare)) + 16
+        assert spread.outstanding == sum(asked(spread))
+        demand = chance.choice(spread.demands)
+        if chance.random() < 0.1:
+            demand.draining = True
+        elif demand.draining:
+            spread.drained(demand)
+        elif demand.outstanding:
+            spread.given(demand, chance.randint(1, demand.outstanding))
+
+
+def record(n: int, size: int = 100) -> Record:
+    return Record(n, 0, 0, 0, 0, size, b"", None)
+
+
+def parcel(*records: Record) -> Parcel:
+    return Parcel(FragmentDemand(1, 0, 0), list(records), 9, 60_000, 0)
+
+
+def numbers(parcels: list[Parcel]) -> list[int]:
+    return [record.n for parcel in parcels for record in parcel.records]
+
+
+def test_the_cache_gives_back_in_the_order_it_was_filled() -> None:
+    cache = ReceiveCache(1000)
+    assert not cache.add(parcel(record(1), record(2), record(3))).records
+    assert not cache.add(parcel(record(7))).records
+    assert numbers(cache.take(2)) == [1, 2]
+    assert len(cache) == 2
+    assert numbers(cache.take(5)) == [3, 7]
+    assert not cache and cache.oldest() is None
+
+
+def test_the_cache_keeps_what_it_has_room_for_and_at_least_one() -> None:
+    cache = ReceiveCache(250)
+    assert numbers([cache.add(parcel(record(1), record(2), record(3)))]) == [3]
+    assert numbers([cache.add(parcel(record(4)))]) == [4]
+    cache.take(1)
+    assert not cache.add(parcel(record(5))).records
+    assert numbers(cache.take(5)) == [2, 5]
+    assert not cache.add(parcel(record(6, 10_000))).records
