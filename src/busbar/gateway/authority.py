@@ -9,8 +9,9 @@ Rules:
    subscriptions, an entity above its sub-queues and its management), or on the namespace. Either of its keys will do.
 2. A grant is for the resource and what is below it. One that follows from an entity's rule ends with that entity: `a` and
    `a/b` may both be queues, and the rules of the one say nothing about the other.
-3. A resource without a scheme begins with a host only if what it begins with cannot be a name (it has a port) or is the
-   host of the audience: `sr=orders` is the queue, and does not open the whole namespace.
+3. A resource without a scheme begins with a host only if what it begins with is no name of an entity: it has a port, is
+   an IP address, `localhost` or the cloud's. `sr=orders` is the queue and never opens the whole namespace, whatever the
+   client calls the host.
 4. Deleting or changing a rule ends what it granted: `renewed` tells what is left of a grant.
 5. Keys and tokens never reach a log or an error text, and are compared in constant time.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, unquote_plus
@@ -36,6 +38,8 @@ _PREFIX = "SharedAccessSignature "
 _MAX_TOKEN = 4096
 _MAX_PATH = 600
 """Longer than the path of any rule of any subscription."""
+
+_CLOUD = ".servicebus.windows.net"
 
 EntityRules = Callable[[str], Sequence[AuthorizationRule]]
 """The authorization rules of the entity with a path (any case); none if it has none or does not exist."""
@@ -104,7 +108,7 @@ class Authority:
         """The grant that a token gives, or Unauthorized. `audience` is the address it is put for ('' if there is none);
         it is taken until `grace` ms after its end."""
         fields = _fields(token)
-        path = _resource(unquote_plus(fields["sr"]), audience)
+        path = _resource(unquote_plus(fields["sr"]))
         signed = f"{fields['sr']}\n{fields['se']}".encode()
         given = unquote(fields["sig"]).encode("utf-8", "replace")
         found = self._find(
@@ -183,24 +187,24 @@ def _fields(token: str) -> dict[str, str]:
     return fields
 
 
-def _resource(resource: str, audience: str) -> str:
+def _resource(resource: str) -> str:
     """Rule 3: the path that a token is signed for, in lower case. JS and .NET administration clients sign the whole URL of
     a request."""
     resource = resource.partition("?")[0]
-    if "://" not in resource:
-        first = resource.lstrip("/").split("/", 1)[0]
-        if not resource.startswith("/") and (":" in first or first.lower() == _host(audience)):
-            resource = f"sb://{resource}"
+    if "://" not in resource and _is_host(resource.split("/", 1)[0]):
+        resource = f"sb://{resource}"
     path = plain_path(resource).lower()
     if len(path) > _MAX_PATH:
         raise Unauthorized(f"The token is signed for a path of {len(path)} characters, which nothing has.")
     return path
 
 
-def _host(address: str) -> str:
-    """The host of an address, without its port; something that is no host if the address names none."""
-    scheme = address.find("://")
-    if scheme < 0:
-        return "/"
-    authority = address[scheme + 3 :].split("/", 1)[0].lower()
-    return authority.rsplit(":", 1)[0] if ":" in authority else authority
+def _is_host(text: str) -> bool:
+    lowered = text.lower()
+    if ":" in text or lowered == "localhost" or lowered.endswith(_CLOUD):
+        return True
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

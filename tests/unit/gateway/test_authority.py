@@ -219,6 +219,8 @@ def test_a_grant_does_not_print_its_key() -> None:
         ("queue.1", "sb://localhost/queue.1", "queue.1"),
         ("localhost/q1", "sb://localhost:5672/q1", "q1"),
         ("LocalHost", "sb://localhost:5672/q1", ""),
+        ("127.0.0.1/q1", "sb://localhost/q1", "q1"),
+        ("Example.servicebus.windows.net/q1", "sb://localhost/q1", "q1"),
         ("localhost:5672/q1", "amqps://127.0.0.1/q1", "q1"),
         ("localhost:5672", "q1", ""),
         ("https://other/q1?api-version=2017-04", "sb://localhost/q1", "q1"),
@@ -230,7 +232,7 @@ def test_a_resource_without_a_scheme_is_a_path_unless_it_names_the_host(
     assert AUTHORITY.verify_token(token(resource), audience, NOW).path == path
 
 
-@pytest.mark.parametrize("audience", ["sb://localhost/q2", "sb://localhost/", "q2"])
+@pytest.mark.parametrize("audience", ["sb://localhost/q2", "sb://localhost/", "q2", "sb://q1/", "sb://q1/q2"])
 def test_a_token_for_a_bare_name_does_not_open_the_namespace(audience: str) -> None:
     with pytest.raises(Unauthorized, match="does not include"):
         AUTHORITY.verify_token(token("q1"), audience, NOW)

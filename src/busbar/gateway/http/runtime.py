@@ -30,7 +30,7 @@ from aiohttp import web
 
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.authority import LISTEN, SEND
-from busbar.gateway.http.authorization import EXPIRY_GRACE, authorize
+from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import Gone
 from busbar.gateway.http.namespace import HttpContext
@@ -210,7 +210,7 @@ def _wait_of(asked: Asked) -> float:
         raise ArgumentError(f"timeout is '{given[:40]}'; it has to be a number of seconds.")
     wait = float(given) if given else DEFAULT_WAIT
     if asked.expires:
-        left = asked.expires + EXPIRY_GRACE - asked.context.clock()
+        left = asked.expires + asked.context.limits.token_grace - asked.context.clock()
         wait = min(wait, max(0, left) / 1000)
     return min(wait, MAX_WAIT)
 
