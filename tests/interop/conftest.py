@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.interop.azure_sdk import Azure, Farewells, Stock
+from tests.interop.http_runtime import Http
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.serving import Busbar, serving
@@ -94,3 +95,11 @@ def plain(broker: Busbar) -> Iterator[PlainAmqp]:
     client = PlainAmqp(broker.port, broker.key)
     yield client
     client.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def http(broker: Busbar) -> AsyncIterator[Http]:
+    """A program that knows HTTP and the namespace's key."""
+    client = Http(broker.port, broker.key)
+    yield client
+    await client.close()

@@ -95,6 +95,12 @@ class Http:
         ) as response:
             return Answer(response.status, dict(response.headers), await response.read())
 
+    def raw(self, method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
+        """The bytes of a request, for who writes them to a socket himself."""
+        lines = [f"{method} /{path} HTTP/1.1", "Host: localhost", f"Authorization: {self.token()}", *headers]
+        lines.append(f"Content-Length: {len(body)}")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
     async def send(self, entity: str, body: bytes = b"", broker: object = None, **headers: str) -> Answer:
         if broker is not None:
             headers["BrokerProperties"] = broker if isinstance(broker, str) else json.dumps(broker)
