@@ -16,6 +16,7 @@ from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.entities import (
     EntityStatus,
     QueueDescription,
+    Tier,
     TopicDescription,
 )
 from busbar.model.errors import (
@@ -28,6 +29,8 @@ from busbar.model.errors import (
 )
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
+from busbar.store.contract import Store
+from busbar.store.memory import Disk, MemoryStore
 from busbar.store.sqlite import SqliteStore
 from tests.unit.broker.hosting import clock, send
 
@@ -46,12 +49,22 @@ class Namespace:
 
 
 @asynccontextmanager
-async def namespace(path: Path, limits: Limits | None = None) -> AsyncIterator[Namespace]:
+async def namespace(
+    path: Path,
+    limits: Limits | None = None,
+    tier: Tier = Tier.STANDARD,
+    disk: Disk | None = None,
+) -> AsyncIterator[Namespace]:
+    """A namespace in a file of the directory, or in memory if a disk is given."""
     said: list[Effect] = []
+
+    def factory() -> Store:
+        return SqliteStore(path / "s.db") if disk is None else MemoryStore(disk)
+
     loop = asyncio.get_running_loop()
-    host = StoreHost("test", lambda: SqliteStore(path / "s.db"), loop, clock, lambda: 1, said.extend)
+    host = StoreHost("test", factory, loop, clock, lambda: 1, said.extend)
     await host.open()
-    catalogue = Catalogue(host, limits or Limits())
+    catalogue = Catalogue(host, limits or Limits(), tier)
     await catalogue.load()
     try:
         yield Namespace(host, catalogue, said)
