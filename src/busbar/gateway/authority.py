@@ -6,7 +6,8 @@ a line feed and the expiry: clients encode in different ways, so nothing may be 
 
 Rules:
 1. A rule is found by its name on the entity that the resource names, or on what is above it (a topic is above its
-   subscriptions, an entity above its sub-queues and its management), or on the namespace. Either of its keys will do.
+   subscriptions, an entity above its sub-queues, its messages as HTTP names them, and its management), or on the
+   namespace. Either of its keys will do.
 2. A grant is for the resource and what is below it. One that follows from an entity's rule ends with that entity: `a` and
    `a/b` may both be queues, and the rules of the one say nothing about the other.
 3. A resource without a scheme begins with a host only if what it begins with is no name of an entity: it has a port, is
@@ -85,7 +86,7 @@ def _is_part(path: str, entity: str) -> bool:
     if not path.startswith(entity):
         return False
     rest = path[len(entity) :]
-    return not rest or rest.startswith("/$") or rest.split("/", 2)[1:2] == ["subscriptions"]
+    return not rest or rest.startswith("/$") or rest.split("/", 2)[1:2] in (["subscriptions"], ["messages"])
 
 
 def _owners(path: str) -> Iterator[str]:
@@ -178,7 +179,10 @@ def _fields(token: str) -> dict[str, str]:
             "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
             "this namespace has no identity provider for other tokens."
         )
-    fields = dict(part.split("=", 1) for part in token[len(_PREFIX) :].strip().split("&") if "=" in part)
+    pairs = [part.partition("=")[::2] for part in token[len(_PREFIX) :].strip().split("&") if "=" in part]
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise Unauthorized("The shared access signature has a field twice.")
     missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
     if missing:
         raise Unauthorized(f"The shared access signature lacks the field '{missing[0]}'.")
