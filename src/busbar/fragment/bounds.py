@@ -25,7 +25,7 @@ class Bounds:
         )  # of locked and returned messages; beyond it they are read again
         # Duplicate detection
         self.recent_ids: i64 = 4_096  # known without asking the store; twice as many at most
-        self.shelf_ids: i64 = 4_096  # on one shelf, while there are few (duplicates.py)
+        self.shelf_ids: i64 = 1_024  # on one shelf, while there are few (duplicates.py)
         self.id_page: i64 = 4_096  # read at once when the filter is made again
         self.expired_ids: i64 = 1_000  # forgotten by one turn
         self.filter_bytes: i64 = 80 * 1024  # at first; grows fourfold, up to:
