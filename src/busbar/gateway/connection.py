@@ -254,9 +254,9 @@ class GatewayConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def may(self, right: str, path: str) -> bool:
-        now = wall_clock()
+        counts_from = wall_clock() - self.service.limits.token_grace
         return any(
-            right in grant.rights and grant.covers(path) and (not grant.expires or grant.expires > now)
+            right in grant.rights and grant.covers(path) and (not grant.expires or grant.expires > counts_from)
             for grant in self._grants
         )
 
