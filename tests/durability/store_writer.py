@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 from busbar.fragment.changes import Changes, Edit, Head
-from busbar.fragment.reads import ReadPage
+from busbar.fragment.reads import ReadIdPage, ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, SCHEDULED, Record
 from busbar.store import sqlite_file
 from busbar.store.contract import Store, StoreError
@@ -25,6 +26,8 @@ EACH = 12  # messages that a commit adds to each fragment
 
 Kept = dict[tuple[int, int], int]
 """Lane and number of each message, and its delivery count."""
+Ids = dict[tuple[int, bytes], tuple[int, int]]
+"""Shelf and id, and the time and number of its message."""
 
 
 def content_of(fragment: int, n: int) -> bytes:
@@ -35,15 +38,24 @@ def content_of(fragment: int, n: int) -> bytes:
 @dataclass
 class Expected:
     kept: dict[int, Kept] = field(default_factory=lambda: {fragment: {} for fragment in FRAGMENTS})
+    ids: dict[int, Ids] = field(default_factory=lambda: {fragment: {} for fragment in FRAGMENTS})
 
     def head(self, fragment: int, last: int) -> Head:
         kept = self.kept[fragment]
         counts = [sum(1 for lane, _ in kept if lane == each) for each in range(LANES)]
-        return Head(fragment, last, counts, sum(len(content_of(fragment, n)) for _, n in kept))
+        size = sum(len(content_of(fragment, n)) for _, n in kept)
+        return Head(fragment, last, counts, size, len(self.ids[fragment]), last // 3)
+
+
+def id_of(fragment: int, n: int) -> bytes:
+    return blake2b(b"%d:%d" % (fragment, n), digest_size=16).digest()
 
 
 def changes_of(k: int, fragment: int, expected: Expected) -> Changes:
-    """Commit k of a fragment, and what it does to the expectation: add, dead-letter some, complete most."""
+    """Commit k of a fragment, and what it does to the expectation: add, dead-letter some, complete most.
+
+    Ids are remembered for some twenty commits, on shelves of three.
+    """
     kept = expected.kept[fragment]
     changes = Changes(fragment)
     first = (k - 1) * EACH + 1
@@ -52,6 +64,7 @@ def changes_of(k: int, fragment: int, expected: Expected) -> Changes:
         content = content_of(fragment, n)
         changes.puts.setdefault(lane, []).append(Record(n, k, 0, n, 0, len(content), content, None))
         kept[lane, n] = 0
+    _remember(k, first, changes, expected.ids[fragment])
     for n in range(first - EACH, first):
         if n % 7 == 0 and (ACTIVE, n) in kept:
             changes.edits.append(Edit(ACTIVE, n, DEAD, k, {"k": b"%d" % k}))
@@ -63,6 +76,19 @@ def changes_of(k: int, fragment: int, expected: Expected) -> Changes:
                 changes.deletes.setdefault(lane, []).append(n)
     changes.head = expected.head(fragment, first + EACH - 1)
     return changes
+
+
+def _remember(k: int, first: int, changes: Changes, ids: Ids) -> None:
+    if k % 5 == 0:
+        lowest = sorted(key for key in ids if key[0] <= k // 3 - 6)[: 4 * EACH]
+        if lowest:
+            changes.ids_upto = lowest[-1]
+        for key in lowest:
+            del ids[key]
+    for n in range(first, first + EACH):
+        id = id_of(changes.fragment, n)
+        changes.ids.append((k // 3, id, k, n))
+        ids[k // 3, id] = (k, n)
 
 
 def state_after(k: int) -> Expected:
@@ -91,8 +117,17 @@ def commits_in(store: Store) -> int:
                 assert record.content == content_of(fragment, record.n), f"message {record.n} is damaged"
                 there[lane, record.n] = record.deliveries
         assert there == expected.kept[fragment], f"fragment {fragment} is not as commit {k} left it"
+        ids = ReadIdPage(0, b"", 1 << 30)
+        store.read(fragment, [ids])
+        remembered = {(shelf, id): (at, n) for shelf, id, at, n in ids.rows}
+        assert remembered == expected.ids[fragment], f"fragment {fragment} does not remember what it should"
         head, right = heads[fragment], expected.head(fragment, heads[fragment].last)
-        assert (head.counts, head.size) == (right.counts, right.size)
+        assert (head.counts, head.size, head.ids, head.dropped) == (
+            right.counts,
+            right.size,
+            right.ids,
+            right.dropped,
+        )
     return k
 
 
