@@ -29,6 +29,6 @@ class Bounds:
         self.id_page: i64 = 4_096  # read at once when the filter is made again
         self.expired_ids: i64 = 1_000  # forgotten by one turn
         self.filter_bytes: i64 = 80 * 1024  # at first; grows fourfold, up to:
-        self.filter_most: i64 = 20 * 1024 * 1024  # 9 million ids at 18 bits each
+        self.filter_most: i64 = 20 * 1024 * 1024  # for 10 million ids: docs/adr/0005-ids-on-shelves.md
         self.filter_slice: i64 = 1024 * 1024  # cleared by one turn
         self.overlay_bytes: i64 = 64 * 1024  # properties that settlements add to one message
