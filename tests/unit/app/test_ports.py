@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.app.endpoint_file import read_endpoint
 from tests.serving import Busbar, ServerDied
 
 
@@ -26,8 +26,10 @@ def test_all_ports_understand_the_same(tmp_path: Path) -> None:
     server = Busbar(tmp_path / "data").start()
     try:
         trust = ssl.create_default_context(cafile=str(server.data / "tls" / "ca.pem"))
-        found = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", server.error_text)} | {server.port}
-        assert len(found) == 3
+        endpoint = read_endpoint(server.data)
+        assert endpoint is not None
+        found = {endpoint.port, endpoint.http_port, endpoint.tls_port}
+        assert len(found) == 3 and server.port in found
         for port in found:
             assert urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200
             assert (
