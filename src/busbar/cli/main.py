@@ -161,5 +161,7 @@ def _usage(error: typer.exceptions.TyperException) -> tuple[str, int]:
 
 
 def _fail(text: str, code: int) -> int:
-    print(text, file=sys.stderr)
+    # An argument that a message quotes must not act on the terminal.
+    printable = (char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+    print("".join(printable), file=sys.stderr)
     return code
