@@ -370,6 +370,7 @@ class GatewayConnection(asyncio.Protocol):
         try:
             end = await attach(self, link, replies)
         except BusbarError as error:
+            log.debug("link refused with %s: %r", error.condition, error.text)
             self._vacate(link)
             if not pending.gone:
                 link.user = None

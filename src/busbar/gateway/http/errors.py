@@ -99,6 +99,7 @@ def error_response(error: BaseException, tracking: str = "") -> web.Response:
         status, sub_code = status_of(error)
         if isinstance(error, BusbarError):
             text = error.text
+            _log.debug("answered %d: %r", status, text)
         else:
             _log.error("request failed, TrackingId:%s", incident, exc_info=error)
             text = "The request failed for a reason that is not yours; the operator's log has more."
