@@ -7,6 +7,7 @@ import time
 from tests.robustness.wire import (
     ACCEPTED,
     DISPOSITION,
+    KEY,
     RECEIVER,
     SENDER,
     TRANSFER,
@@ -18,8 +19,8 @@ from tests.robustness.wire import (
 class Bystander:
     """Keeps one connection open for its whole life; `works` makes one full cycle on it."""
 
-    def __init__(self, port: int, queue: str = "bystander") -> None:
-        self._wire = logged_in(port)
+    def __init__(self, port: int, queue: str = "bystander", *, key: str = KEY) -> None:
+        self._wire = logged_in(port, key=key)
         self._sent = 0
         self._received = 0
         self.slowest = 0.0

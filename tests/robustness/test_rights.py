@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.types import Described, Array, Int, ULong
+from busbar.amqp.types import Array, Described, Int, ULong
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
