@@ -75,7 +75,7 @@ def run(
 
 
 def _log_level() -> int:
-    """WARNING, or what BUSBAR_LOG says; no level shows keys, tokens or bodies."""
+    """WARNING, or what BUSBAR_LOG says; no level shows keys or tokens."""
     name = os.environ.get("BUSBAR_LOG", "WARNING").upper()
     levels = {level: logging.getLevelNamesMapping()[level] for level in ("DEBUG", "INFO", "WARNING", "ERROR")}
     if name not in levels:
