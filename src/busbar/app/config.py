@@ -17,7 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from busbar.app.duration import parse_duration
 from busbar.app.jsonc import JsonError, parse
 from busbar.model.checks import (
     check_authorization_rules,
@@ -28,6 +27,7 @@ from busbar.model.checks import (
     check_subscription,
     check_topic,
 )
+from busbar.model.duration import read_duration
 from busbar.model.entities import (
     AuthorizationRule,
     CorrelationFilter,
@@ -114,7 +114,7 @@ def _text(value: object) -> str:
 def _duration(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError("it must be an ISO 8601 duration such as PT30S, PT1M, PT1H or P14D")
-    return parse_duration(value)
+    return read_duration(value)
 
 
 W = TypeVar("W", bound=StrEnum)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-from busbar.app.duration import UNLIMITED_DAYS, parse_duration
-
-UNLIMITED = "P10675199DT2H48M5.4775807S"
-"""How the vendor's libraries write "without limit"."""
+from busbar.model.duration import UNLIMITED, read_duration
 
 _SHORT = re.compile(
     r"(?:(?P<d>\d{1,9})d)?(?:(?P<h>\d{1,9})h)?(?:(?P<m>\d{1,9})m)?(?:(?P<s>\d{1,9}(?:\.\d{1,3})?)s)?",
@@ -46,7 +43,7 @@ def duration(text: str) -> str:
         )
         iso = f"P{days + 'D' if days else ''}{'T' + time if time else ''}"
     try:
-        parse_duration(iso)
+        read_duration(iso)
     except ValueError:
         raise ValueError(
             f"'{text}' is not a duration like 30s, 5m, 1h, 14d, PT1M, P14D or 'unlimited'"
@@ -55,14 +52,13 @@ def duration(text: str) -> str:
 
 
 def is_unlimited(iso: str) -> bool:
-    days = re.match(r"P(\d+)D", iso)
-    return days is not None and int(days[1]) >= UNLIMITED_DAYS
+    return read_duration(iso) == 0
 
 
 def seconds(text: str) -> int:
     """A time span as whole seconds; a bare number is seconds."""
     iso = duration(f"{text}s" if text.isdigit() else text)
-    milliseconds = parse_duration(iso)
+    milliseconds = read_duration(iso)
     if milliseconds == 0:
         raise ValueError("a limit is needed here")
     return max(1, milliseconds // 1000)

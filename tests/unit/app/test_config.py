@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.app.config import ConfigError, parse_config, read_config
-from busbar.app.duration import parse_duration
 from busbar.app.jsonc import JsonError, parse
+from busbar.model.duration import read_duration
 from busbar.model.entities import (
     AuthorizationRule,
     CorrelationFilter,
@@ -296,7 +296,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_durations(text: str, milliseconds: int) -> None:
-    assert parse_duration(text) == milliseconds
+    assert read_duration(text) == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 )
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="it must be"):
-        parse_duration(text)
+        read_duration(text)
 
 
 json_values = st.recursive(

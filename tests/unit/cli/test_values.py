@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.cli import values
+from busbar.model.duration import UNLIMITED
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,8 @@ from busbar.cli import values
         ("PT1M", "PT1M"),
         ("pt1m", "PT1M"),
         ("P14D", "P14D"),
-        ("unlimited", values.UNLIMITED),
-        ("P10675199DT2H48M5.4775807S", values.UNLIMITED),
+        ("unlimited", UNLIMITED),
+        ("P10675199DT2H48M5.4775807S", UNLIMITED),
     ],
 )
 def test_durations(text: str, iso: str) -> None:
@@ -33,7 +34,7 @@ def test_what_is_not_a_duration(text: str) -> None:
 
 
 def test_unlimited_is_recognised_as_clients_write_it() -> None:
-    assert values.is_unlimited(values.UNLIMITED)
+    assert values.is_unlimited(UNLIMITED)
     assert values.is_unlimited("P10675199DT2H48M5.47758S")
     assert not values.is_unlimited("P14D")
     assert not values.is_unlimited("PT1M")

@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.gateway.http.atom_values import (
-    NEVER,
-    UNLIMITED,
-    read_any,
-    read_boolean,
-    read_duration,
-    read_integer,
-    write_any,
-    write_duration,
-    write_time,
-)
+from busbar.gateway.http.atom_values import NEVER, read_any, read_boolean, read_integer, write_any, write_time
+from busbar.model.duration import UNLIMITED, read_duration, write_duration
 from busbar.model.entities import PropertyValue, TypedText
 
 

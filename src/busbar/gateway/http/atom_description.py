@@ -21,15 +21,14 @@ from busbar.gateway.address import plain_path
 from busbar.gateway.http.atom_access import read_access, write_access
 from busbar.gateway.http.atom_values import (
     read_boolean,
-    read_duration,
     read_integer,
     write_boolean,
-    write_duration,
     write_time,
 )
 from busbar.gateway.http.atom_version import MESSAGE_SIZE
 from busbar.gateway.http.atom_writer import COUNTS, XmlWriter
 from busbar.gateway.http.atom_xml import exact_text_of, text_of
+from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import (
     Description,
     EntityDescription,

@@ -1,7 +1,6 @@
 """Values as ATOM writes them, in both directions. Reading raises ValueError with what would be right.
 
-duration    ISO 8601 (PT1M, P14D); ms inside, 0 stands for unlimited, which is written as the longest time that .NET
-            can express. Whatever is that long or longer is read as unlimited; libraries round it differently.
+duration    see model/duration.py
 time        ISO 8601 in UTC with its zone (Go is strict about it); ms since 1970 inside, 0 stands for never
 boolean     true, false; 1 and 0 are read as well
 any value   of a filter's parameters: a text and the name of its XML schema type
@@ -15,16 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 from busbar.model.entities import PropertyValue, TypedText
 
-UNLIMITED = "P10675199DT2H48M5.4775807S"
 NEVER = "0001-01-01T00:00:00Z"
-UNLIMITED_DAYS = 10_675_199
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DURATION = re.compile(
-    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,12}(?:\.\d{1,9})?)S)?)?",
-    re.ASCII,
-)
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _INTEGER_TYPES = frozenset(
     (
@@ -41,43 +33,6 @@ _INTEGER_TYPES = frozenset(
 )
 _REAL_TYPES = frozenset(("double", "float", "decimal"))
 _TEXT_TYPES = frozenset(("dateTime", "duration", "guid", "anyURI", "char", "date", "time"))
-
-
-def read_duration(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    parts = match.groupdict() if match is not None else {}
-    if not any(part is not None for part in parts.values()):
-        raise ValueError("it must be an ISO 8601 duration such as PT30S, PT1M, PT1H or P14D")
-    # Years and months have the lengths that .NET gives them.
-    days = (
-        int(parts["years"] or 0) * 365
-        + int(parts["months"] or 0) * 30
-        + int(parts["weeks"] or 0) * 7
-        + int(parts["days"] or 0)
-    )
-    seconds, _, fraction = (parts["seconds"] or "0").partition(".")
-    whole = ((days * 24 + int(parts["hours"] or 0)) * 60 + int(parts["minutes"] or 0)) * 60 + int(seconds)
-    if whole >= UNLIMITED_DAYS * 86_400:
-        return 0
-    # A part of a millisecond counts as one: what is not nothing must not become it.
-    milliseconds = whole * 1000 + (-(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0)
-    if milliseconds == 0:
-        raise ValueError("it must be longer than nothing")
-    return milliseconds
-
-
-def write_duration(milliseconds: int) -> str:
-    if milliseconds == 0:
-        return UNLIMITED
-    seconds, rest = divmod(milliseconds, 1000)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    date = f"{days}D" if days else ""
-    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
-    if seconds or rest:
-        time += f"{seconds}" + (f".{rest:03d}".rstrip("0") if rest else "") + "S"
-    return f"P{date}" + (f"T{time}" if time else "")
 
 
 def write_time(milliseconds: int) -> str:
