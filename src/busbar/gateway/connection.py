@@ -256,7 +256,9 @@ class GatewayConnection(asyncio.Protocol):
     def may(self, right: str, path: str) -> bool:
         counts_from = wall_clock() - self.service.limits.token_grace
         return any(
-            right in grant.rights and grant.covers(path) and (not grant.expires or grant.expires > counts_from)
+            right in grant.rights
+            and grant.covers(path)
+            and (not grant.expires or grant.expires > counts_from)
             for grant in self._grants
         )
 
