@@ -50,6 +50,7 @@ _RECORD: _Fields = [
     ("size", Int),
     ("content", bytes | None),
     ("overlay", _Overlay),
+    ("session_id", str | None),
 ]
 
 
@@ -89,13 +90,30 @@ _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
         ],
     ),
     c.Renew: (5, [*_HEAD, ("numbers", list[Int]), ("nonces", list[Int])]),
-    c.ReceiveDeferred: (6, [*_HEAD, ("sub", Int), ("numbers", list[Int]), ("delete", bool)]),
-    c.Peek: (7, [*_HEAD, ("sub", Int), ("from_number", Int), ("count", Int), ("max_bytes", Int)]),
+    c.ReceiveDeferred: (6, [*_HEAD, ("sub", Int), ("numbers", list[Int]), ("delete", bool), ("consumer", Int)]),
+    c.Peek: (
+        7,
+        [
+            *_HEAD,
+            ("sub", Int),
+            ("from_number", Int),
+            ("count", Int),
+            ("max_bytes", Int),
+            ("session", str | None),
+        ],
+    ),
     c.CancelScheduled: (8, [*_HEAD, ("numbers", list[Int])]),
-    c.Purge: (9, [*_HEAD, ("sub", Int), ("before", Int), ("count", Int)]),
+    c.Purge: (9, [*_HEAD, ("sub", Int), ("before", Int), ("count", Int), ("session", str | None)]),
     c.Inspect: (10, _HEAD),
     c.Tick: (11, [("fragment", Int)]),
     c.InspectDuplicates: (12, _HEAD),
+    c.AwaitSession: (13, _HEAD),
+    c.CancelAwait: (14, [("fragment", Int), ("origin", Int), ("awaited", Int)]),
+    c.AcceptSession: (15, [*_HEAD, ("consumer", Int), ("session", str | None)]),
+    c.RenewSession: (16, [*_HEAD, ("consumer", Int)]),
+    c.ReadState: (17, [*_HEAD, ("consumer", Int)]),
+    c.WriteState: (18, [*_HEAD, ("consumer", Int), ("state", bytes | None)]),
+    c.ListSessions: (19, [*_HEAD, ("updated_after", Int), ("skip", Int), ("top", Int)]),
 }
 
 _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
@@ -142,6 +160,11 @@ _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
             ("numbers", list[Int]),
         ],
     ),
+    e.SessionOffered: (13, _ANSWER),
+    e.SessionAccepted: (14, [*_ANSWER, ("consumer", Int), ("session", str), ("until", Int)]),
+    e.SessionLost: (15, [("origin", Int), ("consumer", Int)]),
+    e.SessionState: (16, [*_ANSWER, ("state", bytes | None)]),
+    e.Sessions: (17, [*_ANSWER, ("ids", list[str])]),
 }
 
 

@@ -70,7 +70,10 @@ class Demand(Command):
 
 @final
 class Leave(Command):
-    """The consumer is gone (or, with consumer 0, all consumers of the origin). Its locks stay. No answer."""
+    """The consumer is gone (or, with consumer 0, all consumers of the origin). Its locks stay. No answer.
+
+    A message session that it holds is closed: the locks of that session's messages end, and nothing is counted.
+    """
 
     def __init__(self, fragment: i64, origin: i64, consumer: i64) -> None:
         super().__init__(fragment, origin, 0)
@@ -114,7 +117,10 @@ class Renew(Command):
 
 @final
 class ReceiveDeferred(Command):
-    """Take deferred messages by number, all or none. Answer: Received or Refused."""
+    """Take deferred messages by number, all or none. Answer: Received or Refused.
+
+    On a main sub-queue with message sessions `consumer` must hold the session of each.
+    """
 
     def __init__(
         self,
@@ -124,16 +130,21 @@ class ReceiveDeferred(Command):
         sub: i64,
         numbers: list[int],
         delete: bool,
+        consumer: i64 = 0,
     ) -> None:
         super().__init__(fragment, origin, request)
         self.sub = sub
         self.numbers = numbers
         self.delete = delete
+        self.consumer = consumer
 
 
 @final
 class Peek(Command):
-    """Look, without locking, at messages of a sub-queue in every state, from a number on. Answer: Peeked."""
+    """Look, without locking, at messages of a sub-queue in every state, from a number on. Answer: Peeked.
+
+    With `session`, only at those of that message session.
+    """
 
     def __init__(
         self,
@@ -144,12 +155,14 @@ class Peek(Command):
         from_number: i64,
         count: i64,
         max_bytes: i64,
+        session: str | None = None,
     ) -> None:
         super().__init__(fragment, origin, request)
         self.sub = sub
         self.from_number = from_number
         self.count = count
         self.max_bytes = max_bytes
+        self.session = session
 
 
 @final
@@ -163,13 +176,107 @@ class CancelScheduled(Command):
 
 @final
 class Purge(Command):
-    """Delete up to `count` available (active, unlocked) messages enqueued before a time. Answer: Purged."""
+    """Delete up to `count` available (active, unlocked) messages enqueued before a time. Answer: Purged.
 
-    def __init__(self, fragment: i64, origin: i64, request: i64, sub: i64, before: i64, count: i64) -> None:
+    With `session`, only those of that message session.
+    """
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        sub: i64,
+        before: i64,
+        count: i64,
+        session: str | None = None,
+    ) -> None:
         super().__init__(fragment, origin, request)
         self.sub = sub
         self.before = before
         self.count = count
+        self.session = session
+
+
+# ---- message sessions ----
+
+
+@final
+class AwaitSession(Command):
+    """Say once when a session can be accepted: it has a message and nobody holds it. Answer: SessionOffered.
+
+    Nothing is locked. Ends with its answer, with CancelAwait, or when the origin leaves.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
+        super().__init__(fragment, origin, request)
+
+
+@final
+class CancelAwait(Command):
+    """The answer to the AwaitSession with this request number is not wanted any more. No answer."""
+
+    def __init__(self, fragment: i64, origin: i64, awaited: i64) -> None:
+        super().__init__(fragment, origin, 0)
+        self.awaited = awaited
+
+
+@final
+class AcceptSession(Command):
+    """Lock a session for a consumer: a named one, which may be empty or new, or (None) the one whose turn it is.
+
+    Answer: SessionAccepted, or Refused: SessionCannotBeLocked if a named one is held, OperationTimeout if None and there
+    is none.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64, session: str | None) -> None:
+        super().__init__(fragment, origin, request)
+        self.consumer = consumer
+        self.session = session
+
+
+@final
+class RenewSession(Command):
+    """Extend the session lock that the consumer holds. Answer: Renewed or Refused."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64) -> None:
+        super().__init__(fragment, origin, request)
+        self.consumer = consumer
+
+
+@final
+class ReadState(Command):
+    """Ask for the state of the session that the consumer holds. Answer: SessionState or Refused."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64) -> None:
+        super().__init__(fragment, origin, request)
+        self.consumer = consumer
+
+
+@final
+class WriteState(Command):
+    """Set (or with None clear) the state of the session that the consumer holds. Answer: Done or Refused."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64, state: bytes | None) -> None:
+        super().__init__(fragment, origin, request)
+        self.consumer = consumer
+        self.state = state
+
+
+@final
+class ListSessions(Command):
+    """Ask for session ids, in their order. Answer: Sessions.
+
+    `updated_after` 0: those that have active messages or a state; else those whose state was set after that time.
+    """
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, updated_after: i64, skip: i64, top: i64
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.updated_after = updated_after
+        self.skip = skip
+        self.top = top
 
 
 @final

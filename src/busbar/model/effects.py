@@ -108,6 +108,50 @@ class Peeked(Effect):
 
 
 @final
+class SessionOffered(Effect):
+    """There is a message session that can be accepted."""
+
+    def __init__(self, origin: i64, request: i64) -> None:
+        super().__init__(origin, request)
+
+
+@final
+class SessionAccepted(Effect):
+    """The consumer holds this message session until a time."""
+
+    def __init__(self, origin: i64, request: i64, consumer: i64, session: str, until: i64) -> None:
+        super().__init__(origin, request)
+        self.consumer = consumer
+        self.session = session
+        self.until = until
+
+
+@final
+class SessionLost(Effect):
+    """The consumer's session lock has ended by time, and with it the locks of its messages: each was counted."""
+
+    def __init__(self, origin: i64, consumer: i64) -> None:
+        super().__init__(origin, 0)
+        self.consumer = consumer
+
+
+@final
+class SessionState(Effect):
+    def __init__(self, origin: i64, request: i64, state: bytes | None) -> None:
+        super().__init__(origin, request)
+        self.state = state
+
+
+@final
+class Sessions(Effect):
+    """Session ids, in their order."""
+
+    def __init__(self, origin: i64, request: i64, ids: list[str]) -> None:
+        super().__init__(origin, request)
+        self.ids = ids
+
+
+@final
 class Purged(Effect):
     def __init__(self, origin: i64, request: i64, count: i64) -> None:
         super().__init__(origin, request)

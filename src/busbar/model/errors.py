@@ -86,6 +86,20 @@ class MessageLockLost(BusbarError):
     retryable = False
 
 
+class SessionLockLost(BusbarError):
+    condition = "com.microsoft:session-lock-lost"
+    status = 410
+    retryable = False
+
+
+class SessionCannotBeLocked(BusbarError):
+    """Another receiver holds the message session."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+    status = 410
+    retryable = False
+
+
 class MessageNotFound(BusbarError):
     condition = "com.microsoft:message-not-found"
     status = 404
@@ -136,6 +150,8 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         EntityDisabled,
         EntityAlreadyExists,
         MessageLockLost,
+        SessionLockLost,
+        SessionCannotBeLocked,
         MessageNotFound,
         MessageSizeExceeded,
         QuotaExceeded,

@@ -58,6 +58,7 @@ class Record:
         size: i64,
         content: bytes | None,
         overlay: Overlay | None,
+        session_id: str | None = None,
     ) -> None:
         self.n = n
         self.enqueued = enqueued
@@ -67,6 +68,7 @@ class Record:
         self.size = size
         self.content = content
         self.overlay = overlay
+        self.session_id = session_id  # only where the entity requires sessions; elsewhere it is content
 
     def expired(self, now: i64) -> bool:
         ttl = self.ttl
@@ -74,9 +76,27 @@ class Record:
 
     def changed(self, deliveries: i64, overlay: Overlay | None) -> Record:
         """The same message with another delivery count and other properties."""
-        return Record(self.n, self.enqueued, self.ttl, self.due, deliveries, self.size, self.content, overlay)
+        return Record(
+            self.n,
+            self.enqueued,
+            self.ttl,
+            self.due,
+            deliveries,
+            self.size,
+            self.content,
+            overlay,
+            self.session_id,
+        )
 
     def without_content(self) -> Record:
         return Record(
-            self.n, self.enqueued, self.ttl, self.due, self.deliveries, self.size, None, self.overlay
+            self.n,
+            self.enqueued,
+            self.ttl,
+            self.due,
+            self.deliveries,
+            self.size,
+            None,
+            self.overlay,
+            self.session_id,
         )

@@ -21,6 +21,7 @@ class FragmentSettings:
         can_send: bool,
         can_receive: bool,
         duplicate_window_ms: i64 = 0,
+        requires_session: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -30,3 +31,4 @@ class FragmentSettings:
         self.can_send = can_send
         self.can_receive = can_receive
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for
+        self.requires_session = requires_session  # never changes while the entity lives

@@ -26,7 +26,7 @@ from busbar.model import effects as e
 from busbar.model.message import Draft, Record
 
 DRAFTS = [Draft(b"\x00\xff", "id", None, "pk", 5, 6), Draft(b"", "", "session", None, 0, 0)]
-RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None)]
+RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s")]
 
 COMMANDS: list[c.Command] = [
     c.Send(1, 2, 3, DRAFTS, True),
@@ -42,6 +42,18 @@ COMMANDS: list[c.Command] = [
     c.Inspect(1, 2, 3),
     c.InspectDuplicates(1, 2, 3),
     c.Tick(1),
+    c.ReceiveDeferred(1, 2, 3, 0, [7], False, 4),
+    c.Peek(1, 2, 3, 0, 9, 10, 11, "s"),
+    c.Purge(1, 2, 3, 0, 4, 5, ""),
+    c.AwaitSession(1, 2, 3),
+    c.CancelAwait(1, 2, 3),
+    c.AcceptSession(1, 2, 3, 4, None),
+    c.AcceptSession(1, 2, 3, 4, "s"),
+    c.RenewSession(1, 2, 3, 4),
+    c.ReadState(1, 2, 3, 4),
+    c.WriteState(1, 2, 3, 4, None),
+    c.WriteState(1, 2, 3, 4, b""),
+    c.ListSessions(1, 2, 3, 4, 5, 6),
 ]
 EFFECTS: list[e.Effect] = [
     e.Sent(1, 2, [3, 0, 2], [(1, "condition", "text")], [2]),
@@ -56,6 +68,12 @@ EFFECTS: list[e.Effect] = [
     e.Duplicates(1, 2, 3, 4, ["id", ""], [5, 6], [7, 8]),
     e.Done(1, 2),
     e.Refused(1, 2, "condition", "text", False),
+    e.SessionOffered(1, 2),
+    e.SessionAccepted(1, 2, 3, "s", 4),
+    e.SessionLost(1, 2),
+    e.SessionState(1, 2, None),
+    e.SessionState(1, 2, b""),
+    e.Sessions(1, 2, ["a", ""]),
 ]
 
 
