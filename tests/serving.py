@@ -69,7 +69,9 @@ class Busbar:
     def start(self) -> Busbar:
         command = [*self._prefix, sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--port", str(self.port), "--http-port", "0", "--tls-port", "0"]
-        command += ["--key-name", "RootManageSharedAccessKey", "--key", self.key, *self._arguments]
+        command += ["--key-name", "RootManageSharedAccessKey", *self._arguments]
+        if "--dev" not in self._arguments:  # which brings the emulator's key
+            command += ["--key", self.key]
         if self._config is not None:
             command += ["--config", str(self._config)]
         self.process = subprocess.Popen(

@@ -14,6 +14,8 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from bench.load import ABANDON, COMPLETE, DEAD_LETTER, DEFER, connect
 from busbar.amqp.events import Delivery
 from tests.durability.load_client import Book, Mark, Seen, Told, TormentedSender, round_of_load, seen
@@ -24,6 +26,7 @@ SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))
 BATCH = 10
 
 
+@pytest.mark.req("U5")
 def test_kill_under_load(tmp_path: Path) -> None:
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)

@@ -91,6 +91,7 @@ def trace(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return traced(traced_server(directory, shim, directory / "log"), directory / "log")
 
 
+@pytest.mark.req("U6")
 def test_no_acknowledgement_leaves_before_its_commit_is_synced(trace: list[Record]) -> None:
     verdict = judge(trace)
     assert verdict.early == []

@@ -61,6 +61,7 @@ def test_a_wrong_password_does_not_connect(broker: Busbar) -> None:
         PlainAmqp(broker.port, broker.key, user="Nobody")
 
 
+@pytest.mark.req("U4")
 @pytest.mark.parametrize("node", ["{}", "{}/$management", "{}/$DeadLetterQueue"])
 def test_no_link_without_a_token(anonymous: PlainAmqp, queue: str, node: str) -> None:
     with pytest.raises(LinkDetached) as refused:
@@ -98,6 +99,7 @@ def test_a_token_for_the_namespace_opens_every_queue(
     assert anonymous.send(there, message()).remote_state == Delivery.ACCEPTED
 
 
+@pytest.mark.req("U4")
 def test_tokens_that_are_refused(anonymous: PlainAmqp, broker: Busbar, queue: str) -> None:
     good = signature(queue, broker.key)
     refused = {

@@ -13,6 +13,7 @@ from tests.interop.azure_sdk import Azure, take, take_one, text_of
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
 
+@pytest.mark.req("U15")
 async def test_peek_shows_all_states(azure: Azure, queue: str) -> None:
     await azure.send(
         queue,
@@ -40,6 +41,7 @@ async def test_peek_shows_all_states(azure: Azure, queue: str) -> None:
     assert all(message.locked_until_utc is None for message in peeked)
 
 
+@pytest.mark.req("U15")
 async def test_peek_takes_nothing(azure: Azure, queue: str) -> None:
     await azure.send(queue, "still here")
     receiver = azure.receiver(queue)
@@ -85,6 +87,7 @@ async def browse(receiver: Any, count: int) -> tuple[list[str], list[int]]:
     return texts, sizes
 
 
+@pytest.mark.req("U15")
 async def test_repeated_peeks_reach_every_message(azure: Azure, queue: str) -> None:
     sender = azure.sender(queue)
     for start in range(0, 600, 200):

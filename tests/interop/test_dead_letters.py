@@ -20,6 +20,7 @@ async def bury(azure: Azure, queue: str, *texts: str) -> None:
         await receiver.dead_letter_message(message, reason="tested")
 
 
+@pytest.mark.req("U1", "U12")
 async def test_dead_letter_with_reason_and_description(azure: Azure, queue: str) -> None:
     await azure.send(queue, ServiceBusMessage("bad", message_id="m", application_properties={"mine": 1}))
     receiver, dead_letters = azure.receiver(queue), azure.dead_letters(queue)
@@ -49,6 +50,7 @@ async def test_dead_letter_without_a_reason(azure: Azure, queue: str) -> None:
     assert not dead.dead_letter_error_description
 
 
+@pytest.mark.req("U13")
 async def test_too_many_deliveries(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("twice")
     await azure.send(queue, "poison")
@@ -63,6 +65,7 @@ async def test_too_many_deliveries(azure: Azure, queues: QueuePool) -> None:
     assert dead.delivery_count == 2
 
 
+@pytest.mark.req("U13")
 async def test_too_many_expired_locks(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("brief-once")
     await azure.send(queue, "poison")
@@ -73,6 +76,7 @@ async def test_too_many_expired_locks(azure: Azure, queues: QueuePool) -> None:
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
+@pytest.mark.req("U12")
 async def test_dead_letters_are_settled_like_other_messages(azure: Azure, queue: str) -> None:
     dead_letters = azure.dead_letters(queue)
     await bury(azure, queue, "complete", "abandon", "defer")
@@ -109,6 +113,7 @@ async def test_dead_letters_are_never_dead_lettered_again(azure: Azure, queues: 
     assert "amqp:not-allowed" in str(refused.value)
 
 
+@pytest.mark.req("U12")
 async def test_dead_letters_are_peeked_apart_from_the_queue(azure: Azure, queue: str) -> None:
     dead_letters = azure.dead_letters(queue)
     await bury(azure, queue, "1", "2", "3")

@@ -223,7 +223,6 @@ def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, 
     assert entities.status("forgotten") == entities.status("awaited") == 404
 
 
-@pytest.mark.req("B13")
 def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -> None:
     bare = BareHttp(namespace)
     assert bare.request("PUT", f"/wide?{VERSION}", entry("TopicDescription"))[0] == 201

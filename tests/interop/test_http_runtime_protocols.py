@@ -119,7 +119,6 @@ async def test_from_amqp_to_http(http: Http, azure_async: Azure, queue: str) -> 
     assert await nothing_left(receiver)
 
 
-@pytest.mark.req("B5")
 async def test_receive_and_delete_takes_one_request(http: Http, azure_async: Azure, queue: str) -> None:
     await azure_async.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(3)])
     assert [(await http.take(queue)).body for _ in range(3)] == [b"0", b"1", b"2"]

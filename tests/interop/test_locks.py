@@ -19,6 +19,7 @@ def brief(queues: QueuePool) -> str:
     return queues.take("brief")
 
 
+@pytest.mark.req("U13")
 async def test_an_expired_lock_gives_the_message_back_and_counts(azure: Azure, brief: str) -> None:
     await azure.send(brief, "slow")
     receiver, other = azure.receiver(brief), azure.receiver(brief)
@@ -44,6 +45,7 @@ async def test_the_sdk_knows_that_a_lock_has_expired(azure: Azure, brief: str) -
         await receiver.complete_message(message)
 
 
+@pytest.mark.req("U13")
 async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str) -> None:
     """The client's clock stands still here, so each settlement really reaches the broker."""
     await azure.send(brief, *SETTLEMENTS)
@@ -61,6 +63,7 @@ async def test_the_broker_refuses_an_expired_lock(azure: Azure, brief: str) -> N
     assert await dead_letters.peek_messages() == []
 
 
+@pytest.mark.req("B8")
 async def test_a_prefetched_message_can_lose_its_lock_while_it_waits(azure: Azure, brief: str) -> None:
     """The lock runs from the moment the broker hands the message out, not from the call that returns it."""
     await azure.send(brief, "1", "2")
@@ -77,6 +80,7 @@ async def test_a_prefetched_message_can_lose_its_lock_while_it_waits(azure: Azur
     await other.complete_message(again)
 
 
+@pytest.mark.req("U13")
 async def test_renewal_keeps_the_lock(azure: Azure, brief: str) -> None:
     await azure.send(brief, "long work")
     receiver = azure.receiver(brief)
@@ -94,6 +98,7 @@ async def test_renewal_keeps_the_lock(azure: Azure, brief: str) -> None:
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
+@pytest.mark.req("U13")
 async def test_an_expired_lock_cannot_be_renewed(azure: Azure, brief: str) -> None:
     await azure.send(brief, "too late")
     receiver = azure.receiver(brief)

@@ -43,6 +43,7 @@ def delete(plain: PlainAmqp, queue: str, count: int, before: timestamp = FAR) ->
     )
 
 
+@pytest.mark.req("U15")
 def test_batch_delete(plain: PlainAmqp, queue: str) -> None:
     send(plain, queue, *(str(n) for n in range(10)))
 
@@ -67,6 +68,7 @@ def test_batch_delete_takes_only_what_is_old_enough(plain: PlainAmqp, queue: str
     assert peek(plain, queue) == ["new"]
 
 
+@pytest.mark.req("U15")
 def test_batch_delete_leaves_locked_deferred_and_scheduled_messages(plain: PlainAmqp, queue: str) -> None:
     send(plain, queue, "locked", "deferred", "active")
     scheduled = Message(body=b"scheduled", inferred=True)
@@ -212,6 +214,7 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
 }
 
 
+@pytest.mark.req("U7")
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_request_gets_status_condition_and_text(plain: PlainAmqp, queue: str, case: str) -> None:
     operation, body, status, condition = WRONG[case]

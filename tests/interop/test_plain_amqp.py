@@ -47,6 +47,7 @@ def texts(plain: PlainAmqp, receiver: Any, count: int) -> list[str]:
     return [plain.take(receiver)[0].body.decode() for _ in range(count)]
 
 
+@pytest.mark.req("U2")
 def test_send_and_receive(plain: PlainAmqp, queue: str) -> None:
     sent = plain.send(queue, data("hello", id="id-1", subject="s", content_type="text/plain", reply_to="r"))
     assert sent.remote_state == Delivery.ACCEPTED
@@ -206,6 +207,7 @@ def test_a_settled_receiver_deletes(plain: PlainAmqp, queue: str) -> None:
 # Outcomes
 
 
+@pytest.mark.req("U2")
 def test_abandon_with_modified_properties(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, data("x", properties={"kept": 1, "changed": "old"}))
     receiver = plain.receiver(queue, 2)
@@ -221,6 +223,7 @@ def test_abandon_with_modified_properties(plain: PlainAmqp, queue: str) -> None:
     assert message.properties == {"kept": 1, "changed": "new", "added": 2}
 
 
+@pytest.mark.req("U2")
 def test_defer_with_modified_properties(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, data("x"))
     receiver = plain.receiver(queue, 1)
@@ -244,6 +247,7 @@ def test_defer_with_modified_properties(plain: PlainAmqp, queue: str) -> None:
     assert deferred.properties == {"why": "later"}
 
 
+@pytest.mark.req("U2")
 def test_release_does_not_count(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, data("x"))
     receiver = plain.receiver(queue, 1)
@@ -254,6 +258,7 @@ def test_release_does_not_count(plain: PlainAmqp, queue: str) -> None:
         receiver.link.flow(1)
 
 
+@pytest.mark.req("U2")
 def test_reject_is_dead_letter(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, data("1"), data("2"))
     receiver = plain.receiver(queue, 2)
@@ -297,6 +302,7 @@ def test_a_receiver_that_settles_first(plain: PlainAmqp, queue: str) -> None:
 # Credit
 
 
+@pytest.mark.req("U2")
 def test_credit_is_respected_to_the_message(plain: PlainAmqp, queue: str) -> None:
     plain.send(queue, *(data(str(n)) for n in range(10)))
     receiver = plain.receiver(queue)
@@ -411,6 +417,7 @@ def test_dispositions_of_a_whole_range(plain: PlainAmqp, queue: str) -> None:
 # Together with the SDK
 
 
+@pytest.mark.req("U2")
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_two_clients_understand_each_other(
     plain: PlainAmqp, azure: Azure, queues: QueuePool

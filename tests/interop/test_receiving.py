@@ -16,7 +16,7 @@ from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
 
-@pytest.mark.req("B5")
+@pytest.mark.req("U1", "U12")
 async def test_peek_lock_is_the_default(azure: Azure, queue: str) -> None:
     """A received message stays until it is completed, and nobody else gets it meanwhile."""
     await azure.send(queue, "kept")
@@ -31,7 +31,7 @@ async def test_peek_lock_is_the_default(azure: Azure, queue: str) -> None:
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
-@pytest.mark.req("B5")
+@pytest.mark.req("U1")
 async def test_receive_and_delete_takes_one_request(azure: Azure, queue: str) -> None:
     await azure.send(queue, "a", "b")
     receiver = azure.once(queue)
@@ -43,7 +43,6 @@ async def test_receive_and_delete_takes_one_request(azure: Azure, queue: str) ->
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
-@pytest.mark.req("B5")
 async def test_nothing_can_be_settled_in_receive_and_delete(azure: Azure, queue: str) -> None:
     await azure.send(queue, *SETTLEMENTS)
     receiver = azure.once(queue)
@@ -55,6 +54,7 @@ async def test_nothing_can_be_settled_in_receive_and_delete(azure: Azure, queue:
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
+@pytest.mark.req("U1", "U12")
 async def test_abandon_gives_back_and_counts(azure: Azure, queue: str) -> None:
     await azure.send(queue, "again")
     receiver = azure.receiver(queue)
@@ -78,6 +78,7 @@ async def test_an_abandoned_message_comes_before_later_ones(azure: Azure, queue:
     assert [text_of(message) for message in await take(receiver, 3)] == ["1", "2", "3"]
 
 
+@pytest.mark.req("U1", "U12")
 async def test_a_deferred_message_waits_for_its_number(azure: Azure, queue: str) -> None:
     await azure.send(queue, "later", "now")
     receiver = azure.receiver(queue)
@@ -111,6 +112,7 @@ async def test_deferred_messages_are_taken_all_or_none(azure: Azure, queue: str)
     assert [text_of(message) for message in both] == ["1", "2"]
 
 
+@pytest.mark.req("U12")
 async def test_every_settlement_of_a_deferred_message(azure: Azure, queue: str) -> None:
     await azure.send(queue, "complete", "abandon", "defer", "dead-letter")
     receiver = azure.receiver(queue)
@@ -224,6 +226,7 @@ async def test_prefetch(azure: Azure, queue: str, prefetch: int) -> None:
     assert await nothing_left(receiver)
 
 
+@pytest.mark.req("B8")
 async def test_prefetched_messages_are_locked(azure: Azure, queue: str) -> None:
     await azure.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(5)])
     first = azure.receiver(queue, prefetch_count=5)

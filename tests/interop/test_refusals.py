@@ -29,6 +29,7 @@ async def failures(*attempts: Awaitable[object]) -> list[object]:
     return list(await asyncio.gather(*attempts, return_exceptions=True))
 
 
+@pytest.mark.req("U7")
 async def test_an_unknown_queue(azure: Azure) -> None:
     for failure in await failures(
         azure.sender("nowhere").send_messages(ServiceBusMessage("lost")),
@@ -39,6 +40,7 @@ async def test_an_unknown_queue(azure: Azure) -> None:
         assert "'nowhere' could not be found" in str(failure)
 
 
+@pytest.mark.req("U4")
 async def test_a_wrong_key(azure: Azure, broker: Busbar, queue: str) -> None:
     wrong_key = broker.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
     wrong_name = broker.connection_string.replace("SharedAccessKeyName=Root", "SharedAccessKeyName=Toor")
@@ -50,6 +52,7 @@ async def test_a_wrong_key(azure: Azure, broker: Busbar, queue: str) -> None:
         assert isinstance(failure, ServiceBusAuthenticationError)
 
 
+@pytest.mark.req("U15")
 async def test_a_message_over_the_size_limit(azure: Azure, queue: str) -> None:
     sender = azure.sender(queue)
     with pytest.raises(MessageSizeExceededError):
@@ -60,6 +63,7 @@ async def test_a_message_over_the_size_limit(azure: Azure, queue: str) -> None:
     assert len(b"".join((await take_one(azure.receiver(queue))).body)) == 255 * 1024
 
 
+@pytest.mark.req("U15")
 async def test_a_batch_over_the_size_limit_is_refused_as_a_whole(azure: Azure, queue: str) -> None:
     with pytest.raises(MessageSizeExceededError):
         await azure.sender(queue).send_messages([ServiceBusMessage(bytes(100_000)) for _ in range(3)])
@@ -67,6 +71,7 @@ async def test_a_batch_over_the_size_limit_is_refused_as_a_whole(azure: Azure, q
     assert await azure.receiver(queue).peek_messages() == []
 
 
+@pytest.mark.req("U15")
 async def test_a_full_queue(azure: Azure, queues: QueuePool) -> None:
     """1 MB fits; then sends are refused, nothing is lost, and what is taken out makes room again."""
     queue = queues.take("tiny")
@@ -102,6 +107,7 @@ async def test_a_batch_that_does_not_fit_in_a_queue_leaves_nothing_there(
     assert await nothing_left(azure.receiver(queue))
 
 
+@pytest.mark.req("U15")
 @pytest.mark.parametrize(
     ("status", "can_send", "can_receive"),
     [("disabled", False, False), ("send-disabled", False, True), ("receive-disabled", True, False)],
@@ -134,6 +140,7 @@ async def test_what_is_not_served_yet_is_refused_plainly(azure: Azure, queue: st
     assert isinstance(receiving, ServiceBusError) and "does not require sessions" in str(receiving)
 
 
+@pytest.mark.req("U7")
 async def test_errors_of_one_client_are_not_noticed_by_others(
     azure: Azure, broker: Busbar, queue: str
 ) -> None:

@@ -37,6 +37,7 @@ async def restart(server: Busbar) -> None:
     await asyncio.to_thread(server.start)
 
 
+@pytest.mark.req("U8")
 async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
     before = clients(restarting, farewells)
     await before.send("long", "locked")
@@ -61,6 +62,7 @@ async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells
     after.leave()
 
 
+@pytest.mark.req("U8")
 async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
     before = clients(restarting, farewells)
     later = ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=datetime.now(UTC) + timedelta(hours=1))

@@ -27,6 +27,7 @@ async def test_the_connection_string_is_the_emulators(broker: Busbar) -> None:
     assert broker.connection_string.rstrip(";").endswith("UseDevelopmentEmulator=true")
 
 
+@pytest.mark.req("U1")
 async def test_one_message(azure: Azure, queue: str) -> None:
     await azure.sender(queue).send_messages(ServiceBusMessage("hello"))
 
@@ -37,6 +38,7 @@ async def test_one_message(azure: Azure, queue: str) -> None:
     assert message.delivery_count == 0
 
 
+@pytest.mark.req("U1")
 async def test_a_list_goes_as_one_batch_and_keeps_its_order(azure: Azure, queue: str) -> None:
     await azure.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(50)])
 
@@ -82,6 +84,7 @@ async def test_a_message_of_many_frames(azure: Azure, queue: str) -> None:
     assert b"".join(message.body) == body
 
 
+@pytest.mark.req("U1")
 async def test_all_properties_of_a_message(azure: Azure, queue: str) -> None:
     sent = ServiceBusMessage(
         b"body",
@@ -231,7 +234,6 @@ async def test_a_received_message_can_be_sent_on(azure: Azure, queue: str) -> No
     assert second.lock_token != first.lock_token
 
 
-@pytest.mark.req("B3")
 async def test_asynchronous_sends_overlap(azure_async: Azure, queue: str) -> None:
     """The next send starts before the last has ended, on one sender and on several."""
     senders = [azure_async.sender(queue) for _ in range(3)]

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import MessageNotFoundError
 from tests.interop.azure_sdk import Azure, nothing_left, take, take_one, text_of
 from tests.interop.queue_pool import BRIEF_LIFE, QueuePool
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60), pytest.mark.req("U14")]
 
 
 def soon(seconds: float) -> datetime:

@@ -101,6 +101,28 @@ def test_one_port_serves_everything(server: Busbar) -> None:
         webs.close()
 
 
+@pytest.mark.req("U17")
+def test_every_port_serves_with_and_without_tls(server: Busbar) -> None:
+    """The main port, the one for HTTP and the one for TLS: all understand both protocols, in TLS and outside."""
+    endpoint = json.loads((server.data / "endpoint.json").read_text())
+    ports = [endpoint[name] for name in ("port", "http_port", "tls_port")]
+    assert len(set(ports)) == 3 and server.port in ports
+    trust = ssl.create_default_context(cafile=ca_file(server))
+    for port in ports:
+        webs = http.client.HTTPSConnection("localhost", port, timeout=5, context=trust)
+        for client in (http.client.HTTPConnection("localhost", port, timeout=5), webs):
+            client.request("GET", "/health")
+            assert client.getresponse().status == 200
+            client.close()
+        for secure in (False, True):
+            amqp: socket.socket = socket.create_connection(("localhost", port), timeout=5)
+            if secure:
+                amqp = trust.wrap_socket(amqp, server_hostname="localhost")
+            with amqp:
+                amqp.sendall(SASL_HEADER)
+                assert amqp.recv(8)[:8] == SASL_HEADER
+
+
 def test_the_certificate_names_the_host(server: Busbar) -> None:
     trust = ssl.create_default_context(cafile=ca_file(server))
     for name in ("localhost", "127.0.0.1", "bus.example"):

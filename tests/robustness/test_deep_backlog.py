@@ -95,6 +95,7 @@ def measure(empty: Path, directory: Path, lane: str, count: int) -> tuple[float,
         shutil.rmtree(server.data)
 
 
+@pytest.mark.req("U11")
 @pytest.mark.parametrize("lane", LANE_NAMES)
 def test_memory_does_not_grow_with_the_backlog(empty: Path, tmp_path: Path, lane: str) -> None:
     _, shallow = measure(empty, tmp_path, lane, SHALLOW_COUNT)

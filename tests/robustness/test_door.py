@@ -262,6 +262,7 @@ def test_path_tricks_are_refused(server: Busbar, request_text: str) -> None:
         assert said.startswith(b"HTTP/1.1 400 ") and b"<Code>400</Code>" in said
 
 
+@pytest.mark.req("U7")
 @pytest.mark.parametrize(
     "head",
     [

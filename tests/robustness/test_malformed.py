@@ -108,6 +108,7 @@ CONNECTION_FAULTS = {
 }
 
 
+@pytest.mark.req("U7")
 @pytest.mark.parametrize("fault", CONNECTION_FAULTS)
 def test_a_fault_of_the_connection_closes_it_with_its_condition(
     server: Busbar, bystander: Bystander, fault: str
@@ -158,6 +159,7 @@ SESSION_FAULTS = {
 }
 
 
+@pytest.mark.req("U7")
 @pytest.mark.parametrize("fault", SESSION_FAULTS)
 def test_a_fault_of_the_session_ends_it(server: Busbar, bystander: Bystander, fault: str) -> None:
     data, conditions = SESSION_FAULTS[fault]
@@ -174,6 +176,7 @@ def test_a_handle_that_is_in_use(server: Busbar, bystander: Bystander) -> None:
         assert wire.until(END, CLOSE).condition == "amqp:session:handle-in-use"
 
 
+@pytest.mark.req("U7")
 @pytest.mark.parametrize(
     "header",
     [b"AMQP\x00\x00\x09\x01", b"AMQP\x03\x02\x00\x00", b"\0" * 8, b"\xff" * 64, b"SSH-2.0-x\r\n"],
@@ -214,6 +217,7 @@ def test_a_frame_cut_short_waits_for_its_rest_and_is_forgotten_with_the_connecti
             bystander.works()
 
 
+@pytest.mark.req("U7")
 def test_a_broken_message_is_rejected_and_the_link_goes_on(server: Busbar, bystander: Bystander) -> None:
     broken = {
         "nothing at all": b"",
@@ -237,6 +241,7 @@ def test_a_broken_message_is_rejected_and_the_link_goes_on(server: Busbar, bysta
         assert wire.send_message(0, len(broken), message(b"whole", "w")).outcome == 0x24
 
 
+@pytest.mark.req("U7")
 def test_every_prefix_and_single_bit_of_a_good_dialogue_leaves_the_server_standing(
     server: Busbar, bystander: Bystander
 ) -> None:

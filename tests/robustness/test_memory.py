@@ -64,6 +64,7 @@ def small_buffer(wire: Wire) -> Wire:
     return wire
 
 
+@pytest.mark.req("U10")
 def test_receivers_that_do_not_read(full: Busbar) -> None:
     """Ten clients ask for 100,000 messages each and never read one."""
     with Bystander(full.port) as bystander:
@@ -89,6 +90,7 @@ def test_receivers_that_do_not_read(full: Busbar) -> None:
         assert full.resident_bytes() - before < 40 * MEGABYTE, "what they held is free again"
 
 
+@pytest.mark.req("U10")
 def test_a_receiver_that_reads_a_little_and_never_settles(full: Busbar) -> None:
     with Bystander(full.port) as bystander, logged_in(full.port) as wire:
         before = full.resident_bytes()
@@ -99,6 +101,7 @@ def test_a_receiver_that_reads_a_little_and_never_settles(full: Busbar) -> None:
         assert watch(full, bystander, 1) - before < 30 * MEGABYTE
 
 
+@pytest.mark.req("U10")
 def test_a_flood_of_sends_that_ignores_credit_and_answers(full: Busbar) -> None:
     """60 MB as fast as the socket takes them, beyond all credit, while no answer is ever read."""
     with Bystander(full.port) as bystander:
@@ -136,6 +139,7 @@ def test_a_flood_of_sends_that_ignores_credit_and_answers(full: Busbar) -> None:
         assert bystander.slowest < 5, "others wait for their turn, not for the end of the flood"
 
 
+@pytest.mark.req("U10")
 def test_a_flood_of_requests_whose_answers_are_never_read(full: Busbar) -> None:
     """Peeks of 256 KB each, asked without end: answers without a reader are not piled up."""
     with Bystander(full.port) as bystander:

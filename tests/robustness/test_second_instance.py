@@ -8,6 +8,7 @@ from tests.robustness.bystander import Bystander
 from tests.serving import Busbar, ServerDied
 
 
+@pytest.mark.req("U9")
 def test_a_second_server_on_the_same_data_is_refused(server: Busbar, bystander: Bystander) -> None:
     bystander.works()
     second = Busbar(server.data)

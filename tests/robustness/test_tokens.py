@@ -48,6 +48,7 @@ def test_a_link_without_a_token_is_refused(
     ],
     ids=["key", "rule", "expired", "another entity", "signature", "fields", "no token", "long"],
 )
+@pytest.mark.req("U4")
 def test_a_token_that_proves_nothing_is_answered_401(
     server: Busbar, bystander: Bystander, token: str, audience: str
 ) -> None:
