@@ -94,6 +94,9 @@ class IncomingLink:
             self._send(0, drafts, ids, size, atomic=False)
             return
         router = self._router
+        if router.keyless(drafts):
+            self._send_anywhere(drafts, ids)
+            return
         by_index: dict[int, tuple[list[Draft], list[int]]] = {}
         for draft, delivery_id in zip(drafts, ids, strict=True):
             try:
@@ -110,9 +113,12 @@ class IncomingLink:
             if index >= 0:
                 self._send(index, theirs, their_ids, _size(theirs), atomic=False)
             else:
-                for start in range(0, len(theirs), RUN):
-                    run = theirs[start : start + RUN]
-                    self._roam(run, their_ids[start : start + RUN], _size(run), atomic=False)
+                self._send_anywhere(theirs, their_ids)
+
+    def _send_anywhere(self, drafts: list[Draft], ids: list[int]) -> None:
+        for start in range(0, len(drafts), RUN):
+            run = drafts[start : start + RUN]
+            self._roam(run, ids[start : start + RUN], _size(run), atomic=False)
 
     # Batches
 

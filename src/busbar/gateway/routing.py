@@ -44,6 +44,12 @@ class Router:
         )
         self._next = secrets.randbelow(len(entity.fragments))
 
+    def keyless(self, drafts: list[Draft]) -> bool:
+        """None of them has a key."""
+        if self._detects_duplicates:
+            return False
+        return all(draft.session_id is None and not draft.partition_key for draft in drafts)
+
     def index(self, draft: Draft) -> int:
         """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""
         key = key_of(draft, self._detects_duplicates)

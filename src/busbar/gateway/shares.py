@@ -2,13 +2,16 @@
 
 The client says how many messages it can take (`want`); each fragment is asked for a part of them. No commands, no time here.
 
-1. A fragment that was asked for nothing is asked for something as soon as anything is wanted, so that a message is found
-   in whichever fragment it is. With a small `want` this asks for more than is wanted: what comes beyond goes to the cache.
-2. Beyond one message for each fragment, the demand in all exceeds `want` by no more than `want` itself and `spare`, which is
-   what the cache holds.
-3. Each fragment has a window: how much it is asked for at a time. It doubles whenever the fragment has given all it was
+1. The demand in all exceeds `want` by no more than one message for each fragment. So with a small `want` every fragment is
+   asked, and a message is found in whichever it is; what comes beyond `want` goes to the cache.
+2. Each fragment has a window: how much it is asked for at a time. It doubles whenever the fragment has given all it was
    asked for, so that a fragment with all the traffic gets nearly all of the credit. It starts again after a drain.
-4. What is left of the budget is offered to the fragments in turn, beginning behind the one that was served last.
+3. Fragments that were asked for nothing get their part first, those with large windows as much as LARGE messages or what is
+   left for FEWEST fragments, since a few large answers cost less than many small ones. Then what is left is offered to all.
+   Both go in turn, beginning behind the fragment that was served last.
+4. Under load some fragments may find nothing left: the client takes as much as it can, and their turn comes with its next
+   credit. If it does not come soon, others hold demand and give nothing: they are called back, and `pressing` asks
+   everyone for at least one message.
 5. A fragment that is being drained is not asked until it has answered.
 
 For a single fragment (a regular entity) all of this comes down to asking it for what is wanted.
@@ -16,7 +19,9 @@ For a single fragment (a regular entity) all of this comes down to asking it for
 
 from __future__ import annotations
 
-FIRST_WINDOW = 16
+FIRST_WINDOW = 4
+FEWEST = 4
+LARGE = 32
 
 
 class FragmentDemand:
@@ -26,6 +31,7 @@ class FragmentDemand:
         "consumer",
         "draining",
         "fragment",
+        "gave",
         "given",
         "handing",
         "index",
@@ -47,6 +53,8 @@ class FragmentDemand:
         self.outstanding = 0
         """Asked for and not given yet."""
         self.window = 0
+        self.gave = False
+        """It has given something lately."""
         self.draining = False
         """It was told to forget what it has not given, and has not answered yet."""
         self.silent = False
@@ -68,30 +76,41 @@ class Shares:
         self.demands = demands
         self.outstanding = 0
         """Of all fragments together."""
+        self.unasked = False
+        """The last plan left a fragment out for which there was nothing left."""
         self._first = 0
 
-    def plan(self, want: int, spare: int, most: int) -> list[tuple[FragmentDemand, int]]:
+    def plan(self, want: int, most: int, *, pressing: bool = False) -> dict[FragmentDemand, int]:
         """Whom to ask for how many messages more; noted as asked. `most` bounds a window."""
         demands = self.demands
         count = len(demands)
-        budget = max(count, want + min(want, spare)) - self.outstanding
+        budget = want + count - self.outstanding
         even = max(1, want // count)
+        part = max(even, min(want // FEWEST, LARGE))
+        least = 1 if pressing else 0
         grants: dict[FragmentDemand, int] = {}
-        for demand in demands:
-            if not demand.outstanding and not demand.draining:
-                if not demand.window:
-                    demand.window = min(even, FIRST_WINDOW)
-                grant = max(1, min(demand.window, even, budget))
-                grants[demand] = grant
-                demand.outstanding = grant
-                budget -= grant
+        self.unasked = False
+        first = self._first
+        for step in range(count):
+            demand = demands[(first + step) % count]
+            if demand.outstanding or demand.draining:
+                continue
+            if not demand.window:
+                demand.window = min(even, FIRST_WINDOW)
+            grant = max(least, min(demand.window, part, budget))
+            if grant <= 0:
+                self.unasked = True
+                continue
+            grants[demand] = demand.outstanding = grant
+            budget -= grant
+            self._first = (first + step + 1) % count
         if budget > 0:
-            self._offer(budget, most, grants)
+            self._offer(budget, min(most, want), grants)
         self.outstanding += sum(grants.values())
-        return list(grants.items())
+        return grants
 
     def _offer(self, budget: int, most: int, grants: dict[FragmentDemand, int]) -> None:
-        """Rule 4. Small top-ups are left to gather until they are half a window."""
+        """Rule 3. Small top-ups are left to gather until they are half a window."""
         demands = self.demands
         count = len(demands)
         first = self._first
@@ -111,6 +130,15 @@ class Shares:
                 self._first = (first + step + 1) % count
                 return
 
+    def hoarders(self) -> list[FragmentDemand]:
+        """Who was asked for more than one message and has given none since this was asked last."""
+        found = []
+        for demand in self.demands:
+            if demand.outstanding > 1 and not demand.gave and not demand.draining:
+                found.append(demand)
+            demand.gave = False
+        return found
+
     def ask(self, demand: FragmentDemand, credit: int) -> None:
         """Note that a fragment is asked for more, by whatever rule."""
         demand.outstanding += credit
@@ -122,6 +150,7 @@ class Shares:
         demand.outstanding -= taken
         self.outstanding -= taken
         demand.given += count
+        demand.gave = True
         if not demand.outstanding:
             demand.window *= 2
 

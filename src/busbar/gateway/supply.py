@@ -6,6 +6,8 @@
     cached      handed over when the client can take more. A lock that is not fresh is renewed first; a message whose lock
                 is gone is dropped without a word. One that nobody wanted for half its lock, or whose client has gone,
                 returns to its fragment without a trace
+    late        what came into a partitioned entity after its client had been given all it wanted goes back at once: it was
+                not there when the client asked, and others may be waiting for it
     withdrawn   when the client takes nothing more, what a partitioned entity was asked for beyond it is soon called back
     drained     the client wants what there is and an answer: all fragments are drained, in rounds while one may have more.
                 A fragment that does not answer (its store is out) is waited for once, and not for long
@@ -33,6 +35,8 @@ FIRST_SLICE = 16
 SLICE_BYTES = 1024 * 1024
 CACHE_BYTES = 256 * 1024
 
+PATIENCE = 0.005
+"""Seconds that a fragment is left unasked for the sake of others."""
 LINGER = 0.05
 """Seconds before unused demand is called back: a client that receives in a loop comes again within it."""
 DRAIN_WAIT = 1.0
@@ -79,9 +83,12 @@ class Supply:
         self._on_the_way: set[_HandingOut] = set()
         self._reserved = 0
         """Messages on their way to the client: their locks are being renewed, or they are being deleted."""
+        self._content_since = 0
+        """Since when (ms) the client wants nothing more; 0 while it does. Of a partitioned entity."""
         self._client_drains = False
         self._closed = False
         self._loop = asyncio.get_running_loop()
+        self._balancing: asyncio.TimerHandle | None = None
         self._withdrawing: asyncio.TimerHandle | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._stale: asyncio.TimerHandle | None = None
@@ -96,7 +103,7 @@ class Supply:
     def give_back(self) -> None:
         """Release all that was obtained and not handed over."""
         self._closed = True
-        for timer in (self._withdrawing, self._overdue, self._stale):
+        for timer in (self._balancing, self._withdrawing, self._overdue, self._stale):
             if timer is not None:
                 timer.cancel()
         if not self._deletes_here:
@@ -123,15 +130,36 @@ class Supply:
         if room > 0 and self._cache:
             room -= self._hand_out(room)
         if room > 0:
+            self._content_since = 0
             self._keep_demand()
-            for demand, credit in self._shares.plan(room, max(1, self._slice // 4), self._slice):
-                self._demand(demand, credit, drain=False)
+            self._plan(room, pressing=False)
         elif self._shares.outstanding:
             credit = self._receiver.credit() - self._reserved
             if credit <= 0:
+                if not self._content_since:
+                    self._content_since = wall_clock()
                 self._withdraw_soon()
-            elif self._shares.outstanding > credit + self._slice + len(self._shares.demands):
+            elif self._shares.outstanding > credit + 2 * len(self._shares.demands):
                 self._withdraw()  # the client has lowered its credit
+
+    def _plan(self, room: int, *, pressing: bool) -> None:
+        shares = self._shares
+        for demand, credit in shares.plan(room, self._slice, pressing=pressing).items():
+            self._demand(demand, credit, drain=False)
+        if shares.unasked and self._balancing is None:
+            self._balancing = self._loop.call_later(PATIENCE, self._balance)
+
+    def _balance(self) -> None:
+        """Some fragment was left unasked, and that has not changed by itself: call back those who give nothing."""
+        self._balancing = None
+        if self._closed or self._client_drains or not self._shares.unasked:
+            return
+        room = self._receiver.room(self._slice) - self._reserved
+        if room > 0:
+            for demand in self._shares.hoarders():
+                self._call_back(demand)
+            self._plan(room, pressing=True)
+            self._peer.flush()
 
     def _replenish_only(self, only: FragmentDemand) -> None:
         if only.draining:
@@ -262,6 +290,8 @@ class Supply:
                 self._release(parcel)
             elif credit >= len(records) and not self._cache:
                 self._give(parcel, parcel.since)
+            elif 0 < self._content_since <= records[0].enqueued:
+                self._refuse(parcel)
             else:
                 self._obtained_too_much(parcel, max(0, credit))
         self.replenish()
@@ -272,14 +302,17 @@ class Supply:
             self._give(first, parcel.since)
         rest = self._cache.add(parcel)
         if rest.records:
-            # The cache is full. Nothing later of this fragment may be kept now, or it would overtake these.
-            demand = parcel.demand
-            demand.refusing = True
-            if not demand.draining:
-                self._call_back(demand)
-            self._release(rest)
+            self._refuse(rest)
         if self._cache and self._stale is None:
             self._stale = self._loop.call_later(_half_lock(parcel) / 1000, self._return_stale)
+
+    def _refuse(self, parcel: Parcel) -> None:
+        """Give it back. Nothing later of its fragment may be taken before that is done, or it would be overtaken."""
+        demand = parcel.demand
+        demand.refusing = True
+        if not demand.draining:
+            self._call_back(demand)
+        self._release(parcel)
 
     # The cache
 

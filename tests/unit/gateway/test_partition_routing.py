@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from busbar.gateway.fragments import Fragments
@@ -62,7 +64,7 @@ def test_keyless_messages_take_every_fragment_in_turn() -> None:
     assert router.index(draft()) == -1
     taken = [router.next_index() for _ in range(32)]
     assert sorted(taken) == sorted([*range(16)] * 2)
-    assert all(after == (before + 1) % 16 for before, after in zip(taken, taken[1:], strict=False))
+    assert all(after == (before + 1) % 16 for before, after in pairwise(taken))
 
 
 def test_a_batch_has_one_key_or_none() -> None:

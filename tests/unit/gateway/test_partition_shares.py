@@ -21,36 +21,36 @@ def asked(spread: Shares) -> list[int]:
 
 def test_one_wanted_message_is_looked_for_in_every_fragment() -> None:
     spread = shares()
-    grants = spread.plan(1, 256, 1000)
-    assert sorted(demand.index for demand, _credit in grants) == [*range(16)]
+    grants = spread.plan(1, 1000)
+    assert sorted(demand.index for demand in grants) == [*range(16)]
     assert asked(spread) == [1] * 16
-    assert spread.plan(1, 256, 1000) == []
+    assert spread.plan(1, 1000) == {}
 
 
 def test_a_fragment_that_gave_is_asked_again_and_the_others_are_left_alone() -> None:
     spread = shares()
-    spread.plan(1, 256, 1000)
+    spread.plan(1, 1000)
     spread.given(spread.demands[5], 1)
-    assert [(demand.index, credit) for demand, credit in spread.plan(1, 256, 1000)] == [(5, 1)]
+    assert [(demand.index, credit) for demand, credit in spread.plan(1, 1000).items()] == [(5, 1)]
 
 
 def test_a_small_want_never_asks_for_much_more_however_fast_a_fragment_gives() -> None:
     spread = shares()
     for _ in range(50):
-        spread.plan(1, 256, 1000)
+        spread.plan(1, 1000)
         for demand in spread.demands:
             spread.given(demand, demand.outstanding)
-    spread.plan(1, 256, 1000)
+    spread.plan(1, 1000)
     assert asked(spread) == [1] * 16
 
 
 def test_a_fragment_with_all_the_traffic_gets_most_of_the_credit() -> None:
     spread = shares()
-    spread.plan(1000, 256, 1000)
+    spread.plan(1000, 1000)
     hot = spread.demands[3]
     for _ in range(10):
         spread.given(hot, hot.outstanding)
-        spread.plan(1000, 256, 1000)
+        spread.plan(1000, 1000)
     assert hot.outstanding > 700
     assert all(demand.outstanding for demand in spread.demands)
 
@@ -58,10 +58,10 @@ def test_a_fragment_with_all_the_traffic_gets_most_of_the_credit() -> None:
 def test_even_traffic_gets_even_shares() -> None:
     spread = shares()
     for _ in range(20):
-        spread.plan(1000, 256, 1000)
+        spread.plan(1000, 1000)
         for demand in spread.demands:
             spread.given(demand, demand.outstanding)
-    spread.plan(1000, 256, 1000)
+    spread.plan(1000, 1000)
     assert min(asked(spread)) >= 50
 
 
@@ -69,14 +69,19 @@ def test_even_traffic_gets_even_shares() -> None:
 def test_nobody_starves_and_the_demand_is_bounded(seed: int) -> None:
     chance = random.Random(seed)
     spread = shares()
-    spare, most = 64, 200
+    most = 200
     for _ in range(500):
         want = chance.choice([0, 1, 3, 20, 100, 1000])
         if want:
             before = spread.outstanding
-            spread.plan(want, spare, most)
-            assert all(demand.outstanding or demand.draining for demand in spread.demands)
-            assert spread.outstanding <= max(before, 16, want + min(want, spare)) + 16
+            spread.plan(want, most)
+            asked_all = all(demand.outstanding or demand.draining for demand in spread.demands)
+            assert spread.unasked is not asked_all
+            assert spread.outstanding <= max(before, want + 16)
+            if spread.unasked:
+                spread.plan(want, most, pressing=True)
+                assert all(demand.outstanding or demand.draining for demand in spread.demands)
+                assert spread.outstanding <= max(before, want + 16) + 16
         assert spread.outstanding == sum(asked(spread))
         demand = chance.choice(spread.demands)
         if chance.random() < 0.1:
@@ -85,6 +90,22 @@ def test_nobody_starves_and_the_demand_is_bounded(seed: int) -> None:
             spread.drained(demand)
         elif demand.outstanding:
             spread.given(demand, chance.randint(1, demand.outstanding))
+
+
+def test_who_holds_demand_and_gives_nothing_is_called_back() -> None:
+    spread = shares(4)
+    spread.plan(400, 1000)
+    busy, *idle = spread.demands
+    for _ in range(10):
+        spread.given(busy, busy.outstanding)
+        spread.plan(400, 1000)
+    for demand in idle:
+        demand.outstanding, spread.outstanding = 500, spread.outstanding + 500 - demand.outstanding
+    spread.hoarders()
+    spread.given(busy, busy.outstanding)
+    assert spread.plan(400, 1000) == {} and spread.unasked
+    assert spread.hoarders() == idle
+    assert spread.plan(400, 1000, pressing=True) == {busy: 1}
 
 
 def record(n: int, size: int = 100) -> Record:
