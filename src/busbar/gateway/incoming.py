@@ -95,7 +95,7 @@ class IncomingLink:
             return
         router = self._router
         if router.keyless(drafts):
-            self._send_anywhere(drafts, ids)
+            self._send_anywhere(drafts, ids, size)
             return
         by_index: dict[int, tuple[list[Draft], list[int]]] = {}
         for draft, delivery_id in zip(drafts, ids, strict=True):
@@ -113,9 +113,12 @@ class IncomingLink:
             if index >= 0:
                 self._send(index, theirs, their_ids, _size(theirs), atomic=False)
             else:
-                self._send_anywhere(theirs, their_ids)
+                self._send_anywhere(theirs, their_ids, _size(theirs))
 
-    def _send_anywhere(self, drafts: list[Draft], ids: list[int]) -> None:
+    def _send_anywhere(self, drafts: list[Draft], ids: list[int], size: int) -> None:
+        if len(drafts) <= RUN:
+            self._roam(drafts, ids, size, atomic=False)
+            return
         for start in range(0, len(drafts), RUN):
             run = drafts[start : start + RUN]
             self._roam(run, ids[start : start + RUN], _size(run), atomic=False)

@@ -48,7 +48,7 @@ class Router:
         """None of them has a key."""
         if self._detects_duplicates:
             return False
-        return all(draft.session_id is None and not draft.partition_key for draft in drafts)
+        return not [draft for draft in drafts if draft.session_id is not None or draft.partition_key]
 
     def index(self, draft: Draft) -> int:
         """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""

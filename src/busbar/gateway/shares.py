@@ -21,7 +21,7 @@ from __future__ import annotations
 
 FIRST_WINDOW = 4
 FEWEST = 4
-LARGE = 32
+LARGE = 64
 
 
 class FragmentDemand:

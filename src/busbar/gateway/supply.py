@@ -35,7 +35,7 @@ FIRST_SLICE = 16
 SLICE_BYTES = 1024 * 1024
 CACHE_BYTES = 256 * 1024
 
-PATIENCE = 0.005
+PATIENCE = 0.02
 """Seconds that a fragment is left unasked for the sake of others."""
 LINGER = 0.05
 """Seconds before unused demand is called back: a client that receives in a loop comes again within it."""
@@ -156,9 +156,10 @@ class Supply:
             return
         room = self._receiver.room(self._slice) - self._reserved
         if room > 0:
-            for demand in self._shares.hoarders():
+            hoarders = self._shares.hoarders()
+            for demand in hoarders:
                 self._call_back(demand)
-            self._plan(room, pressing=True)
+            self._plan(room, pressing=bool(hoarders))
             self._peer.flush()
 
     def _replenish_only(self, only: FragmentDemand) -> None:
