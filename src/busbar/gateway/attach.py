@@ -5,8 +5,10 @@
     broker      $cbs, x/$management     ReplyLink
     client      queue                   IncomingLink    needs Send
     broker      queue, its dead letters OutgoingLink    needs Listen
+    broker      queue with sessions     SessionLink     needs Listen; waits for a session
 
-The right is checked before the entity is looked up: who may not use a name does not learn whether it exists.
+The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
+again after the wait for a session.
 """
 
 from __future__ import annotations
@@ -20,18 +22,45 @@ from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
 from busbar.gateway.requests import ReplyLink, RequestLink
-from busbar.gateway.served import check_gives, check_no_transfer, check_served, check_takes, message_size
-from busbar.model.errors import InvalidOperation, NotImplementedHere, Unauthorized
+from busbar.gateway.served import (
+    check_gives,
+    check_no_transfer,
+    check_served,
+    check_takes,
+    message_size,
+    requires_session,
+)
+from busbar.gateway.session_accept import accept_named, accept_next
+from busbar.gateway.session_filter import SessionWish, locked_until, session_wish, wait_of
+from busbar.gateway.session_link import SESSION_LOCK_LOST, SessionLink, SessionSeat
+from busbar.model.errors import (
+    BusbarError,
+    InvalidOperation,
+    NotImplementedHere,
+    SessionLockLost,
+    Unauthorized,
+)
 from busbar.model.message import ACTIVE, DEAD
+from busbar.model.partitioning import index_of_key
 from busbar.model.port import EntityView
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
 RepliesByNode = dict[str, list[ReplyLink]]
 """The reply links of one AMQP session, by the node they belong to."""
 
-SESSION_FILTER = "com.microsoft:session-filter"
 SETTLED = 1
 """snd-settle-mode: the broker settles as it sends, which is ReceiveAndDelete."""
+
+
+DEAD_LETTERS = "/$deadletterqueue"
+NO_SESSIONS = (
+    "A sessionful message receiver cannot be created on an entity that does not require sessions. Ensure RequiresSession "
+    "is set to true when creating a Queue or Subscription to enable sessionful behavior: '{}' does not require sessions."
+)
+ONLY_SESSIONS = (
+    "It is not possible for an entity that requires sessions to create a non-sessionful message receiver; '{}' requires "
+    "sessions: accept one to receive from it."
+)
 
 
 async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
@@ -49,7 +78,19 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
     peer.occupy(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
         return _request_response(peer, link, node, replies, entity)
-    return _outgoing(peer, link, node, entity) if link.sending else _incoming(peer, link, node, entity)
+    if not link.sending:
+        return _incoming(peer, link, node, entity)
+    check_gives(entity)
+    wish = session_wish(link, peer.service.limits)
+    if not requires_session(entity) or node.dead_letter:
+        if wish is not None:
+            raise InvalidOperation(
+                NO_SESSIONS.format(f"{entity.path}{DEAD_LETTERS if node.dead_letter else ''}")
+            )
+        return _outgoing(peer, link, node, entity)
+    if wish is None:
+        raise InvalidOperation(ONLY_SESSIONS.format(entity.path))
+    return await _session(peer, link, node, entity, wish)
 
 
 def _authorize(peer: Peer, link: Link, node: Node) -> None:
@@ -73,16 +114,39 @@ def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> Incomin
 
 
 def _outgoing(peer: Peer, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
-    check_gives(entity)
-    filters = link.source.filter if link.source is not None else None
-    if filters and any(str(key) == SESSION_FILTER for key in filters):
-        raise InvalidOperation(
-            f"'{entity.path}' does not require sessions: a receiver for a message session cannot be opened on it."
-        )
     link.accept(message_size(entity, peer.service.limits))
     return OutgoingLink(
         peer, link, entity, DEAD if node.dead_letter else ACTIVE, link.snd_settle_mode == SETTLED
     )
+
+
+async def _session(peer: Peer, link: Link, node: Node, entity: EntityView, wish: SessionWish) -> SessionLink:
+    seat = SessionSeat(peer)
+    index = 0
+    try:
+        if wish.session is None:
+            wait = wait_of(link, peer.service.limits)
+            index, accepted = await accept_next(peer, entity.fragments, seat.number, wait)
+        else:
+            index = index_of_key(wish.session, len(entity.fragments))
+            accepted = await accept_named(peer, entity.fragments[index], seat.number, wish.session)
+    except BaseException:
+        seat.give_up()
+        raise
+    end = SessionLink(peer, link, entity, seat, index, accepted.session, link.snd_settle_mode == SETTLED)
+    try:
+        _authorize(peer, link, node)
+        if seat.lost:
+            raise SessionLockLost(SESSION_LOCK_LOST)
+    except BusbarError:
+        end.closed()
+        raise
+    link.accept(
+        message_size(entity, peer.service.limits),
+        properties=locked_until(accepted.until),
+        filter=wish.granted(accepted.session),
+    )
+    return end
 
 
 def _request_response(

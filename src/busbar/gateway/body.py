@@ -9,6 +9,9 @@ from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 
 MAX_ITEMS = 10_000
 
+Reply = tuple[int, dict[str, object]]
+"""The status of the answer and its own body."""
+
 
 class Body:
     """Keys may be strings or symbols; arrays and lists are the same here; integers have any width."""
@@ -18,6 +21,9 @@ class Body:
             raise ArgumentError(f"The body of {operation} is a {type(value).__name__}; it has to be a map.")
         self._operation = operation
         self._map = {str(key): item for key, item in value.items()}
+
+    def has(self, key: str) -> bool:
+        return key in self._map
 
     def get(self, key: str) -> object:
         return self._map.get(key)

@@ -33,12 +33,21 @@ from busbar.gateway.authority import Grant
 from busbar.gateway.incoming import IncomingLink
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Answered, Consumer, Replenished
+from busbar.gateway.pending import PendingEffect, PendingLink
 from busbar.gateway.requests import ReplyLink, RequestLink
 from busbar.gateway.served import check_gives, check_takes
 from busbar.gateway.service import Service, wall_clock
+from busbar.gateway.session_link import SESSION_LOCK_LOST, SessionLink, SessionSeat
 from busbar.model.commands import RELEASE, Command, Settle
-from busbar.model.effects import Delivered, Drained, Effect, Refused
-from busbar.model.errors import BusbarError, EntityNotFound, QuotaExceeded, ServerBusy, Unauthorized, error_of
+from busbar.model.effects import Delivered, Drained, Effect, SessionLost
+from busbar.model.errors import (
+    BusbarError,
+    EntityNotFound,
+    QuotaExceeded,
+    ServerBusy,
+    SessionLockLost,
+    Unauthorized,
+)
 from busbar.model.port import EntityView
 
 if TYPE_CHECKING:
@@ -56,30 +65,6 @@ CLOSE_WAIT = 2.0
 """Seconds for the last frames to reach a client that is closed; one that does not read is cut off then."""
 LINKLESS_WAIT = 300_000
 """A connection whose links are all gone is closed after this time."""
-
-
-class _Attaching:
-    """A link whose attach is being decided; keeps what the client sent ahead."""
-
-    def __init__(self) -> None:
-        self.early: list[Delivery] = []
-        self.gone = False
-
-
-class _Future:
-    """Waits for one effect."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[Effect]) -> None:
-        self.future = future
-
-    def answered(self, effect: Effect) -> None:
-        if not self.future.done():
-            if isinstance(effect, Refused):
-                self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))
-            else:
-                self.future.set_result(effect)
 
 
 class GatewayConnection(asyncio.Protocol):
@@ -116,6 +101,7 @@ class GatewayConnection(asyncio.Protocol):
         self._grants: list[Grant] = []
         self._replies: dict[object, RepliesByNode] = {}
         self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
+        self._pending: dict[Link, PendingLink] = {}
         self._occupied: dict[Link, str] = {}  # the entities of links, also of those not attached yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving = 0
@@ -167,6 +153,7 @@ class GatewayConnection(asyncio.Protocol):
         self._occupied.clear()
         self._rely(())
         self._links.clear()
+        self._pending.clear()
         self._requests.clear()
         self._consumers.clear()
         self._retrying.clear()
@@ -204,11 +191,22 @@ class GatewayConnection(asyncio.Protocol):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
                     consumer.drained()
+            elif isinstance(effect, SessionLost):
+                self._session_lost(effect.consumer)
             elif effect.request:
                 waiting = self._requests.pop(effect.request, None)
                 if waiting is not None:
                     waiting.answered(effect)
         self.flush()
+
+    def _session_lost(self, number: int) -> None:
+        seat = self._consumers.get(number)
+        if isinstance(seat, SessionSeat):
+            seat.lost = True
+            link = seat.link
+            if link is not None:
+                link.detach(SessionLockLost.condition, f"{SESSION_LOCK_LOST} {self.service.tracking}")
+                self._detached(link)
 
     # Peer
 
@@ -222,7 +220,7 @@ class GatewayConnection(asyncio.Protocol):
 
     async def ask(self, build: Callable[[int], Command]) -> Effect:
         future: asyncio.Future[Effect] = self._loop.create_future()
-        self.command(build(self.expect(_Future(future))))
+        self.command(build(self.expect(PendingEffect(future))))
         self.flush()
         return await future
 
@@ -233,6 +231,15 @@ class GatewayConnection(asyncio.Protocol):
 
     def forget_consumer(self, number: int) -> None:
         self._consumers.pop(number, None)
+
+    def forget_request(self, number: int) -> None:
+        self._requests.pop(number, None)
+
+    def held_session(self, path: str, session: str) -> SessionLink | None:
+        for end, _path, _right in self._links.values():
+            if isinstance(end, SessionLink) and end.session == session and end.path == path:
+                return end
+        return None
 
     def retry(self, who: Replenished) -> None:
         self._retrying.append(who)
@@ -352,7 +359,7 @@ class GatewayConnection(asyncio.Protocol):
         end = link.user
         if isinstance(end, IncomingLink | RequestLink):
             end.arrived(deliveries)
-        elif isinstance(end, _Attaching):
+        elif isinstance(end, PendingLink):
             end.early.extend(deliveries)
             if len(end.early) > MAX_EARLY:
                 end.gone = True
@@ -362,15 +369,20 @@ class GatewayConnection(asyncio.Protocol):
                 )
 
     def _attaching(self, link: Link) -> None:
-        pending = _Attaching()
+        pending = PendingLink()
         link.user = pending
-        self.spawn(self._decide(link, pending))
+        self._pending[link] = pending
+        pending.task = self.spawn(self._decide(link, pending))
 
-    async def _decide(self, link: Link, pending: _Attaching) -> None:
+    async def _decide(self, link: Link, pending: PendingLink) -> None:
         session = link.session
         replies = self._replies.setdefault(session, {})
         try:
-            end = await attach(self, link, replies)
+            end = await self._attach(link, pending, replies)
+        except asyncio.CancelledError:
+            self._vacate(link)
+            self.flush()
+            raise
         except BusbarError as error:
             log.debug("link refused with %s: %r", error.condition, error.text)
             self._vacate(link)
@@ -396,11 +408,23 @@ class GatewayConnection(asyncio.Protocol):
             end.arrived(pending.early)
         self.flush()
 
+    async def _attach(self, link: Link, pending: PendingLink, replies: RepliesByNode) -> GatewayLink:
+        """Some wait in here for long, and may be called off meanwhile."""
+        try:
+            return await attach(self, link, replies)
+        except asyncio.CancelledError:
+            if pending.refused is None:
+                raise
+            raise pending.refused from None
+        finally:
+            self._pending.pop(link, None)
+
     def _detached(self, link: Link) -> None:
         end = link.user
         link.user = None
-        if isinstance(end, _Attaching):
-            end.gone = True
+        if isinstance(end, PendingLink):
+            self._pending.pop(link, None)
+            end.give_up()
         elif isinstance(end, IncomingLink | OutgoingLink | RequestLink | ReplyLink):
             end.closed()
             self._vacate(link)
@@ -415,7 +439,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def _ended(self, session: object) -> None:
         self._replies.pop(session, None)
-        for link in [link for link in self._links if link.session is session]:
+        for link in [link for link in (*self._links, *self._pending) if link.session is session]:
             self._detached(link)
 
     def _authenticate(self, event: SaslInit) -> None:
@@ -462,7 +486,7 @@ class GatewayConnection(asyncio.Protocol):
         deadlines = [grant.expires + limits.token_grace for grant in self._grants if grant.expires]
         if not self._grants:
             deadlines.append(self._tokenless_since + limits.token_wait)
-        if not self._links:
+        if not self._links and not self._pending:
             deadlines.append(self._linkless_deadline())
         return deadlines
 
@@ -479,7 +503,7 @@ class GatewayConnection(asyncio.Protocol):
                 "amqp:connection:forced", "No token was put in time; put one to $cbs after connecting."
             )
             self._close()
-        elif not self._links and now >= self._linkless_deadline():
+        elif not (self._links or self._pending) and now >= self._linkless_deadline():
             self._engine.close("amqp:connection:forced", "The connection has had no link for too long.")
             self._close()
         else:
@@ -515,13 +539,28 @@ class GatewayConnection(asyncio.Protocol):
             self._tokenless_since = wall_clock()
             self._end_unauthorized("was signed with a rule that has been changed")
         for link, occupied in list(self._occupied.items()):
+            if occupied.lower() != owner:
+                continue
+            if link in self._pending:
+                self._reconsider(self._pending[link], link.sending, path, view)
+                continue
             held = self._links.get(link)
-            error = None if occupied.lower() != owner or held is None else _ending(held[0], path, view)
+            error = None if held is None else _ending(held[0], path, view)
             if error is not None:
                 link.detach(error.condition, f"{error.text} {self.service.tracking}")
                 self._detached(link)
         self.flush()
         self._arm()
+
+    def _reconsider(self, pending: PendingLink, sending: bool, path: str, view: EntityView | None) -> None:
+        """A link that waits for a session does not wait for what cannot come any more."""
+        try:
+            if view is None:
+                raise EntityNotFound(path)
+            if sending:
+                check_gives(view)
+        except BusbarError as error:
+            pending.refuse(error)
 
 
 def _ending(end: GatewayLink, path: str, view: EntityView | None) -> BusbarError | None:

@@ -1,4 +1,5 @@
-"""The `<entity>/$management` node: peek, renew, schedule, cancel, deferred messages, settlement by token, deletion.
+"""The `<entity>/$management` node: peek, renew, schedule, cancel, deferred messages, settlement by token, deletion. What
+concerns message sessions alone is in session_management.py.
 
 Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
 errorCondition a symbol.
@@ -18,7 +19,7 @@ from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse
 from busbar.amqp.message import Message
 from busbar.amqp.types import Array, Int, Symbol, Timestamp
 from busbar.gateway.authority import LISTEN, SEND
-from busbar.gateway.body import Body
+from busbar.gateway.body import Body, Reply
 from busbar.gateway.fragments import Fragments
 from busbar.gateway.outgoing import (
     DEAD_LETTER_DESCRIPTION,
@@ -28,6 +29,8 @@ from busbar.gateway.outgoing import (
 )
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
+from busbar.gateway.session_link import SESSION_LOCK_LOST
+from busbar.gateway.session_management import SessionOperations
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -47,17 +50,20 @@ from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
     BusbarError,
+    InvalidOperation,
+    MessageLockLost,
     MessageSizeExceeded,
     NotImplementedHere,
     QuotaExceeded,
     ServerBusy,
+    SessionLockLost,
     Unauthorized,
     error_of,
 )
 from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
+from busbar.model.partitioning import index_of_key
 from busbar.model.port import EntityView
 
-Reply = tuple[int, dict[str, object]]
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STATES: Final = {DEFERRED: 1, DEAD_DEFERRED: 1, SCHEDULED: 2}
@@ -94,6 +100,9 @@ class ManagementNode:
             "com.microsoft:schedule-message": (SEND, self._schedule),
             "com.microsoft:cancel-scheduled-message": (SEND, self._cancel),
         }
+        self._sessions = SessionOperations(peer, entity, sub, max_message_size)
+        for name, perform in self._sessions.operations.items():
+            self._operations[name] = (LISTEN, perform)
 
     async def perform(self, request: Message) -> Message:
         """The reply to any request: a result, or an error as status, condition and text."""
@@ -135,19 +144,23 @@ class ManagementNode:
         count = body.integer("message-count")
         if count < 1:
             raise ArgumentOutOfRange(f"message-count is {count}; at least 1 is needed.")
-        if body.get("session-id") is not None:
-            raise NotImplementedHere(
-                "Peeking into a message session is not served by this version of Busbar."
-            )
+        session = self._sessions.named(body)
         omit_body = body.get("omit-message-body") is True
         index, number = self._fragments.position(body.integer("from-sequence-number"))
+        last = len(self._fragments)
+        if session is not None:
+            # A session lies in one fragment.
+            only = index_of_key(session, last)
+            if index < only:
+                index, number = only, 1
+            last = only + 1
         count = min(count, limits.peek_count)
         left = limits.peek_bytes
         messages: list[object] = []
         busy: ServerBusy | None = None
-        while index < len(self._fragments) and len(messages) < count:
+        while index < last and len(messages) < count:
             try:
-                found = await self._peek_at(index, number, count - len(messages), left)
+                found = await self._peek_at(index, number, count - len(messages), left, session)
             except ServerBusy as error:
                 busy, found = error, None
             if found is not None:
@@ -172,7 +185,7 @@ class ManagementNode:
             raise busy
         return 204, {}
 
-    async def _peek_at(self, index: int, number: int, count: int, size: int) -> Peeked:
+    async def _peek_at(self, index: int, number: int, count: int, size: int, session: str | None) -> Peeked:
         effect = await self._peer.ask(
             lambda request: Peek(
                 self._fragments.ids[index],
@@ -182,12 +195,17 @@ class ManagementNode:
                 number,
                 count,
                 max(1, size),
+                session,
             )
         )
         assert isinstance(effect, Peeked)
         return effect
 
     async def _renew(self, body: Body) -> Reply:
+        if self._sessions.required:
+            raise InvalidOperation(
+                f"'{self._entity.path}' requires sessions: a message is locked with its session. Renew the session lock."
+            )
         tokens = body.uuids("lock-tokens")
         expirations = [Timestamp(0)] * len(tokens)
         for fragment, indexes, numbers, nonces in self._fragments.of_tokens(tokens):
@@ -208,8 +226,11 @@ class ManagementNode:
         index, numbers = fragments.of_numbers(body.integers("sequence-numbers"))
         fragment = fragments.ids[index]
         delete = body.integer("receiver-settle-mode") == 0
+        consumer = self._sessions.holder(body).consumer if self._sessions.required else 0
         effect = await self._peer.ask(
-            lambda request: ReceiveDeferred(fragment, self._peer.origin, request, self._sub, numbers, delete)
+            lambda request: ReceiveDeferred(
+                fragment, self._peer.origin, request, self._sub, numbers, delete, consumer
+            )
         )
         assert isinstance(effect, Received)
         messages: list[object] = []
@@ -229,7 +250,9 @@ class ManagementNode:
             raise ArgumentError(
                 f"disposition-status is '{status}'; it is one of {', '.join(sorted(STATUSES))}."
             )
-        locks = self._fragments.of_tokens(body.uuids("lock-tokens"))
+        if self._sessions.required and body.get("session-id") is not None:
+            self._sessions.holder(body)
+        tokens = body.uuids("lock-tokens")
         properties = dict(body.mapping("properties-to-modify"))
         if outcome == DEAD_LETTER:
             properties[DEAD_LETTER_REASON] = body.get("deadletter-reason")
@@ -237,8 +260,13 @@ class ManagementNode:
             overlay = dead_letter_overlay(properties, self._peer.service.limits)
         else:
             overlay = overlay_of(properties)
-        for fragment, _indexes, numbers, nonces in locks:
-            await self._settle_in(fragment, outcome, numbers, nonces, overlay)
+        try:
+            for fragment, _indexes, numbers, nonces in self._fragments.of_tokens(tokens):
+                await self._settle_in(fragment, outcome, numbers, nonces, overlay)
+        except MessageLockLost:
+            if self._sessions.required:
+                raise SessionLockLost(SESSION_LOCK_LOST) from None
+            raise
         return 200, {}
 
     async def _settle_in(
@@ -312,18 +340,20 @@ class ManagementNode:
             raise ArgumentOutOfRange(f"message-count is {count}; 1 to {limit} are allowed.")
         before = body.integer("enqueued-time-utc")
         deleted = 0
-        for fragment in self._fragments.ids:
+        session = self._sessions.named(body)
+        among = self._fragments.ids if session is None else (self._sessions.holder(body).fragment,)
+        for fragment in among:
             while deleted < count:
-                gone = await self._purge(fragment, min(before, MAX_NUMBER), count - deleted)
+                gone = await self._purge(fragment, min(before, MAX_NUMBER), count - deleted, session)
                 if not gone:
                     break
                 deleted += gone
         return (200, {"message-count": Int(deleted)}) if deleted else (204, {})
 
-    async def _purge(self, fragment: int, before: int, count: int) -> int:
+    async def _purge(self, fragment: int, before: int, count: int, session: str | None) -> int:
         """One step of a deletion: a fragment bounds what it deletes at a time."""
         effect = await self._peer.ask(
-            lambda request: Purge(fragment, self._peer.origin, request, self._sub, before, count)
+            lambda request: Purge(fragment, self._peer.origin, request, self._sub, before, count, session)
         )
         assert isinstance(effect, Purged)
         return effect.count

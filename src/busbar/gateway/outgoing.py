@@ -10,12 +10,14 @@ several fragments that are settled together are settled fragment by fragment.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from busbar.amqp.codec import encode_value
 from busbar.amqp.envelope import encode_deliveries, split_by_fragment, split_tags
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
 from busbar.gateway.fragments import LOCK_LOST
-from busbar.gateway.peer import Peer
+from busbar.gateway.peer import Asker, Peer
 from busbar.gateway.shares import FragmentDemand
 from busbar.gateway.supply import Supply
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
@@ -32,13 +34,25 @@ DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 class OutgoingLink:
     """Entity to client."""
 
-    def __init__(self, peer: Peer, link: Link, entity: EntityView, sub: int, delete: bool) -> None:
+    lost_error: ClassVar[type[BusbarError]] = MessageLockLost
+    lost_text: ClassVar[str] = LOCK_LOST
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: Link,
+        entity: EntityView,
+        sub: int,
+        delete: bool,
+        asker: Asker | None = None,
+    ) -> None:
+        """`asker` asks the fragments in the place of the connection."""
         self._peer = peer
         self._link = link
         self._fragments = entity.fragments
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
-        self._supply = Supply(peer, self, entity, sub, delete)
+        self._supply = Supply(asker or peer, self, entity, sub, delete)
 
     def opened(self) -> None:
         """Clients may grant credit in the same breath as they attach."""
@@ -141,7 +155,7 @@ class _Settling:
         self._code = code
 
     def answered(self, effect: Effect) -> None:
-        link, ids = self._link, self._ids
+        link, ids, owner = self._link, self._ids, self._owner
         if isinstance(effect, Refused):
             for delivery_id in ids:
                 link.deny(delivery_id, effect.condition, effect.text)
@@ -150,11 +164,11 @@ class _Settling:
             if effect.lost:
                 lost = set(effect.lost)
                 for index in effect.lost:
-                    link.deny(ids[index], MessageLockLost.condition, LOCK_LOST)
+                    link.deny(ids[index], owner.lost_error.condition, owner.lost_text)
                 ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in lost]
             if ids:
                 link.confirm(ids, self._code)
-        self._owner.replenish()
+        owner.replenish()
 
 
 def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay | None]:

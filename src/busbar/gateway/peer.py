@@ -33,6 +33,15 @@ class Consumer(Replenished, Protocol):
     def drained(self) -> None: ...
 
 
+class HeldSession(Protocol):
+    """A message session that a link of the connection holds."""
+
+    index: int
+    """Of the fragment it lies in."""
+    fragment: int
+    consumer: int
+
+
 class Asker(Protocol):
     """Who asks fragments: an origin of the port, with what the turn has to say."""
 
@@ -62,6 +71,12 @@ class Peer(Asker, Protocol):
 
     async def ask(self, build: Callable[[int], Command]) -> Effect:
         """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+
+    def forget_request(self, number: int) -> None:
+        """Its effect is not wanted any more."""
+
+    def held_session(self, path: str, session: str) -> HeldSession | None:
+        """The message session of that entity, if the connection holds it."""
 
     def retry(self, who: Replenished) -> None:
         """Let it replenish once more after the client's next bytes."""

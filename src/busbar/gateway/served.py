@@ -26,6 +26,13 @@ def check_served(entity: EntityView) -> None:
         )
 
 
+def requires_session(entity: EntityView) -> bool:
+    description = entity.description
+    return (
+        isinstance(description, QueueDescription | SubscriptionDescription) and description.requires_session
+    )
+
+
 def check_no_transfer(entity: EntityView, transfer: bool) -> None:
     if transfer:
         raise NotImplementedHere(

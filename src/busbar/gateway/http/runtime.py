@@ -30,6 +30,7 @@ from aiohttp import web
 
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.authority import LISTEN, SEND
+from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import Gone
@@ -42,10 +43,16 @@ from busbar.gateway.http.runtime_message import DEFAULT_TYPE, compose, message_i
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.http.runtime_properties import parse_broker_properties
 from busbar.gateway.http.runtime_target import Node, Target, target_of
-from busbar.gateway.served import check_gives, check_no_transfer, check_served, check_takes, message_size
+from busbar.gateway.served import (
+    check_gives,
+    check_no_transfer,
+    check_served,
+    check_takes,
+    message_size,
+    requires_session,
+)
 from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
 from busbar.model.effects import Peeked, Renewed, Sent
-from busbar.model.entities import QueueDescription
 from busbar.model.errors import (
     ArgumentError,
     BusbarError,
@@ -100,7 +107,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
         )
     grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
     entity = await context.port.entity(target.entity)
-    if target.node is Node.HEAD:
+    if target.node is Node.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
     check_served(entity)
     check_no_transfer(entity, target.transfer)
@@ -111,7 +118,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
 
 
 def _check_no_sessions(entity: EntityView) -> None:
-    if isinstance(entity.description, QueueDescription) and entity.description.requires_session:
+    if requires_session(entity):
         raise InvalidOperation(
             f"'{entity.path}' requires sessions, which cannot be received over HTTP; use AMQP."
         )

@@ -1,0 +1,47 @@
+"""What a connection waits for: links that are being attached, effects that somebody awaits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from busbar.amqp.events import Delivery
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import BusbarError, error_of
+
+
+class PendingLink:
+    """A link whose attach is being decided, which may take long; keeps what the client sent ahead."""
+
+    def __init__(self) -> None:
+        self.early: list[Delivery] = []
+        self.gone = False
+        self.refused: BusbarError | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def give_up(self) -> None:
+        """The client does not want it any more."""
+        self.gone = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def refuse(self, error: BusbarError) -> None:
+        """It cannot be had any more."""
+        self.refused = error
+        if self.task is not None:
+            self.task.cancel()
+
+
+class PendingEffect:
+    """Waits for one effect."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[Effect]) -> None:
+        self.future = future
+
+    def answered(self, effect: Effect) -> None:
+        if not self.future.done():
+            if isinstance(effect, Refused):
+                self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))
+            else:
+                self.future.set_result(effect)

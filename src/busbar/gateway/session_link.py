@@ -1,0 +1,107 @@
+"""A link on which a client receives the messages of the one session that it holds.
+
+It is a receiver like any other, of the one fragment that the session lies in. The consumer that accepted the session is the
+one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free; when the
+session lock ends by time, the link is detached and says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from busbar.amqp.envelope import encode_deliveries
+from busbar.amqp.link import Link
+from busbar.gateway.outgoing import OutgoingLink
+from busbar.gateway.peer import Answered, Consumer, Peer
+from busbar.gateway.shares import FragmentDemand
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+from busbar.model.errors import SessionLockLost
+from busbar.model.message import ACTIVE, Record
+from busbar.model.port import EntityView
+
+SESSION_LOCK_LOST = (
+    "The session lock has expired on the message session. Accept the message session again to go on with it."
+)
+
+
+class SessionSeat:
+    """The consumer that accepts a session, and later takes its messages.
+
+    It has its number before there is a link; to the link's supply it gives that number as if it were new.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self.origin = peer.origin
+        self.number = peer.consumer(self)
+        self.link: Link | None = None
+        self.lost = False
+        self._taker: Consumer | None = None
+
+    def give_up(self) -> None:
+        """No session was accepted."""
+        self._peer.forget_consumer(self.number)
+
+    # Of a consumer
+
+    def delivered(self, effect: Effect) -> None:
+        assert self._taker is not None
+        self._taker.delivered(effect)
+
+    def drained(self) -> None:
+        if self._taker is not None:
+            self._taker.drained()
+
+    def replenish(self) -> None:
+        if self._taker is not None:
+            self._taker.replenish()
+
+    # Of an asker
+
+    def command(self, command: Command) -> None:
+        self._peer.command(command)
+
+    def expect(self, who: Answered) -> int:
+        return self._peer.expect(who)
+
+    def consumer(self, who: Consumer) -> int:
+        self._taker = who
+        return self.number
+
+    def forget_consumer(self, number: int) -> None:
+        self._peer.forget_consumer(number)
+
+    def flush(self) -> None:
+        self._peer.flush()
+
+
+class SessionLink(OutgoingLink):
+    """Session to client."""
+
+    lost_error = SessionLockLost
+    lost_text = SESSION_LOCK_LOST
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: Link,
+        entity: EntityView,
+        seat: SessionSeat,
+        index: int,
+        session: str,
+        delete: bool,
+    ) -> None:
+        self.path = entity.path
+        self.session = session
+        self.index = index
+        self.fragment = entity.fragments[index]
+        self.consumer = seat.number
+        self._partition = index if len(entity.fragments) > 1 else -1
+        seat.link = link
+        only = replace(entity, fragments=(self.fragment,))
+        super().__init__(peer, link, only, ACTIVE, delete, seat)
+
+    def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+        tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
+        self._link.deliver(tags, payloads, self._delete)

@@ -1,0 +1,168 @@
+"""The operations of a management node on message sessions: renewal of the lock, state, and the list of sessions.
+
+Rules:
+1. Who renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it: a link of
+   the same connection does. Otherwise the answer is that the session lock is lost.
+2. A state is no larger than a message of the entity may be.
+3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen; where the next page
+   begins is kept for them, so that a long list is read once.
+4. A dead-letter queue has no sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from busbar.amqp.types import Array, Int, Timestamp
+from busbar.gateway.body import Body, Reply
+from busbar.gateway.peer import HeldSession, Peer
+from busbar.gateway.served import requires_session
+from busbar.gateway.session_link import SESSION_LOCK_LOST
+from busbar.model.commands import ListSessions, ReadState, RenewSession, WriteState
+from busbar.model.effects import Renewed, Sessions, SessionState
+from busbar.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    InvalidOperation,
+    QuotaExceeded,
+    SessionLockLost,
+)
+from busbar.model.message import ACTIVE
+from busbar.model.port import EntityView
+
+STRING = 0xA1
+DEFAULT_LISTING = 253_402_300_800_000
+"""As `last-updated-time` (the year 10000): sessions that have messages or a state, whenever they changed."""
+MAX_LISTED = 10_000
+"""Sessions in an answer, and in one question to a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a page of the list begins: so many sessions before it in all, and in its fragment."""
+
+    updated_after: int
+    skipped: int
+    index: int
+    within: int
+
+
+class SessionOperations:
+    def __init__(self, peer: Peer, entity: EntityView, sub: int, max_state_size: int) -> None:
+        self._peer = peer
+        self._entity = entity
+        self._max_state_size = max_state_size
+        self.required = requires_session(entity) and sub == ACTIVE
+        self._next_page = _Place(0, 0, 0, 0)
+        self.operations: dict[str, Callable[[Body], Awaitable[Reply]]] = {
+            "com.microsoft:renew-session-lock": self._renew,
+            "com.microsoft:set-session-state": self._write_state,
+            "com.microsoft:get-session-state": self._read_state,
+            "com.microsoft:get-message-sessions": self._list,
+        }
+
+    def named(self, body: Body) -> str | None:
+        """The session that a request is limited to, if it is."""
+        if body.get("session-id") is None:
+            return None
+        self._check()
+        return body.text("session-id")
+
+    def holder(self, body: Body) -> HeldSession:
+        """Rule 1."""
+        self._check()
+        held = self._peer.held_session(self._entity.path, body.text("session-id"))
+        if held is None:
+            raise SessionLockLost(SESSION_LOCK_LOST)
+        return held
+
+    def _check(self) -> None:
+        if not self.required:
+            raise InvalidOperation(
+                f"'{self._entity.path}' has no message sessions here: it does not require them, or this is its dead-letter "
+                "queue."
+            )
+
+    async def _renew(self, body: Body) -> Reply:
+        held = self.holder(body)
+        effect = await self._peer.ask(
+            lambda request: RenewSession(held.fragment, self._peer.origin, request, held.consumer)
+        )
+        assert isinstance(effect, Renewed)
+        return 200, {"expiration": Timestamp(effect.until)}
+
+    async def _read_state(self, body: Body) -> Reply:
+        held = self.holder(body)
+        effect = await self._peer.ask(
+            lambda request: ReadState(held.fragment, self._peer.origin, request, held.consumer)
+        )
+        assert isinstance(effect, SessionState)
+        return 200, {"session-state": effect.state}
+
+    async def _write_state(self, body: Body) -> Reply:
+        held = self.holder(body)
+        if not body.has("session-state"):
+            raise ArgumentError(
+                "'session-state' is missing; it is a binary value, or null to clear the state."
+            )
+        state = None if body.get("session-state") is None else body.binary("session-state")
+        if state is not None and len(state) > self._max_state_size:
+            raise QuotaExceeded(
+                f"The session state has {len(state)} bytes; at most {self._max_state_size} are allowed, which is the size "
+                f"of a message of '{self._entity.path}'."
+            )
+        await self._peer.ask(
+            lambda request: WriteState(held.fragment, self._peer.origin, request, held.consumer, state)
+        )
+        return 200, {}
+
+    # Rule 3
+
+    async def _list(self, body: Body) -> Reply:
+        self._check()
+        skip, top = body.integer("skip"), body.integer("top")
+        if skip < 0 or top < 1:
+            raise ArgumentOutOfRange(f"skip is {skip} and top {top}; at least 0 and 1 are needed.")
+        updated = body.integer("last-updated-time")
+        updated_after = 0 if updated >= DEFAULT_LISTING else max(1, updated)
+        ids = await self._page(updated_after, skip, min(top, MAX_LISTED))
+        if not ids:
+            return 204, {}
+        return 200, {"skip": Int(skip), "sessions-ids": Array(STRING, list(ids))}
+
+    async def _page(self, updated_after: int, skip: int, top: int) -> list[str]:
+        place = self._next_page
+        if not skip or (place.updated_after, place.skipped) != (updated_after, skip):
+            place = await self._find(updated_after, skip)
+        index, within = place.index, place.within
+        ids: list[str] = []
+        while index < len(self._entity.fragments) and len(ids) < top:
+            found = await self._ask(index, updated_after, within, top - len(ids))
+            ids += found
+            within += len(found)
+            if len(ids) < top:
+                index, within = index + 1, 0
+        self._next_page = _Place(updated_after, skip + len(ids), index, within)
+        return ids
+
+    async def _find(self, updated_after: int, skip: int) -> _Place:
+        """The place behind the first `skip` sessions."""
+        index = within = skipped = 0
+        while index < len(self._entity.fragments) and skipped < skip:
+            step = min(skip - skipped, MAX_LISTED)
+            found = len(await self._ask(index, updated_after, within, step))
+            skipped += found
+            within += found
+            if found < step:
+                index, within = index + 1, 0
+        return _Place(updated_after, skipped, index, within)
+
+    async def _ask(self, index: int, updated_after: int, skip: int, top: int) -> list[str]:
+        effect = await self._peer.ask(
+            lambda request: ListSessions(
+                self._entity.fragments[index], self._peer.origin, request, updated_after, skip, top
+            )
+        )
+        assert isinstance(effect, Sessions)
+        return effect.ids

@@ -1,0 +1,308 @@
+"""Waiting for a message session, without sockets: who is asked when, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from busbar.gateway import session_accept
+from busbar.gateway.peer import Answered, Peer
+from busbar.gateway.pending import PendingEffect
+from busbar.gateway.session_accept import NextSession, accept_named, accept_next
+from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
+from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
+from busbar.model.errors import (
+    InternalError,
+    InvalidOperation,
+    OperationTimeout,
+    ServerBusy,
+    SessionCannotBeLocked,
+)
+
+C = TypeVar("C", bound=Command)
+CONSUMER = 7
+
+
+class Fragments:
+    """The connection, with fragments that answer when a test says so."""
+
+    origin = 1
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.waiting: dict[int, Answered] = {}
+        self._last = 0
+
+    def expect(self, who: Answered) -> int:
+        self._last += 1
+        self.waiting[self._last] = who
+        return self._last
+
+    def command(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def flush(self) -> None:
+        pass
+
+    def forget_request(self, number: int) -> None:
+        self.waiting.pop(number, None)
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        future: asyncio.Future[Effect] = asyncio.get_running_loop().create_future()
+        self.command(build(self.expect(PendingEffect(future))))
+        return await future
+
+    # The test's side
+
+    def said(self, kind: type[C]) -> list[C]:
+        return [command for command in self.commands if isinstance(command, kind)]
+
+    def asked(self, kind: type[Command]) -> list[int]:
+        """The fragments that got commands of a kind, in their order."""
+        return [command.fragment for command in self.said(kind)]
+
+    def last(self, kind: type[C], fragment: int) -> C:
+        return [command for command in self.said(kind) if command.fragment == fragment][-1]
+
+    def answer(self, command: Command, effect: Effect) -> None:
+        who = self.waiting.pop(command.request, None)
+        if who is not None:
+            who.answered(effect)
+
+    def offer(self, fragment: int) -> None:
+        await_ = self.last(AwaitSession, fragment)
+        self.answer(await_, SessionOffered(1, await_.request))
+
+    def give(self, fragment: int, session: str) -> None:
+        claim = self.last(AcceptSession, fragment)
+        self.answer(claim, SessionAccepted(1, claim.request, CONSUMER, session, 5_000))
+
+    def refuse(
+        self, kind: type[Command], fragment: int, error: type[Any], text: str = "no", certain: bool = True
+    ) -> None:
+        command = self.last(kind, fragment)
+        self.answer(command, Refused(1, command.request, error.condition, text, certain))
+
+    def locks_left(self) -> list[int]:
+        """Fragments whose last word on our consumer is a claim."""
+        last: dict[int, type[Command]] = {}
+        for command in self.commands:
+            if isinstance(command, AcceptSession | Leave):
+                last[command.fragment] = type(command)
+        return [fragment for fragment, kind in last.items() if kind is AcceptSession]
+
+    def awaits_left(self) -> set[int]:
+        return {command.request for command in self.said(AwaitSession)} - self.over
+
+    @property
+    def over(self) -> set[int]:
+        cancelled = {command.awaited for command in self.said(CancelAwait)}
+        answered = {
+            command.request for command in self.said(AwaitSession) if command.request not in self.waiting
+        }
+        return cancelled | answered
+
+
+@pytest.fixture
+def fragments() -> Fragments:
+    return Fragments()
+
+
+def waiting(
+    fragments: Fragments, count: int = 3, first: int = 0, wait: float = 10
+) -> asyncio.Task[tuple[int, SessionAccepted]]:
+    ids = [100 + index for index in range(count)]
+    accept = NextSession(cast(Peer, fragments), ids, CONSUMER, first)
+    return asyncio.create_task(accept.accept(wait))
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_all_are_awaited_and_only_who_offered_is_asked(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    assert fragments.asked(AwaitSession) == [100, 101, 102]
+    assert fragments.asked(AcceptSession) == []
+
+    fragments.offer(101)
+    assert fragments.asked(AcceptSession) == [101]
+    assert fragments.said(AcceptSession)[0].session is None
+    fragments.give(101, "s")
+
+    index, accepted = await accepting
+    assert (index, accepted.session) == (1, "s")
+    assert sorted(fragments.asked(CancelAwait)) == [100, 102]
+    assert fragments.asked(Leave) == []
+    assert not fragments.waiting and not fragments.awaits_left()
+
+
+async def test_never_two_claims_at_a_time(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(102)
+    fragments.offer(100)
+    fragments.offer(101)
+    assert fragments.asked(AcceptSession) == [102]
+
+    fragments.refuse(AcceptSession, 102, OperationTimeout)
+    assert fragments.asked(AcceptSession) == [102, 100]
+    assert fragments.asked(AwaitSession)[3:] == [102], "who lost a race is awaited again"
+    fragments.give(100, "s")
+
+    assert (await accepting)[0] == 0
+    assert fragments.locks_left() == [102, 100], "a refused claim has locked nothing"
+    assert fragments.asked(CancelAwait) == [102]
+
+
+async def test_each_accept_begins_with_another_fragment() -> None:
+    firsts = []
+    for _ in range(4):
+        fragments = Fragments()
+        accepting = asyncio.create_task(accept_next(cast(Peer, fragments), [100, 101, 102, 103], CONSUMER, 9))
+        await turn()
+        firsts.append(fragments.asked(AwaitSession)[0])
+        accepting.cancel()
+        await turn()
+    assert sorted(firsts) == [100, 101, 102, 103]
+
+
+async def test_time_is_up(fragments: Fragments) -> None:
+    with pytest.raises(OperationTimeout):
+        await waiting(fragments, wait=0)
+    assert fragments.asked(CancelAwait) == [100, 101, 102]
+    assert not fragments.waiting and fragments.asked(AcceptSession) == []
+
+
+async def test_time_is_up_while_a_claim_is_under_way(fragments: Fragments) -> None:
+    accepting = waiting(fragments, wait=0)
+    await turn()
+    fragments.offer(100)
+    with pytest.raises(OperationTimeout):
+        await accepting
+    assert fragments.asked(Leave) == [100]
+    fragments.give(100, "late")
+    assert fragments.locks_left() == []
+
+
+async def test_a_client_that_vanishes_leaves_no_lock_and_no_waiter(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(100)
+    accepting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await accepting
+    assert sorted(fragments.asked(CancelAwait)) == [101, 102]
+    assert fragments.asked(Leave) == [100]
+    assert fragments.locks_left() == []
+
+
+async def test_a_client_that_vanishes_in_the_moment_of_acceptance(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(100)
+    fragments.give(100, "s")  # the answer is there, and nobody has looked at it yet
+    accepting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await accepting
+    assert fragments.asked(Leave) == [100]
+
+
+async def test_a_fragment_that_is_out_does_not_delay_the_others(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "RETRY", 0.01)
+    accepting = waiting(fragments)
+    await turn()
+    fragments.refuse(AwaitSession, 100, ServerBusy)
+    fragments.refuse(AwaitSession, 101, ServerBusy)
+    await asyncio.sleep(0.03)
+    assert fragments.asked(AwaitSession).count(100) == 2, "asked again, once it has answered"
+    fragments.offer(102)
+    fragments.refuse(AcceptSession, 102, ServerBusy)
+    fragments.offer(100)
+    fragments.give(100, "s")
+    assert (await accepting)[0] == 0
+    assert not fragments.waiting
+
+
+async def test_a_claim_of_unknown_outcome_is_left(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(100)
+    fragments.refuse(AcceptSession, 100, InternalError, certain=False)
+    assert fragments.asked(Leave) == [100]
+    fragments.offer(101)
+    fragments.give(101, "s")
+    assert (await accepting)[0] == 1
+
+
+async def test_a_claim_that_is_not_answered_is_left_and_another_made(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "CLAIM_WAIT", 0.1)
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(100)
+    fragments.offer(101)
+    await asyncio.sleep(0.15)
+    assert fragments.asked(Leave) == [100]
+    assert fragments.asked(AcceptSession) == [100, 101]
+    fragments.give(100, "late")
+    fragments.give(101, "s")
+    index, accepted = await accepting
+    assert (index, accepted.session) == (1, "s")
+    assert fragments.locks_left() == [101]
+
+
+async def test_if_all_are_out_the_client_hears_that_instead_of_a_time_out(fragments: Fragments) -> None:
+    accepting = waiting(fragments, count=1, wait=0.1)
+    await turn()
+    fragments.refuse(AwaitSession, 100, ServerBusy, "The store is out.")
+    with pytest.raises(ServerBusy, match="The store is out"):
+        await accepting
+
+
+async def test_what_cannot_get_better_is_said_at_once(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.refuse(AwaitSession, 101, InvalidOperation)
+    with pytest.raises(InvalidOperation):
+        await accepting
+    assert fragments.asked(CancelAwait) == [100, 102]
+
+
+async def test_a_named_session(fragments: Fragments) -> None:
+    accepting = asyncio.create_task(accept_named(cast(Peer, fragments), 100, CONSUMER, ""))
+    await turn()
+    assert fragments.said(AcceptSession)[0].session == "", "the empty string is a session like any other"
+    fragments.give(100, "")
+    assert (await accepting).session == ""
+    assert fragments.asked(Leave) == []
+
+
+async def test_a_named_session_that_is_held(fragments: Fragments) -> None:
+    accepting = asyncio.create_task(accept_named(cast(Peer, fragments), 100, CONSUMER, "s"))
+    await turn()
+    fragments.refuse(AcceptSession, 100, SessionCannotBeLocked)
+    with pytest.raises(SessionCannotBeLocked):
+        await accepting
+    assert fragments.asked(Leave) == []
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_named_session_nobody_waits_for_any_more(fragments: Fragments, cancelled: bool) -> None:
+    accepting = asyncio.create_task(accept_named(cast(Peer, fragments), 100, CONSUMER, "s"))
+    await turn()
+    if cancelled:
+        accepting.cancel()
+    else:
+        fragments.refuse(AcceptSession, 100, InternalError, certain=False)
+    with pytest.raises((asyncio.CancelledError, InternalError)):
+        await accepting
+    assert fragments.locks_left() == []
