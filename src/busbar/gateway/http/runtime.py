@@ -31,6 +31,7 @@ from aiohttp import web
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.http.atom_version import check_partitioning, read_version
+from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import Gone
@@ -107,6 +108,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
         )
     grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
     entity = await context.port.entity(target.entity)
+    check_partitioning(entity.path, entity.description, read_version(request.query.get("api-version")))
     if target.node is Node.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
     check_served(entity)
