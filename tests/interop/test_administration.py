@@ -25,6 +25,7 @@ from azure.servicebus.management import (
 
 from tests.interop.administration import Administration, administrations
 from tests.interop.azure_sdk import in_thread
+from tests.interop.http_runtime import Http
 from tests.serving import Busbar, serving
 
 PAGED = 250
@@ -509,6 +510,13 @@ async def test_an_older_api_version_is_refused_partitioned_entities(
             with pytest.raises(HttpResponseError, match="use 2013-10 or later") as refusal:
                 await attempt
             assert refusal.value.status_code == 400
+        # Its messages, too: a program that names an old version is told, not half served.
+        http = Http(server.port, server.key)
+        for method, path in (("POST", "messages"), ("POST", "messages/head"), ("DELETE", "messages/head")):
+            answer = await http.request(method, f"{name}-queue/{path}?timeout=0&api-version={version}", b"")
+            assert "use 2013-10 or later" in answer.error(400)
+        assert (await http.request("POST", f"{name}-queue/messages?api-version=2013-10", b"x")).status == 201
+        await http.close()
         # Regular entities are as old as the service.
         await old.create_queue(f"{name}-regular")
         assert (await old.get_queue(f"{name}-regular")).enable_partitioning is False

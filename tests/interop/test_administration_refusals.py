@@ -180,6 +180,43 @@ async def test_the_limits_of_a_namespace_are_settings() -> None:
             await admin.create_queue("p3", enable_partitioning=True)
 
 
+@pytest.mark.req("P33")
+async def test_a_hundred_partitioned_entities_and_no_more() -> None:
+    """Nothing is set: these are the limits that a namespace has."""
+    with serving({}) as server:
+        admin = Administration(server, asynchronous=True)
+        try:
+            for index in range(99):
+                await admin.create_queue(f"p{index}", enable_partitioning=True)
+            await admin.create_topic("p99", enable_partitioning=True)
+            for attempt in (admin.create_queue, admin.create_topic):
+                await refused(
+                    attempt("one-more", enable_partitioning=True),
+                    HttpResponseError,
+                    403,
+                    "100 partitioned entities; more than 100 are not allowed",
+                )
+            await admin.create_queue("regular")
+            assert len(await admin.list_queues()) == 100
+        finally:
+            await admin.close()
+
+
+@pytest.mark.req("P33")
+@pytest.mark.deep
+def test_ten_thousand_entities_and_no_more() -> None:
+    with serving({}) as server:
+        bare = BareHttp(server)
+        for index in range(10_000):
+            path, kind = (
+                (f"/q{index}", "QueueDescription") if index % 2 else (f"/t{index}", "TopicDescription")
+            )
+            assert bare.request("PUT", path, entry(kind))[0] == 201
+        for kind in ("QueueDescription", "TopicDescription"):
+            status, _type, text = bare.request("PUT", "/one-more", entry(kind))
+            assert status == 403 and "more than 10000 are not allowed" in text
+
+
 async def test_the_premium_tier_has_larger_messages(tmp_path: Path) -> None:
     running = in_tier(tmp_path, "Premium").start()
     try:
