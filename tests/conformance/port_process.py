@@ -16,6 +16,7 @@ from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
 from busbar.broker.remote import PortServer
+from busbar.broker.stores import Stores
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
 from busbar.store.memory import MemoryStore
@@ -30,8 +31,9 @@ async def fragments() -> AsyncIterator[LocalPort]:
     host = StoreHost(
         "port", MemoryStore, loop, lambda: time.time_ns() // 10**6, lambda: next(nonces), port.emit
     )
-    catalogue = Catalogue(host, Limits(min_lock_duration=50))
-    port.serve(host, catalogue)
+    stores = Stores([host])
+    catalogue = Catalogue(stores, Limits(min_lock_duration=50))
+    port.serve(stores, catalogue)
     await host.open()
     await catalogue.load()
     await catalogue.create("Orders", QueueDescription())

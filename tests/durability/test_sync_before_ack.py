@@ -82,7 +82,9 @@ def traced_server(directory: Path, shim: Path, log: Path, launcher: Path | None 
     data = directory / "data"
     environment = {"LD_PRELOAD": str(shim), "TRACE_LOG": str(log), "TRACE_DATA": str(data)}
     program = ("-m", "busbar") if launcher is None else (str(launcher),)
-    return Busbar(data, config_text({"q": {}}), environment=environment, program=program)
+    return Busbar(
+        data, config_text({"q": {}}), environment=environment, program=program, arguments=("--stores", "1")
+    )
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.serving import Busbar, config_text
 MEGABYTE = 1024 * 1024
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 SHALLOW_COUNT, DEEP_COUNT = 100_000, 10_000_000 if DEEP else 1_000_000
+ONE_STORE = ("--stores", "1")
 TAKEN = 200_000 if DEEP else 10_000
 
 
@@ -73,14 +74,14 @@ CONFIG = config_text({"q": {"MaxSizeInMegabytes": 81_920}}, {"max_size_in_megaby
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data of a server that has just made its queue."""
-    server = Busbar(tmp_path_factory.mktemp("empty") / "data", CONFIG).start()
+    server = Busbar(tmp_path_factory.mktemp("empty") / "data", CONFIG, arguments=ONE_STORE).start()
     assert server.stop() == 0
     return server.data
 
 
 def measure(empty: Path, directory: Path, lane: str, count: int) -> tuple[float, int]:
     """Seconds until ready, and the peak of memory."""
-    server = Busbar(directory / f"{lane}-{count}", CONFIG)
+    server = Busbar(directory / f"{lane}-{count}", CONFIG, arguments=ONE_STORE)
     shutil.copytree(empty, server.data, ignore=shutil.ignore_patterns("*.reserve"))
     fill_lane(server.data, LANE_NAMES.index(lane), count)
     began = time.monotonic()

@@ -56,7 +56,9 @@ def test_a_full_disk_is_refused_drained_and_used_again(shim: Path, tmp_path: Pat
     size.write_text(str(160 * MEGABYTE))
     data = tmp_path / "data"
     environment = {"LD_PRELOAD": str(shim), "DISK_ROOT": str(data), "DISK_SIZE_FILE": str(size)}
-    server = Busbar(data, config_text({"q": {}, "second": {}}), environment=environment).start()
+    server = Busbar(
+        data, config_text({"q": {}, "second": {}}), environment=environment, arguments=("--stores", "1")
+    ).start()
     try:
         with logged_in(server.port) as wire:
             wire.attach(0, SENDER, "q")
@@ -102,7 +104,9 @@ def test_a_disk_that_stays_full_does_not_stop_the_server(shim: Path, tmp_path: P
     size.write_text(str(160 * MEGABYTE))
     data = tmp_path / "data"
     environment = {"LD_PRELOAD": str(shim), "DISK_ROOT": str(data), "DISK_SIZE_FILE": str(size)}
-    server = Busbar(data, config_text({"q": {}}), environment=environment).start()
+    server = Busbar(
+        data, config_text({"q": {}}), environment=environment, arguments=("--stores", "1")
+    ).start()
     try:
         with logged_in(server.port) as wire:
             wire.attach(0, SENDER, "q")

@@ -12,6 +12,8 @@ import os
 import secrets
 from pathlib import Path
 
+from busbar.app.stores import stores_in
+
 
 class DataDirectoryError(Exception):
     """The directory cannot be used; the text is for the operator."""
@@ -41,13 +43,9 @@ class DataDirectory:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     @property
-    def store_file(self) -> Path:
-        return self.path / "store-0.db"
-
-    @property
     def is_new(self) -> bool:
         """No store has been made here yet."""
-        return not self.store_file.exists()
+        return not stores_in(self.path)
 
     def key(self) -> str:
         """The namespace's own key: made on the first start, readable by its owner alone."""

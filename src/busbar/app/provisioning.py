@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
@@ -19,19 +20,36 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.port import NamedRule
 
 _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
-async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> None:
+async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
+    """Returns what could not be done for now, since a store is out."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):
             parent, name = parent_and_name(path)
             first_rules.setdefault(key_of(parent), (name, description))
+    later: list[str] = []
+    try:
+        async with catalogue.together():
+            for path, description in _in_order(namespace):
+                try:
+                    await _ensure(catalogue, path, description, first_rules.get(key_of(path)))
+                except ServerBusy as error:
+                    later.append(
+                        f"the entity '{path}' is not as the configuration says: {error} Start again then."
+                    )
+    except BusbarError as error:
+        raise ConfigError(f"The entities of the configuration could not be created: {error}") from None
+    return later
+
+
+def _in_order(namespace: NamespaceConfig) -> Iterator[tuple[str, Description]]:
     waiting = list(namespace.entities)
     while waiting:
         named = {key_of(path) for path, _ in waiting}
@@ -39,8 +57,7 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> None:
         if not now:
             now = waiting  # they wait for each other: the first one's error says so
         done = {key_of(path) for path, _ in now}
-        for path, description in now:
-            await _ensure(catalogue, path, description, first_rules.get(key_of(path)))
+        yield from now
         waiting = [item for item in waiting if key_of(item[0]) not in done]
 
 
@@ -66,5 +83,7 @@ async def _ensure(
             description = replace(description, authorization_rules=there.authorization_rules)
         if there != description:
             await catalogue.update(path, description)
+    except ServerBusy:
+        raise
     except BusbarError as error:
         raise ConfigError(f"The entity '{path}' of the configuration cannot be used: {error}") from None

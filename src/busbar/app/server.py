@@ -1,4 +1,4 @@
-"""The composition root: a data directory, a store and its host, the catalogue, the port, the listeners; and their end.
+"""The composition root: a data directory, its stores and their hosts, the catalogue, the port, the listeners; and their end.
 
 Rules:
 1. What serves is started from the disk upwards and stopped from the clients downwards: nobody is accepted before all is
@@ -37,15 +37,16 @@ from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_c
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
+from busbar.app.stores import DEFAULT_STORES, StoreFilePlace, store_names, stores_in
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
+from busbar.broker.stores import Stores
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import Description, QueueDescription
 from busbar.model.errors import BusbarError
-from busbar.store.contract import Store, StoreError
-from busbar.store.sqlite import SqliteStore
+from busbar.store.contract import StoreError
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key: a secret to nobody
@@ -80,6 +81,8 @@ class ServeConfig:
     """Names for the generated certificate, beside those of this machine."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    stores: int = DEFAULT_STORES
+    """At least so many; those that are there are all used."""
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -123,7 +126,9 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         namespace = _namespace(config, directory)
         key = DEV_KEY if config.dev else config.key or directory.key()
         tls, secure = _tls(config, directory)
-        broker = await stack.enter_async_context(_broker(directory, namespace, stop))
+        broker = await stack.enter_async_context(_broker(directory, namespace, config.stores, stop))
+        for note in (*broker.catalogue.notes, *broker.notes):
+            announce(f"warning: {note}")
         _warn(config, namespace, broker.catalogue, announce)
         authority = Authority(_rules(config, key, namespace), broker.catalogue.authorization_rules)
         gateway = Gateway(broker.port, authority, namespace.limits, secure)
@@ -177,41 +182,41 @@ class _Broker:
     port: LocalPort
     catalogue: Catalogue
     fenced: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 @contextlib.asynccontextmanager
 async def _broker(
-    directory: DataDirectory, namespace: NamespaceConfig, stop: asyncio.Event
+    directory: DataDirectory, namespace: NamespaceConfig, count: int, stop: asyncio.Event
 ) -> AsyncIterator[_Broker]:
-    """The fragments of the store, from its opening to its closing."""
+    """The fragments of all stores, from their opening to their closing."""
     port = LocalPort()
-
-    def open_file() -> Store:
-        return SqliteStore(directory.store_file)
+    loop = asyncio.get_running_loop()
+    nonces = nonce_source()
 
     def fenced() -> None:
         broker.fenced = True
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    host = StoreHost("store-0", open_file, loop, wall_clock, nonce_source(), port.emit, fenced)
-    catalogue = Catalogue(host, namespace.limits, namespace.tier, namespace.name)
+    def make_host(name: str) -> StoreHost:
+        place = StoreFilePlace(directory.path, name)
+        return StoreHost(name, place.open, loop, wall_clock, nonces, port.emit, fenced, place.place)
+
+    stores = Stores([make_host(name) for name in stores_in(directory.path)], make_host)
+    catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     broker = _Broker(port, catalogue)
-    port.serve(host, catalogue)
+    port.serve(stores, catalogue)
     try:
         try:
-            await host.open()
-            await catalogue.load()
+            await catalogue.load(store_names(count))
         except (StoreError, BusbarError, OSError) as error:
-            raise ServeError(f"The store {directory.store_file} cannot be opened: {error}") from error
-        await provision(catalogue, namespace)
+            raise ServeError(f"The stores in {directory.path} cannot be opened: {error}") from error
+        broker.notes = await provision(catalogue, namespace)
         yield broker
     finally:
         await catalogue.close()
-        host.wind_down()
-        if not await host.drain(DRAIN_SECONDS):
+        if not await stores.close(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
-        await host.close()
 
 
 def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig:

@@ -12,7 +12,15 @@ import msgspec
 from busbar.broker.definition import decode_definition, encode_definition
 from busbar.model.entities import Description, EntityKind, RuleDescription
 from busbar.model.names import parent_and_name, rule_path
-from busbar.model.port import CataloguePort, EntityView, NamedRule, NamespaceProperties, RuntimeProperties
+from busbar.model.port import (
+    EntityView,
+    FragmentView,
+    NamedRule,
+    NamespacePort,
+    NamespaceProperties,
+    RuntimeProperties,
+    StoreView,
+)
 
 
 class FindEntity(msgspec.Struct, array_like=True, tag="entity"):
@@ -47,14 +55,32 @@ class AskNamespace(msgspec.Struct, array_like=True, tag="namespace"):
     pass
 
 
-Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace
+class AskFragments(msgspec.Struct, array_like=True, tag="fragments"):
+    path: str
+
+
+class AskStores(msgspec.Struct, array_like=True, tag="stores"):
+    pass
+
+
+class ChangeStore(msgspec.Struct, array_like=True, tag="store"):
+    name: str
+    to: str
+
+
+OfStores = AskFragments | AskStores | ChangeStore
+Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace | OfStores
 
 _runtimes = msgspec.json.Decoder(RuntimeProperties)
 _namespaces = msgspec.json.Decoder(NamespaceProperties)
+_fragments = msgspec.json.Decoder(FragmentView)
+_stores = msgspec.json.Decoder(StoreView)
 
 
-async def perform(port: CataloguePort, request: Request) -> list[bytes]:
+async def perform(port: NamespacePort, request: Request) -> list[bytes]:
     """Do what was asked. Raises what the port raises, or msgspec.DecodeError for a definition that is none."""
+    if isinstance(request, OfStores):
+        return await _perform_on_stores(port, request)
     if isinstance(request, FindEntity):
         return _views([await port.entity(request.path)])
     if isinstance(request, Create):
@@ -71,6 +97,14 @@ async def perform(port: CataloguePort, request: Request) -> list[bytes]:
     if isinstance(request, AskRuntime):
         return [msgspec.json.encode(await port.runtime(request.path))]
     return [msgspec.json.encode(await port.namespace())]
+
+
+async def _perform_on_stores(port: NamespacePort, request: OfStores) -> list[bytes]:
+    if isinstance(request, AskFragments):
+        return [msgspec.json.encode(view) for view in await port.fragments(request.path)]
+    if isinstance(request, AskStores):
+        return [msgspec.json.encode(view) for view in await port.stores()]
+    return [msgspec.json.encode(await port.change_store(request.name, request.to))]
 
 
 def create(path: str, description: Description, default_rule: NamedRule | None) -> Create:
@@ -92,6 +126,14 @@ def runtime(answers: list[bytes]) -> RuntimeProperties:
 
 def namespace(answers: list[bytes]) -> NamespaceProperties:
     return _namespaces.decode(answers[0])
+
+
+def fragments(answers: list[bytes]) -> list[FragmentView]:
+    return [_fragments.decode(answer) for answer in answers]
+
+
+def stores(answers: list[bytes]) -> list[StoreView]:
+    return [_stores.decode(answer) for answer in answers]
 
 
 def _views(found: Sequence[EntityView]) -> list[bytes]:

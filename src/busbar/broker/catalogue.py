@@ -2,28 +2,37 @@
 
 Rules:
 1. A path is found in any case and keeps the spelling it was created with.
-2. A fragment id is given once and never again, also when its entity is deleted: the counter is part of the catalogue.
-3. A change is in force when it is durable, and whoever watches hears of it then. Creation makes the fragments first, then
-   writes the definition, a subscription's together with its first rule; deletion removes the definitions of all that goes
-   in one write, together with a note of the fragments still to be emptied, which a restart finds.
+2. A fragment id is given once and never again, also when its entity is deleted: the counter is part of the catalogue, and
+   what a store has is looked at too.
+3. A change is in force when it is durable (copies.py says in which stores), and whoever watches hears of it then. Creation
+   makes the fragments first, then writes the definition, a subscription's together with its first rule; deletion removes
+   the definitions of all that goes in one write, together with a note of the fragments still to be emptied, which a restart
+   finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which nobody uses.
 4. What may be created and changed stands in admission.py.
 5. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
    broker's start) and no link was attached to it.
+6. An entity is there as long as the catalogue has it, whether its stores are or not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from busbar.broker import membership as members
 from busbar.broker.admission import PARTITIONS, Admission
+from busbar.broker.copies import Copies
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
 from busbar.broker.host import StoreHost
+from busbar.broker.membership import Copy, new_membership, objection, read_copy, take_census
+from busbar.broker.placement import place
+from busbar.broker.stores import Stores
 from busbar.model.entities import (
     DEFAULT_RULE,
     AuthorizationRule,
@@ -40,6 +49,7 @@ from busbar.model.limits import Limits
 from busbar.model.names import key_of, rule_path
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
+from busbar.store.contract import StoreError
 
 MAX_FRAGMENT = 2**32 - 1
 LONGEST_WATCH = 30_000
@@ -54,20 +64,34 @@ _namespaces = msgspec.json.Decoder(NamespaceProperties)
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """Changes that will be written together."""
+
+    changes: dict[str, bytes | None] = field(default_factory=dict)
+    holders: set[str] = field(default_factory=set)
+    new: list[EntityView] = field(default_factory=list)
+
+
 class Catalogue:
-    """The entities whose fragments one store host serves."""
+    """The entities of a namespace."""
 
     def __init__(
-        self, host: StoreHost, limits: Limits, tier: Tier = Tier.STANDARD, name: str = "busbar"
+        self, stores: Stores, limits: Limits, tier: Tier = Tier.STANDARD, name: str = "busbar"
     ) -> None:
         self.properties = NamespaceProperties(name, tier, 0, 0)
-        self._host = host
+        self.notes: list[str] = []
+        """What an operator should know of the stores that were found."""
+        self._stores = stores
+        self._copies = Copies(stores)
+        self._membership = new_membership()
         self._limits = limits
         self._entries = Entries()
         self._admission = Admission(self._entries, limits, tier)
         self._last_fragment = 0
-        self._emptying: set[int] = set()
+        self._emptying: dict[int, str] = {}
         self._changing = asyncio.Lock()
+        self._gathered: _Gathered | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._idler: asyncio.Task[None] | None = None
         self._watching: list[ChangeSink] = []
@@ -77,31 +101,162 @@ class Catalogue:
 
     # ---- opening and closing ----
 
-    async def load(self) -> None:
-        """Read the catalogue of the (open) store and take its fragments into service."""
-        entries = await self._host.on_store(lambda store: store.catalogue())
-        self._loaded = self._host.clock()
+    async def load(self, wanted: Sequence[str] = ()) -> None:
+        """Open the stores, read the catalogue and take the fragments into service. Stores of `wanted` that are not there
+        yet are made. Raises StoreError if not enough stores can be opened."""
+        entries = await self._muster(await self._open(), wanted)
+        self._loaded = self._clock()
+        changes = self._read(entries)
+        changes.update(self._know_namespace(entries.get(_NAMESPACE)))
+        if changes:
+            await self._copies.write(changes, ())
+        for host in self._stores.hosts:
+            host.admit = self._admit
+        await self._take_into_service()
+        for host in self._stores.hosts:
+            if not host.is_open:
+                self.notes.append(f"the store {host.name} is out: {host.reason}")
+            host.keep_trying()
+        self._clean()
+        self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
+
+    async def _open(self) -> dict[str, Copy]:
+        """The copies of all stores that can be opened and read."""
+        copies: dict[str, Copy] = {}
+
+        async def open_one(host: StoreHost) -> None:
+            try:
+                if not host.is_open:
+                    await host.open()
+                copies[host.name] = await host.access(read_copy)
+            except (StoreError, BusbarError, OSError) as error:
+                await host.keep_out(str(error))
+
+        await asyncio.gather(*[open_one(host) for host in self._stores.hosts])
+        if not copies and self._stores.hosts:
+            raise StoreError("; ".join(host.reason for host in self._stores.hosts))
+        return {name: copies[name] for name in self._stores.names if name in copies}
+
+    async def _muster(self, copies: dict[str, Copy], wanted: Sequence[str]) -> dict[str, bytes]:
+        """Find out which stores make up the namespace, let new ones join, and give all the same catalogue."""
+        census = take_census(copies)
+        membership = census.membership or self._membership
+        for name, reason in census.refused.items():
+            await self._stores.host(name).keep_out(reason)
+        missing = [name for name in membership.names if name not in self._stores.names]
+        for name in missing:
+            await self._stores.add(name).keep_out("its file is missing")
+        joining = census.joining + [name for name in wanted if name not in self._stores.names]
+        if wanted and len(wanted) < len(membership.names):
+            self.notes.append(
+                f"the data directory has {len(membership.names)} stores; all of them are used, although {len(wanted)} were "
+                "asked for"
+            )
+        for name in joining:
+            if name not in copies:
+                host = self._stores.add(name)
+                await host.make()
+                copies[name] = await host.access(read_copy)
+            membership = membership.with_store(name)
+        for host in [host for host in self._stores.hosts if membership.member(host.name) is None]:
+            self.notes.append(f"{host.name} is left alone: {host.reason}")
+            await self._stores.remove(host)
+        self._stores.order(membership.names)
+        self._copies.take_in(copies[name].entries for name in copies if name not in census.refused)
+        entries = self._copies.values
+        if joining:
+            self._copies.set(members.STORES, members.encode(membership))
+        self._membership = membership
+        self._need_majority()
+        for host in self._stores.hosts:
+            if host.is_open:
+                try:
+                    await self._bring_up_to_date(host, copies[host.name])
+                except StoreError as error:
+                    await host.keep_out(str(error))
+        self._need_majority()
+        return entries
+
+    def _need_majority(self) -> None:
+        out = [host for host in self._stores.hosts if not host.is_open]
+        count = len(self._stores.hosts)
+        if 2 * (count - len(out)) <= count:
+            reasons = "; ".join(f"{host.name}: {host.reason}" for host in out)
+            raise StoreError(
+                f"only {count - len(out)} of {count} stores can be used, and a majority is needed ({reasons})"
+            )
+
+    async def _bring_up_to_date(self, host: StoreHost, copy: Copy) -> None:
+        """Give a store its identity and the catalogue that is in force."""
+        fixes = self._copies.repairs(copy.entries)
+        identity = self._membership.identity(host.name)
+        if copy.identity != identity:
+            fixes[members.IDENTITY] = members.encode(identity)
+        if fixes:
+            await host.access(lambda store: store.write_catalogue(fixes))
+        self._copies.repaired(host.name)
+        self._last_fragment = max(self._last_fragment, copy.last_fragment)
+
+    def _read(self, entries: dict[str, bytes]) -> dict[str, bytes | None]:
+        """What the catalogue says; what has to be changed in it, since it is of an older version."""
         changes: dict[str, bytes | None] = {}
         for key, value in entries.items():
             if key == _COUNTER:
-                self._last_fragment = int(value)
+                self._last_fragment = max(self._last_fragment, int(value))
             elif key.startswith(_EMPTYING):
-                self._emptying.add(int(key.removeprefix(_EMPTYING)))
+                self._emptying[int(key.removeprefix(_EMPTYING))] = value.decode() or self._stores.names[0]
             elif key.startswith(_ENTITY):
                 view = decode_definition(value)
-                if view.created:
-                    self._entries.put(view)
+                if not view.created:
+                    changes.update(self._convert(self._placed(view), value))
+                elif len(view.stores) != len(view.fragments):
+                    self._entries.put(self._placed(view))
+                    changes.update(_definitions([self._placed(view)]))
                 else:
-                    changes.update(self._convert(view, value))
-        changes.update(self._know_namespace(entries.get(_NAMESPACE)))
-        if changes:
-            await self._write(changes)
-        fragments: dict[int, FragmentSettings] = {}
+                    self._entries.put(view)
+        return changes
+
+    def _placed(self, view: EntityView) -> EntityView:
+        """Before placement was written down there was one store, now the first."""
+        return replace(view, stores=(self._stores.names[0],) * len(view.fragments))
+
+    async def _take_into_service(self) -> None:
         for view in self._entries:
-            fragments.update(_settings_by_fragment(view))
-        await self._host.add(fragments)
+            self._stores.settle(view.fragments, view.stores)
+        here = [host for host in self._stores.hosts if host.is_open]
+        adding = [host.add(self._fragments_in(host.name)) for host in here]
+        for outcome in await asyncio.gather(*adding, return_exceptions=True):
+            # A store that failed is out now; its fragments follow when it comes back.
+            if isinstance(outcome, BaseException) and not isinstance(outcome, BusbarError):
+                raise outcome
+
+    def _fragments_in(self, store: str) -> dict[int, FragmentSettings]:
+        found: dict[int, FragmentSettings] = {}
+        for view in self._entries:
+            if store in view.stores:
+                found.update(_settings_by_store(view).get(store, {}))
+        return found
+
+    async def _admit(self, host: StoreHost, anew: bool) -> None:
+        """A store comes back: is it that one, does it know all that is in force, are its fragments in service?"""
+        async with self._changing:
+            copy = await host.access(read_copy)
+            if anew:
+                changed = self._membership.with_store(host.name)
+                self._copies.set(members.STORES, members.encode(changed))
+                self._membership = changed
+            else:
+                reason = objection(host.name, copy, self._membership)
+                if reason:
+                    raise StoreError(reason)
+            await self._bring_up_to_date(host, copy)
+            if anew:
+                await self._copies.write_again([members.STORES])
+            await host.add(self._fragments_in(host.name))
         self._clean()
-        self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
+
+    def _clock(self) -> int:
+        return self._stores.hosts[0].clock()
 
     def _convert(self, view: EntityView, encoded: bytes) -> dict[str, bytes | None]:
         """Definitions of version 1 have no times, and subscriptions inside topics."""
@@ -175,11 +330,11 @@ class Catalogue:
         return view.description.authorization_rules
 
     def note_access(self, view: EntityView) -> None:
-        self._accessed[key_of(view.path)] = self._host.clock()
+        self._accessed[key_of(view.path)] = self._clock()
 
     def note_use(self, paths: Iterable[str]) -> None:
         """Links are attached to these entities now."""
-        now = self._host.clock()
+        now = self._clock()
         for path in paths:
             if self._entries.get(path) is not None:
                 self._in_use[key_of(path)] = now
@@ -189,7 +344,7 @@ class Catalogue:
         return max(self._accessed.get(key_of(view.path), 0), self._used(view))
 
     def _used(self, view: EntityView) -> int:
-        applied = [self._host.active(fragment) for fragment in view.fragments]
+        applied = [self._stores.active(fragment) for fragment in view.fragments]
         return max(self._in_use.get(key_of(view.path), 0), *applied, 0)
 
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
@@ -208,28 +363,66 @@ class Catalogue:
     ) -> EntityView:
         async with self._changing:
             path = self._admission.path_of_new(path, description)
-            now = self._host.clock()
+            now = self._clock()
             admitted = self._admission.created(path, description, now)
-            view = EntityView(path, admitted, self._take_ids(admitted), now, now)
+            stores = place(path, _fragment_count(admitted), self._stores.names)
+            self._copies.check(stores)
+            view = EntityView(path, admitted, self._take_ids(len(stores)), now, now, stores)
             new = [view]
             if isinstance(admitted, SubscriptionDescription):
                 new.append(self._first_rule(path, default_rule, now))
-            await self._host.add(_settings_by_fragment(view))
             changes = _definitions(new)
             if view.fragments:
                 changes[_COUNTER] = str(self._last_fragment).encode()
-            await self._write(changes)
-            for one in new:
-                self._entries.put(one)
-                self._tell(one.path, one)
+            await self._carry_out(new, changes)
             return view
 
-    def _take_ids(self, description: Description) -> tuple[int, ...]:
+    async def _carry_out(self, new: list[EntityView], changes: dict[str, bytes | None]) -> None:
+        """Make new entries durable and put them in force, now or with the others of `together`."""
+        if self._gathered is not None:
+            self._gathered.changes.update(changes)
+            self._gathered.holders |= _holders(new)
+            self._gathered.new += new
+        else:
+            try:
+                await self._make_fragments(new)
+                await self._copies.write(changes, _holders(new))
+            except BusbarError:
+                self._emptying.update(_homes(new))
+                self._clean()
+                raise
+        for view in new:
+            self._stores.settle(view.fragments, view.stores)
+            self._entries.put(view)
+            self._tell(view.path, view)
+
+    async def _make_fragments(self, views: Iterable[EntityView]) -> None:
+        by_store: dict[str, dict[int, FragmentSettings]] = {}
+        for view in views:
+            for store, fragments in _settings_by_store(view).items():
+                by_store.setdefault(store, {}).update(fragments)
+        work = [self._stores.host(store).add(fragments) for store, fragments in by_store.items()]
+        await asyncio.gather(*work)
+
+    @contextlib.asynccontextmanager
+    async def together(self) -> AsyncIterator[None]:
+        """What is created inside is written at once, at the end. For the start, when nobody is served yet: entries are
+        found before they are durable, and if the write fails the catalogue is not to be used."""
+        self._gathered = _Gathered()
+        try:
+            yield
+            gathered = self._gathered
+        finally:
+            self._gathered = None
+        if gathered.changes:
+            async with self._changing:
+                await self._make_fragments(gathered.new)
+                await self._copies.write(gathered.changes, gathered.holders)
+
+    def _take_ids(self, count: int) -> tuple[int, ...]:
         """Taken even if a later write fails: a gap in the ids is harmless, an id given twice is not."""
-        if not isinstance(description, QueueDescription):
-            return ()  # topics and subscriptions get their fragments when they are served
         first = self._last_fragment + 1
-        last = self._last_fragment + (PARTITIONS if description.enable_partitioning else 1)
+        last = self._last_fragment + count
         if last > MAX_FRAGMENT:
             raise QuotaExceeded("All fragment ids of this namespace have been used.")
         self._last_fragment = last
@@ -244,14 +437,20 @@ class Catalogue:
     async def update(self, path: str, description: Description) -> EntityView:
         async with self._changing:
             old = self.find(path)
-            now = self._host.clock()
+            now = self._clock()
             view = replace(
                 old, description=self._admission.updated(old, description, now), updated=max(now, old.updated)
             )
-            await self._write(_definitions([view]))
+            self._copies.check(view.stores)
+            if self._gathered is not None:
+                self._gathered.changes.update(_definitions([view]))
+                self._gathered.holders |= {*view.stores}
+            else:
+                await self._copies.write(_definitions([view]), view.stores)
             self._entries.put(view)
-            for fragment, settings in _settings_by_fragment(view).items():
-                self._host.change(fragment, settings)
+            for store, fragments in _settings_by_store(view).items():
+                for fragment, settings in fragments.items():
+                    self._stores.host(store).change(fragment, settings)
             self._tell(view.path, view)
             return view
 
@@ -263,19 +462,17 @@ class Catalogue:
     async def _delete(self, view: EntityView) -> None:
         gone = self._entries.with_children(view)
         changes: dict[str, bytes | None] = {_ENTITY + key_of(one.path): None for one in gone}
-        fragments = [fragment for one in gone for fragment in one.fragments]
-        changes.update({f"{_EMPTYING}{fragment}": b"" for fragment in fragments})
-        await self._write(changes)
-        self._emptying.update(fragments)
+        homes = _homes(gone)
+        changes.update({f"{_EMPTYING}{fragment}": store.encode() for fragment, store in homes.items()})
+        await self._copies.write(changes, _holders(gone))
+        self._emptying.update(homes)
+        self._stores.leave(homes)
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._accessed.pop(key_of(one.path), None)
             self._in_use.pop(key_of(one.path), None)
         for one in gone:
             self._tell(one.path, None)
-
-    async def _write(self, changes: dict[str, bytes | None]) -> None:
-        await self._host.on_store(lambda store: store.write_catalogue(changes))
 
     def _tell(self, path: str, view: EntityView | None) -> None:
         for changed in list(self._watching):
@@ -291,16 +488,30 @@ class Catalogue:
             self._cleaner = asyncio.get_running_loop().create_task(self._empty_deleted())
 
     async def _empty_deleted(self) -> None:
-        """Delete the messages of deleted entities, a slice at a time; a failure is tried again at the next start."""
-        while self._emptying:
-            fragment = min(self._emptying)
-            try:
-                await self._host.remove(fragment)
-                await self._write({f"{_EMPTYING}{fragment}": None})
-            except Exception as error:
-                _log.warning("fragment %d could not be emptied yet: %s", fragment, error)
+        """Delete the messages of deleted entities, a slice at a time. What fails, or is in a store that is out, is tried
+        again when a store comes back, at the next deletion or the next start."""
+        failed: set[int] = set()
+        while True:
+            out = self._stores.out()
+            now = [f for f, store in sorted(self._emptying.items()) if store not in out and f not in failed]
+            if not now:
                 return
-            self._emptying.discard(fragment)
+            emptied = []
+            for fragment in now:
+                try:
+                    await self._stores.host(self._emptying[fragment]).remove(fragment)
+                    emptied.append(fragment)
+                except BusbarError as error:
+                    _log.warning("fragment %d could not be emptied yet: %s", fragment, error)
+                    failed.add(fragment)
+            try:
+                async with self._changing:
+                    await self._copies.write({f"{_EMPTYING}{fragment}": None for fragment in emptied}, ())
+            except BusbarError as error:
+                _log.warning("%d deleted fragments will be looked at again: %s", len(emptied), error)
+                return
+            for fragment in emptied:
+                del self._emptying[fragment]
 
     async def _delete_idle(self) -> None:
         """Rule 5. Topics and subscriptions wait until they are served: nobody could use them in time."""
@@ -324,16 +535,38 @@ class Catalogue:
         description = view.description
         if not isinstance(description, QueueDescription) or not description.auto_delete_on_idle:
             return False
+        if self._stores.out() & {*view.stores}:
+            return False  # nobody could use it
         since = max(self._used(view), view.updated, self._loaded)
-        return self._host.clock() - since >= description.auto_delete_on_idle
+        return self._clock() - since >= description.auto_delete_on_idle
 
 
 def _definitions(views: Iterable[EntityView]) -> dict[str, bytes | None]:
     return {_ENTITY + key_of(view.path): encode_definition(view) for view in views}
 
 
-def _settings_by_fragment(view: EntityView) -> dict[int, FragmentSettings]:
+def _settings_by_store(view: EntityView) -> dict[str, dict[int, FragmentSettings]]:
     if not isinstance(view.description, QueueDescription):
         return {}
     settings = view.description.fragment_settings()
-    return dict.fromkeys(view.fragments, settings)
+    found: dict[str, dict[int, FragmentSettings]] = {}
+    for fragment, store in zip(view.fragments, view.stores, strict=True):
+        found.setdefault(store, {})[fragment] = settings
+    return found
+
+
+def _holders(views: Iterable[EntityView]) -> set[str]:
+    return {store for view in views for store in view.stores}
+
+
+def _homes(views: Iterable[EntityView]) -> dict[int, str]:
+    return {
+        fragment: store for view in views for fragment, store in zip(view.fragments, view.stores, strict=True)
+    }
+
+
+def _fragment_count(description: Description) -> int:
+    """Topics and subscriptions get their fragments when they are served."""
+    if not isinstance(description, QueueDescription):
+        return 0
+    return PARTITIONS if description.enable_partitioning else 1

@@ -42,6 +42,7 @@ class _Definition(msgspec.Struct):
     created: int = 0
     updated: int = 0
     version: int = 1
+    stores: tuple[str, ...] = ()
 
 
 class _Rule(msgspec.Struct):
@@ -62,7 +63,9 @@ _correlation_filters = msgspec.json.Decoder(CorrelationFilter)
 def encode_definition(view: EntityView) -> bytes:
     kind, description = _encoded(view.description)
     return msgspec.json.encode(
-        _Definition(kind, view.path, view.fragments, description, view.created, view.updated, VERSION)
+        _Definition(
+            kind, view.path, view.fragments, description, view.created, view.updated, VERSION, view.stores
+        )
     )
 
 
@@ -78,6 +81,7 @@ def _view(definition: _Definition) -> EntityView:
         definition.fragments,
         definition.created,
         definition.updated,
+        definition.stores,
     )
 
 

@@ -1,14 +1,20 @@
-"""Hosting of the fragments of one messaging store: opening, closing, and what happens when a commit fails.
+"""Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is out.
 
 Rules of failure:
 1. A group that was refused for certain (the store is full) is undone, with all that was applied after it. Locks and credit
    come back, whoever waits for an answer is told to retry, and for a while new messages are refused at once so that
    settlements can drain the store.
-2. After an unknown outcome the store is closed and never written again; it is opened anew, with growing pauses. Until then
-   commands that have an answer are refused; what consumers asked for stays. Then the undo is done against what the store
-   really has, and locks of messages that are not there any more are forgotten.
-3. A store that another owner has claimed is not ours: the host stops and refuses everything.
-4. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
+2. After an unknown outcome the store is closed and never written again: it is out. So it is when it cannot be opened at the
+   start, and when an operator takes it offline (what was under way is finished then). It is opened anew, with growing pauses
+   or when the operator says so.
+3. While a store is out, commands that have an answer are refused at once, and it is certain that they changed nothing; what
+   consumers asked for is kept (parking.py). When the store is back the undo is done against what it really has, and locks
+   of messages that are not there any more are forgotten. If another owner had it meanwhile, all is read anew.
+4. A store whose file is gone is not made again silently. If that happened while it was served, it is made anew, empty, after
+   VANISHED_PATIENCE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on from
+   where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting.
+5. A store that another owner has claimed is not ours: the host stops and refuses everything.
+6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
 """
 
 from __future__ import annotations
@@ -17,24 +23,30 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
+from busbar.broker.parking import Parking
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.store_work import Durable, load, lost_locks, open_store, reload
 from busbar.broker.turns import Discarded, Turns
 from busbar.fragment.changes import Lock
 from busbar.fragment.machine import Fragment
-from busbar.model.commands import Command
+from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Fenced, Store, StoreError, StoreFull
 
 FULL_PAUSE = 1.0
+WATCH_SECONDS = 1.0
+"""Between looks at the place of a store: one that is idle finds out that its file is gone."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+VANISHED_PATIENCE = 5.0
+"""Seconds for which a file that was removed under us may still be put back."""
 DROP_SLICE = 1_000
 
 STORE_FULL = "The messaging store is full; nothing was changed. Retry later: completing messages makes room."
@@ -43,9 +55,45 @@ STORE_FAILED = (
 )
 STORE_OUT = "The messaging store is unavailable for the moment. Retry later."
 STORE_LOST = "The messaging store belongs to another broker now. Retry later."
+OFFLINE = "taken offline by an operator"
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+
+
+class StoreMissing(StoreError):
+    """There is no store in the place where one was, or should be."""
+
+
+class TakenOffline(Exception):
+    """Not a failure: an operator wants the store to be left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What was in a store that vanished."""
+
+    at: int
+    messages: int
+    """-1: nobody knows."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is, for people, and how to deal with it there."""
+
+    url: str
+    make: Callable[[], Store]
+    """A new store, not claimed yet; whatever is in its place is set aside."""
+    size: Callable[[], int]
+    """Bytes on the disk."""
+    mark: Callable[[], object]
+    """Another value when something else, or nothing, has taken the store's place."""
+
+
+Admit = Callable[["StoreHost", bool], Awaitable[None]]
+"""Looks at a store that was just opened (or, with True, made anew) before it serves; raises StoreError to keep it out."""
 
 
 class HostState(enum.Enum):
@@ -67,35 +115,103 @@ class StoreHost:
         nonces: Callable[[], int],
         emit: Callable[[list[Effect]], None],
         fenced: Callable[[], None] | None = None,
+        place: Place | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
-        locks of each command, `emit` performs effects; `fenced` hears that another owner took the store."""
+        locks of each command, `emit` performs effects; `fenced` hears that another owner took the store. Without a
+        `place`, a store that is not there is made by the factory."""
         self.name = name
+        self.place = place
         self.state = HostState.STOPPED
+        self.since = 0
+        """When it came into this state, in ms."""
+        self.reason = ""
+        """Why it is out."""
+        self.loss: Loss | None = None
+        self.admit: Admit | None = None
         self.clock = clock
         self._factory = factory
         self._loop = loop
         self._fenced = fenced
         self._thread = StoreThread(f"busbar-{name}", loop)
         self._turns = Turns(loop, self._thread, clock, nonces, emit, self._failed)
+        self._parking = Parking()
         self._full_until = 0.0
         self._recovering: asyncio.Task[None] | None = None
+        self._epoch = 0
+        self._claims = 0
+        """Since that epoch."""
+        self._has_served = False
+        self._offline = False
+        self._resetting = False
+        self._told = asyncio.Event()
+        """An operator said something."""
+        self._watching: asyncio.TimerHandle | None = None
+        self._last_numbers: Callable[[int], int] | None = None
 
     # ---- opening and closing ----
 
     async def open(self) -> None:
         """Claim the store. Raises what the store raises."""
-        self._turns.store = await self._thread.call(lambda: open_store(self._factory))
-        self.state = HostState.OPEN
+        self._turns.store, self._epoch = await self._thread.call(lambda: open_store(self._factory))
+        self._enter(HostState.OPEN)
         self._turns.resume()
+
+    async def make(self) -> None:
+        """Claim a new store in a place where none should be."""
+        assert self.place is not None
+        make = self.place.make
+        self._turns.store, self._epoch = await self._thread.call(lambda: open_store(make))
+        self._enter(HostState.OPEN)
+        self._turns.resume()
+
+    async def keep_out(self, reason: str) -> None:
+        """Do not serve it for now: it could not be opened, or is not what should be there."""
+        self._turns.halt()
+        store, self._turns.store = self._turns.store, None
+        self._enter(HostState.OUT, reason)
+        if store is not None:
+            await self._thread.call(store.close)
+
+    def keep_trying(self) -> None:
+        """Open it when that is possible."""
+        if self.state is HostState.OUT and self._recovering is None:
+            self._recovering = self._loop.create_task(self._guarded(self._come_back([])))
+
+    def _enter(self, state: HostState, reason: str = "") -> None:
+        if state is not self.state:
+            self.since = self.clock()
+        self.state, self.reason = state, reason
+        if state is HostState.OPEN:
+            self._has_served = True
+            if self.place is not None:
+                self._watch(self.place, self.place.mark())
+
+    def _watch(self, place: Place, mark: object) -> None:
+        """A commit looks for itself; this is for a store that has none to make."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+        def look() -> None:
+            if place.mark() != mark and not self._turns.job_under_way:
+                self._failed(StoreMissing("its file was removed or replaced while in use"))
+            elif self.is_open:
+                self._watching = self._loop.call_later(WATCH_SECONDS, look)
+
+        self._watching = self._loop.call_later(WATCH_SECONDS, look)
 
     async def add(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Take fragments into service; those that the store does not know are created empty."""
-        loaded = await self.on_store(lambda store: load(store, fragments))
+        missing = {key: of for key, of in fragments.items() if key not in self._turns.slots}
+        if not missing:
+            return
+        last = self._last_numbers
+        run = self.on_store if self.state is HostState.OPEN else self._on_store
+        loaded = await run(lambda store: load(store, missing, last))
         for fragment, durable in loaded.items():
             machine = Fragment(
                 fragment,
-                fragments[fragment],
+                missing[fragment],
                 durable.head,
                 durable.next_due,
                 durable.locks,
@@ -105,33 +221,54 @@ class StoreHost:
 
     def change(self, fragment: int, settings: FragmentSettings) -> None:
         """Other settings from now on."""
-        slot = self._turns.slots[fragment]
-        slot.machine.settings = settings
-        self._turns.tick(slot)
+        slot = self._turns.slots.get(fragment)
+        if slot is not None:
+            slot.machine.settings = settings
+            self._turns.tick(slot)
 
     async def remove(self, fragment: int) -> None:
         """Take a fragment out of service and delete its messages, in slices between the commits of others."""
         slot = self._turns.remove(fragment)
+        self._parking.drop(fragment)
         while slot is not None and slot.in_flight:
             await self.on_store(lambda store: None)
         while not await self.on_store(lambda store: store.drop(fragment, DROP_SLICE)):
             pass
 
     async def on_store(self, work: Callable[[Store], T]) -> T:
-        """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store fails:
-        if it is broken by that, the next commit finds out and starts the recovery."""
+        """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is out or
+        fails; what fails here starts the recovery as a failed commit does."""
+        if self.state is not HostState.OPEN and self.state is not HostState.UNDOING:
+            raise ServerBusy(f"{STORE_OUT} ({self.name}: {self.reason or self.state.value})")
         try:
             return await self._on_store(work)
         except StoreFull as error:
             raise ServerBusy(STORE_FULL) from error
         except StoreError as error:
-            raise ServerBusy(f"{STORE_FAILED} ({error})") from error
+            if not self._turns.job_under_way:  # a job that comes after this one fails too, and says so
+                self._failed(error)
+            busy = ServerBusy(f"{STORE_FAILED} ({error})")
+            busy.certain = False
+            raise busy from error
+
+    async def access(self, work: Callable[[Store], T]) -> T:
+        """The same for the one who admits the store, while it is being opened. Raises what the store raises."""
+        return await self._on_store(work)
 
     async def _on_store(self, work: Callable[[Store], T]) -> T:
         store = self._turns.store
         if store is None:
             raise ServerBusy(STORE_OUT)
         return await self._thread.call(lambda: work(store))
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is HostState.OPEN or self.state is HostState.UNDOING
+
+    @property
+    def fragments(self) -> int:
+        """In service, or waiting for the store."""
+        return len(self._turns.slots)
 
     def active(self, fragment: int) -> int:
         """When a gateway last did something with the fragment, in ms (0: not since it was taken into service)."""
@@ -155,7 +292,8 @@ class StoreHost:
         return True
 
     async def close(self) -> None:
-        """Keep the message locks for the next owner, give the store up and end the thread. Drain first."""
+        """Keep the message locks for the next owner, give the store up and end the thread. Drain first: locks of a
+        fragment that still has changes under way are not kept, since they rest on what may never be durable."""
         clean = self.state is HostState.OPEN
         self._stop(ServerBusy(STORE_OUT))
         if self._recovering is not None:
@@ -165,13 +303,21 @@ class StoreHost:
         try:
             if store is not None:
                 slots = self._turns.slots.values() if clean else ()
-                locks = {slot.id: slot.machine.locks() for slot in slots if not slot.broken}
+                locks = {
+                    slot.id: slot.machine.locks()
+                    for slot in slots
+                    if not (slot.broken or slot.dirty or slot.in_flight)
+                }
                 await self._thread.call(lambda: _give_up(store, clean, locks))
+        except StoreError as error:
+            _log.error("store %s: message locks could not be kept: %s", self.name, error)
         finally:
             await self._thread.stop()
 
     def _stop(self, error: BusbarError) -> None:
-        self.state = HostState.STOPPED
+        self._enter(HostState.STOPPED)
+        if self._watching is not None:
+            self._watching.cancel()
         self._turns.stop()
         self._turns.refuse_waiting(error)
 
@@ -182,34 +328,65 @@ class StoreHost:
         if self.state is HostState.OPEN or self.state is HostState.UNDOING:
             self._turns.submit(commands)
             return
-        text = STORE_OUT if self.state is HostState.OUT else STORE_LOST
-        kept = []
+        out = self.state is HostState.OUT
+        text = f"{STORE_OUT} ({self.name}: {self.reason})" if out else STORE_LOST
         for command in commands:
             if command.request > 0:
                 self._turns.answer([_busy(command.origin, command.request, text)])
-            else:
-                kept.append(command)
+            elif out:
+                self._park(command)
+
+    def _park(self, command: Command) -> None:
+        if not isinstance(command, Tick):
+            drained = self._parking.add(command)
+            if drained is not None:
+                self._turns.answer([drained])
+
+    # ---- what operators say ----
+
+    async def take_offline(self) -> None:
+        """Leave the store alone until `bring_online`: what was given to it is finished, and the file closed."""
+        self._offline = True
+        self._told.set()
         if self.state is HostState.OUT:
-            self._turns.submit(kept)  # halted: they wait in the inboxes
+            self.reason = OFFLINE
+        while self._offline and self.is_open:
+            self._turns.halt()
+            if not self._turns.job_under_way:
+                self._failed(TakenOffline())
+            await asyncio.sleep(0.002)
+
+    def bring_online(self) -> None:
+        """Open the store now."""
+        self._offline = False
+        self._told.set()
+
+    def reset(self) -> None:
+        """Make an empty store in place of one that is out; what is there is set aside."""
+        self._resetting = True
+        self.bring_online()
 
     # ---- failures ----
 
     def _failed(self, error: BaseException) -> None:
         """A job failed: apply nothing more until all that was not durable is undone."""
-        if self.state is HostState.STOPPED:
+        if not self.is_open or (self._recovering is not None and not self._recovering.done()):
             return
         self._turns.halt()
-        self._recovering = self._loop.create_task(self._recover_or_stop(error))
+        self._recovering = self._loop.create_task(self._guarded(self._recover(error)))
 
-    async def _recover_or_stop(self, error: BaseException) -> None:
+    async def _guarded(self, recovery: Awaitable[None]) -> None:
         try:
-            await self._recover(error)
+            await recovery
         except Exception:
             _log.exception("store %s: the recovery failed; its fragments are out of service", self.name)
             self._stop(ServerBusy(STORE_OUT))
 
     async def _recover(self, error: BaseException) -> None:
         discarded = self._turns.discard()
+        if isinstance(error, TakenOffline):
+            await self._leave_alone(discarded)
+            return
         if isinstance(error, StoreFull):
             try:
                 await self._undo_refused(discarded)
@@ -220,17 +397,18 @@ class StoreHost:
         if isinstance(error, Fenced):
             self._lose(discarded)
         else:
-            await self._start_over(discarded)
+            self._go_out(discarded, str(error), STORE_FAILED, certain=False)
+            await self._come_back(discarded)
 
     async def _undo_refused(self, discarded: list[Discarded]) -> None:
         """Rule 1."""
-        self.state = HostState.UNDOING
+        self._enter(HostState.UNDOING)
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
         self._full_until = self._loop.time() + FULL_PAUSE
         self._turns.sends_refused = self._refuse_while_full
         self._refuse(discarded, STORE_FULL)
         self._undo(discarded, durable)
-        self.state = HostState.OPEN
+        self._enter(HostState.OPEN)
         self._turns.resume()
 
     def _refuse_while_full(self) -> BusbarError | None:
@@ -239,46 +417,137 @@ class StoreHost:
         self._turns.sends_refused = None
         return None
 
-    async def _start_over(self, discarded: list[Discarded]) -> None:
-        """Rule 2. Nobody waits for the store to come back: answers are given at once."""
-        self.state = HostState.OUT
-        self._refuse(discarded, STORE_FAILED, certain=False)
-        self._turns.refuse_waiting(ServerBusy(STORE_OUT))
+    def _go_out(self, discarded: list[Discarded], reason: str, text: str, *, certain: bool) -> None:
+        """Nobody waits for the store to come back: answers are given at once (rule 3)."""
+        self._enter(HostState.OUT, reason)
+        self._refuse(discarded, text, certain=certain)
+        for slot in self._turns.slots.values():
+            if not slot.broken:
+                waiting = slot.machine.demands()
+                self._parking.know(slot.id, [(demand.origin, demand.consumer) for demand in waiting])
+                for demand in waiting:
+                    if demand.drain:
+                        self._park(demand)
+        for command in self._turns.take_waiting(ServerBusy(f"{STORE_OUT} ({self.name}: {reason})")):
+            self._park(command)
+
+    async def _leave_alone(self, discarded: list[Discarded]) -> None:
+        """What was gathered and not given to the store certainly did not take place."""
+        _log.warning("store %s was taken offline", self.name)
+        self._go_out(discarded, OFFLINE, f"{STORE_OUT} ({self.name}: {OFFLINE})", certain=True)
+        store, self._turns.store = self._turns.store, None
+        if store is not None:
+            with contextlib.suppress(StoreError):  # then it is closed like a broken one
+                await self._thread.call(store.release)
+            await self._thread.call(store.close)
+        await self._come_back(discarded)
+
+    async def _come_back(self, discarded: list[Discarded]) -> None:
+        """Open the store as soon as it can be, and as the operator wants it."""
         pause = FIRST_PAUSE
+        missing_since = 0.0
         while True:
+            now = self._loop.time()
+            vanished = missing_since and self._has_served and now - missing_since >= VANISHED_PATIENCE
             try:
-                durable = await self._reopen([d.slot.id for d in discarded])
-                self._undo(discarded, durable)
-                discarded = []
-                await self._forget_lost_locks()
-                break
+                if self._resetting or (vanished and self.place is not None and not self._offline):
+                    await self._begin_anew()
+                    break
+                if not self._offline:
+                    await self._return(discarded)
+                    break
             except Fenced:
                 self._lose(discarded)
                 return
             except Exception as error:
-                _log.error("store %s is still out: %s: %s", self.name, type(error).__name__, error)
-            await asyncio.sleep(pause)
+                missing_since = (missing_since or now) if isinstance(error, StoreMissing) else 0.0
+                self._still_out(error)
+            self._told.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), None if self._offline else pause)
+                pause = FIRST_PAUSE
             pause = min(pause * 2, LONGEST_PAUSE)
         _log.warning("store %s is back", self.name)
-        self.state = HostState.OPEN
+        self._last_numbers = None
+        self._enter(HostState.OPEN)
+        self._turns.submit(self._parking.take())
         self._turns.resume()
 
-    async def _reopen(self, fragments: list[int]) -> dict[int, Durable]:
-        broken, self._turns.store = self._turns.store, None
+    def _still_out(self, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        if reason != self.reason:
+            _log.error("store %s is still out: %s: %s", self.name, type(error).__name__, reason)
+            self.reason = reason
+        if not isinstance(error, StoreError | BusbarError | OSError):
+            _log.debug("store %s: this was not expected", self.name, exc_info=error)
 
-        def work() -> tuple[Store, dict[int, Durable]]:
-            if broken is not None:
-                with contextlib.suppress(Exception):  # it is broken, and forgotten in any case
-                    broken.close()
-            store = open_store(self._factory)
+    async def _return(self, discarded: list[Discarded]) -> None:
+        """The same store again (rule 3)."""
+        durable, epoch = await self._reopen([item.slot.id for item in discarded])
+        if self._turns.slots and epoch != self._epoch + self._claims:
+            _log.warning("store %s was changed by another owner; all is read anew", self.name)
+            self._replace_machines()
+        if self.admit is not None:
+            await self.admit(self, False)
+        self._epoch, self._claims = epoch, 0
+        here = [item for item in discarded if self._turns.slots.get(item.slot.id) is item.slot]
+        self._undo(here, durable)
+        discarded.clear()
+        await self._forget_lost_locks()
+
+    async def _begin_anew(self) -> None:
+        """Rule 4."""
+        self._resetting = False
+        assert self.place is not None, "a store without a place is made by its factory"
+        make = self.place.make
+        heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
+        started = self.clock()
+        self._last_numbers = lambda fragment: heads[fragment].last if fragment in heads else started
+        await self._close_broken()
+        self._turns.store, epoch = await self._thread.call(lambda: open_store(make))
+        self._epoch, self._claims = epoch, 0
+        self._replace_machines()
+        if self.admit is not None:
+            await self.admit(self, True)
+        known = bool(heads) or self._has_served
+        messages = sum(sum(head.counts) for head in heads.values()) if known else -1
+        self.loss = Loss(started, messages, sum(head.size for head in heads.values()))
+        if known:
+            _log.error(
+                "store %s was made anew, empty: %d messages (%d bytes) were lost with the old one",
+                self.name,
+                messages,
+                self.loss.size,
+            )
+        else:
+            _log.error("store %s was made anew, empty; what the old one held is not known", self.name)
+
+    def _replace_machines(self) -> None:
+        """New machines will be loaded; what consumers wait for is asked of them again."""
+        for slot in self._turns.slots.values():
+            self._parking.replace_machine(slot.id, [] if slot.broken else slot.machine.demands())
+        self._turns.replace()
+
+    async def _close_broken(self) -> None:
+        broken, self._turns.store = self._turns.store, None
+        if broken is not None:
+            with contextlib.suppress(Exception):  # it is broken, and forgotten in any case
+                await self._thread.call(broken.close)
+
+    async def _reopen(self, fragments: list[int]) -> tuple[dict[int, Durable], int]:
+        await self._close_broken()
+
+        def work() -> tuple[Store, int, dict[int, Durable]]:
+            store, epoch = open_store(self._factory)
+            self._claims += 1
             try:
-                return store, reload(store, fragments)
+                return store, epoch, reload(store, fragments)
             except BaseException:
                 store.close()
                 raise
 
-        self._turns.store, durable = await self._thread.call(work)
-        return durable
+        self._turns.store, epoch, durable = await self._thread.call(work)
+        return durable, epoch
 
     async def _forget_lost_locks(self) -> None:
         """A commit of unknown outcome may have removed what we hold locks of."""

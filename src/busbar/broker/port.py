@@ -15,10 +15,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from busbar.broker.catalogue import Catalogue
-from busbar.broker.host import StoreHost
-from busbar.model.commands import RELEASE, Command, Demand, Inspect, Leave, Settle
-from busbar.model.effects import Delivered, Effect, Inspected
+from busbar.broker.stores import Stores
+from busbar.model.commands import RELEASE, Command, Demand, Inspect, Leave, Peek, Settle
+from busbar.model.effects import Delivered, Effect, Inspected, Peeked, Refused
 from busbar.model.entities import Description, EntityKind
+from busbar.model.errors import EntityNotFound
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
 from busbar.model.port import (
     ChangeSink,
@@ -26,30 +27,32 @@ from busbar.model.port import (
     Effects,
     EffectSink,
     EntityView,
+    FragmentView,
     NamedRule,
     NamespaceProperties,
     RuntimeProperties,
+    StoreView,
 )
 
 _log = logging.getLogger(__name__)
 
 
 class LocalPort:
-    """A NamespacePort over the host of this process. `emit` is what the host performs effects with."""
+    """A NamespacePort over the stores of this process. `emit` is what their hosts perform effects with."""
 
     def __init__(self) -> None:
         self._sinks: dict[int, EffectSink] = {}
         self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages
         self._last_origin = 0
-        self._host: StoreHost | None = None
+        self._stores: Stores | None = None
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
         self._last_inspection = 0
         self._inspector = self.connect(self._inspected)
 
-    def serve(self, host: StoreHost, catalogue: Catalogue) -> None:
+    def serve(self, stores: Stores, catalogue: Catalogue) -> None:
         """Where commands go and entities are found."""
-        self._host = host
+        self._stores = stores
         self._known = catalogue
 
     def connect(self, sink: EffectSink) -> int:
@@ -66,7 +69,7 @@ class LocalPort:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
 
     def submit(self, commands: Commands) -> None:
-        assert self._host is not None, "serve() comes before any command"
+        assert self._stores is not None, "serve() comes before any command"
         for command in commands:
             if type(command) is Demand:
                 fragments = self._consuming.get(command.origin)
@@ -75,7 +78,9 @@ class LocalPort:
                     commands = [other for other in commands if other is not command]
                 else:
                     fragments.add(command.fragment)
-        self._host.submit(commands)
+        unknown = self._stores.submit(commands)
+        if unknown:
+            asyncio.get_running_loop().call_soon(self.emit, _refusals(unknown))
 
     # ---- entities ----
 
@@ -115,7 +120,7 @@ class LocalPort:
     async def runtime(self, path: str) -> RuntimeProperties:
         """Rule 4."""
         view = self._catalogue.find(path)
-        answers = await asyncio.gather(*self._inspect(view.fragments))
+        answers = await asyncio.gather(*self._ask(view.fragments, _inspect))
         inspected = [answer for answer in answers if isinstance(answer, Inspected)]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
@@ -129,7 +134,47 @@ class LocalPort:
             available=len(inspected) == len(view.fragments),
         )
 
-    def _inspect(self, fragments: Sequence[int]) -> Sequence[asyncio.Future[Effect]]:
+    async def fragments(self, path: str) -> Sequence[FragmentView]:
+        view = self._catalogue.find(path)
+        inspected = self._ask(view.fragments, _inspect)
+        peeked = self._ask(view.fragments, _peek_first)
+        answers = zip(await asyncio.gather(*inspected), await asyncio.gather(*peeked), strict=True)
+        found = []
+        for index, (counters, first) in enumerate(answers):
+            id, store = view.fragments[index], view.stores[index]
+            if not isinstance(counters, Inspected):
+                reason = counters.text if isinstance(counters, Refused) else ""
+                found.append(FragmentView(index, id, store, "out", reason))
+                continue
+            counts = counters.counts
+            found.append(
+                FragmentView(
+                    index,
+                    id,
+                    store,
+                    "open",
+                    active=counts[ACTIVE],
+                    dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
+                    scheduled=counts[SCHEDULED],
+                    deferred=counts[DEFERRED],
+                    size=counters.size,
+                    oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
+                )
+            )
+        return found
+
+    async def stores(self) -> Sequence[StoreView]:
+        assert self._stores is not None
+        return self._stores.views()
+
+    async def change_store(self, name: str, to: str) -> StoreView:
+        assert self._stores is not None
+        return await self._stores.change(name, to)
+
+    def _ask(
+        self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
+    ) -> Sequence[asyncio.Future[Effect]]:
+        """Questions of our own to fragments."""
         loop = asyncio.get_running_loop()
         commands: Commands = []
         answers = []
@@ -137,7 +182,7 @@ class LocalPort:
             self._last_inspection += 1
             answers.append(loop.create_future())
             self._inspecting[self._last_inspection] = answers[-1]
-            commands.append(Inspect(fragment, self._inspector, self._last_inspection))
+            commands.append(question(fragment, self._inspector, self._last_inspection))
         if commands:
             self.submit(commands)
         return answers
@@ -168,6 +213,28 @@ class LocalPort:
                 sink(batch)
             except Exception:
                 _log.exception("connection %d failed on %d effects", origin, len(batch))
+
+
+def _refusals(unknown: Commands) -> Effects:
+    """Rule 3."""
+    return [
+        Refused(
+            command.origin,
+            command.request,
+            EntityNotFound.condition,
+            EntityNotFound(f"fragment {command.fragment}").text,
+        )
+        for command in unknown
+        if command.request > 0
+    ]
+
+
+def _inspect(fragment: int, origin: int, request: int) -> Command:
+    return Inspect(fragment, origin, request)
+
+
+def _peek_first(fragment: int, origin: int, request: int) -> Command:
+    return Peek(fragment, origin, request, ACTIVE, 1, 1, 1)
 
 
 def releases_of(effects: list[Effect]) -> list[Command]:

@@ -46,10 +46,12 @@ from busbar.model.port import (
     Effects,
     EffectSink,
     EntityView,
+    FragmentView,
     NamedRule,
     NamespacePort,
     NamespaceProperties,
     RuntimeProperties,
+    StoreView,
 )
 
 STREAM_LOST = "The broker's fragments are out of reach; the operation may or may not have taken place. Retry."
@@ -153,6 +155,15 @@ class RemotePort(_Stream):
 
     async def namespace(self) -> NamespaceProperties:
         return calls.namespace(await self._ask(calls.AskNamespace()))
+
+    async def fragments(self, path: str) -> Sequence[FragmentView]:
+        return calls.fragments(await self._ask(calls.AskFragments(path)))
+
+    async def stores(self) -> Sequence[StoreView]:
+        return calls.stores(await self._ask(calls.AskStores()))
+
+    async def change_store(self, name: str, to: str) -> StoreView:
+        return calls.stores(await self._ask(calls.ChangeStore(name, to)))[0]
 
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
         self._watching.append(changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from busbar.fragment.changes import Head, Lock, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, empty_head
 from busbar.fragment.reads import ReadMany
 from busbar.store.contract import Store
 
@@ -22,31 +22,45 @@ class Durable:
     shelves: list[int]
 
 
-def open_store(factory: Callable[[], Store]) -> Store:
-    """An open and claimed store."""
+def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
+    """An open and claimed store, and its epoch."""
     store = factory()
     try:
-        store.claim()
+        epoch = store.claim()
     except BaseException:
         store.close()
         raise
-    return store
+    return store, epoch
 
 
-def load(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:
-    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty."""
+def load(
+    store: Store, fragments: Iterable[int], last: Callable[[int], int] | None = None
+) -> dict[int, Durable]:
+    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and
+    number their messages from what `last` says."""
     heads = {head.fragment: head for head in store.heads()}
     loaded = {}
+    fresh = []
     for fragment in fragments:
         head = heads.get(fragment)
         if head is None:
-            store.create(fragment)
-            loaded[fragment] = Durable(empty_head(fragment), 0, [], [])
+            head = empty_head(fragment)
+            head.last = last(fragment) if last is not None else 0
+            fresh.append(head)
+            loaded[fragment] = Durable(head.copy(), 0, [], [])
         else:
             loaded[fragment] = Durable(
                 head, store.next_due(fragment), store.take_locks(fragment), store.shelves(fragment)
             )
+    if fresh:
+        store.commit([_created(head) for head in fresh])
     return loaded
+
+
+def _created(head: Head) -> Changes:
+    changes = Changes(head.fragment)
+    changes.head = head
+    return changes
 
 
 def reload(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:

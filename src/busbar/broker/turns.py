@@ -171,6 +171,22 @@ class Turns:
                 slot.inbox = deque(command for command in slot.inbox if command.request == 0)
         self._end_of_turn()
 
+    def take_waiting(self, error: BusbarError) -> list[Command]:
+        """Answer every command that waits for an answer, and take the others out of the inboxes."""
+        self.refuse_waiting(error)
+        taken: list[Command] = []
+        for slot in self.slots.values():
+            taken += slot.inbox
+            slot.inbox.clear()
+            slot.ticking = False
+        return taken
+
+    def replace(self) -> None:
+        """Take all fragments out of service: others will be added in their place."""
+        for slot in self.slots.values():
+            slot.broken = True  # to those who still hold it: timers, the list of the ready
+        self.slots = {}
+
     def give_up(self, slot: Slot) -> None:
         """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
         _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Values = dict[str, str]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
+Fragments = Annotated[
+    bool, typer.Option("--fragments", help="What each of its fragments holds, and in which store.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
 
 
@@ -61,7 +64,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
 
     @command(
         app,
-        without=without,
+        without=without if kind is QUEUE else (*without, "fragments"),
         help=f"Show a {noun}: its properties and what it holds now.",
         examples=(f"busbar {noun} show {at}{example}", f"busbar {noun} show {at}{example} -o json"),
     )
@@ -70,12 +73,20 @@ def entity_commands(kind: Kind) -> typer.Typer:
         name: Name = None,
         name_option: NameOption = None,
         topic: Topic,
+        fragments: Fragments = False,
         output: Output = OutputFormat.TABLE,
         where: Where,
     ) -> None:
         wanted = named(name, name_option, noun)
-        locate(kind, wanted, topic)  # a name that cannot be one is refused before anybody is asked
+        # A name that cannot be one is refused before anybody is asked.
+        path, what = locate(kind, wanted, topic)
         with _client(where) as client:
+            if fragments:
+                from busbar.cli.stores import show_fragments
+
+                fetch(client, kind, wanted, topic)
+                show_fragments(client, path, what, output)
+                return
             _show(kind, fetch(client, kind, wanted, topic), topic, output)
 
     @command(

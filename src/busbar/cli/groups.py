@@ -14,7 +14,16 @@ GROUPS = {
     "rule": "Create, show, list, update and delete rules.",
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
+    "stores": "List the messaging stores; take one offline, bring it back, replace it.",
 }
+
+
+def in_full(arguments: list[str]) -> list[str]:
+    """`busbar stores` alone lists them."""
+    if arguments[:1] != ["stores"] or "--help" in arguments:
+        return arguments
+    rest = arguments[1:]
+    return arguments if rest and not rest[0].startswith("-") else ["stores", "list", *rest]
 
 
 def groups_for(arguments: list[str]) -> list[typer.Typer]:
@@ -36,6 +45,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.sas import sas_commands
 
         return sas_commands
+    if name == "stores":
+        from busbar.cli.stores import stores_commands
+
+        return stores_commands
     from busbar.cli.entity_commands import entity_commands
     from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
 

@@ -10,7 +10,7 @@ import typer
 
 from busbar import __version__
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.groups import groups_for
+from busbar.cli.groups import groups_for, in_full
 from busbar.cli.messages import add_message_commands
 
 app = typer.Typer(
@@ -84,6 +84,10 @@ def serve(
     key: Annotated[
         str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
     ] = None,
+    stores: Annotated[
+        int,
+        typer.Option(min=1, max=64, metavar="N", help="Messaging stores in DIR; more may be added later."),
+    ] = 4,
     dev: Annotated[
         bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")
     ] = False,
@@ -105,6 +109,7 @@ def serve(
             tls_names=tuple(tls_name or ()),
             tls_cert=tls_cert,
             tls_key=tls_key,
+            stores=stores,
         )
     )
 
@@ -133,7 +138,7 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """The command that the arguments name; the exit code. What fails is said in one line on standard error."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = in_full(sys.argv[1:] if arguments is None else arguments)
     app.registered_groups = []
     for commands in groups_for(arguments):
         app.add_typer(commands)

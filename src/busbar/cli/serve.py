@@ -41,6 +41,7 @@ def run(
     tls_names: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
+    stores: int,
 ) -> int:
     """Serve until a signal; the exit code."""
     try:
@@ -60,6 +61,7 @@ def run(
             tls_names,
             tls_cert,
             tls_key,
+            stores,
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(asked))

@@ -264,3 +264,16 @@ class Fragment:
         gone = set(numbers)
         state = self._state
         state.locks.restore([lock for n, lock in state.locks.held.items() if n not in gone])
+
+    # ---- for a host whose store is out ----
+
+    def head(self) -> Head:
+        """The counters as they are now."""
+        return self._state.ledger.head.copy()
+
+    def demands(self) -> list[Demand]:
+        """Every consumer with what it waits for, as the command that asks for it."""
+        waiting: list[Demand] = []
+        for c in self._state.consumers.values():
+            waiting.append(Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete))
+        return waiting

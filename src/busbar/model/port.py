@@ -30,6 +30,8 @@ class EntityView:
     created: int = 0
     updated: int = 0
     """ms since 1970."""
+    stores: tuple[str, ...] = ()
+    """The name of the store that each fragment lives in."""
 
 
 ChangeSink = Callable[[str, EntityView | None], None]
@@ -62,6 +64,46 @@ class NamespaceProperties:
     tier: Tier
     created: int
     modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentView:
+    """A fragment for its operator. The counts are 0 while it is out. Times in ms since 1970."""
+
+    index: int
+    id: int
+    store: str
+    state: str
+    """`open` or `out`."""
+    reason: str = ""
+    """Why it is out."""
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    deferred: int = 0
+    size: int = 0
+    oldest: int = 0
+    """When its first message came (0: it has none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreView:
+    """A messaging store for its operator. Times in ms since 1970."""
+
+    name: str
+    url: str
+    state: str
+    """`open` or `out`."""
+    since: int
+    reason: str = ""
+    fragments: int = 0
+    size: int = 0
+    """Bytes on the disk."""
+    lost_at: int = 0
+    """When it was made anew because the old one had vanished (0: never, since the broker started)."""
+    lost_messages: int = 0
+    """-1: nobody knows."""
+    lost_size: int = 0
 
 
 class FragmentPort(Protocol):
@@ -115,5 +157,17 @@ class CataloguePort(Protocol):
         """Links are attached to these entities now, which keeps them from being idle. Said again from time to time."""
 
 
-class NamespacePort(FragmentPort, CataloguePort, Protocol):
+class StorePort(Protocol):
+    """Where a namespace is kept: for operators. Every error is a BusbarError."""
+
+    async def fragments(self, path: str) -> Sequence[FragmentView]:
+        """Those of an entity, in the order of their index. Raises EntityNotFound."""
+
+    async def stores(self) -> Sequence[StoreView]: ...
+
+    async def change_store(self, name: str, to: str) -> StoreView:
+        """`offline`, `online` or `reset`; the store as it is then. Raises ArgumentError, InvalidOperation."""
+
+
+class NamespacePort(FragmentPort, CataloguePort, StorePort, Protocol):
     """All that a gateway can ask."""

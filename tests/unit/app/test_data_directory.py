@@ -16,7 +16,6 @@ def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     try:
         assert directory.is_new
         assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
-        assert directory.store_file == tmp_path / "a" / "b" / "store-0.db"
     finally:
         directory.release()
 

@@ -134,6 +134,8 @@ async def hosting(
     here = Hosting(disk)
     await here.host.open()
     await here.host.add(dict.fromkeys(fragments, of))
+    here.disk.commits = 0  # from here on
+    here.store.groups, here.store.log = [], []
     try:
         yield here
     finally:

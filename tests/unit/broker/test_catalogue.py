@@ -12,6 +12,7 @@ import pytest
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.definition import decode_definition, encode_definition
 from busbar.broker.host import StoreHost
+from busbar.broker.stores import Stores
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.entities import (
     EntityStatus,
@@ -64,7 +65,7 @@ async def namespace(
     loop = asyncio.get_running_loop()
     host = StoreHost("test", factory, loop, clock, lambda: 1, said.extend)
     await host.open()
-    catalogue = Catalogue(host, limits or Limits(), tier)
+    catalogue = Catalogue(Stores([host]), limits or Limits(), tier)
     await catalogue.load()
     try:
         yield Namespace(host, catalogue, said)

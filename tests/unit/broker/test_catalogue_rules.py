@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,13 +84,13 @@ async def test_two_thousand_subscriptions(tmp_path: Path) -> None:
         ]
         assert len({view.path for page in pages for view in page}) == 2_000
         writes: list[int] = []
-        original = here.catalogue._write
+        original = here.catalogue._copies.write
 
-        async def counted(changes: dict[str, bytes | None]) -> None:
+        async def counted(changes: Mapping[str, bytes | None], holders: Iterable[str]) -> None:
             writes.append(len(changes))
-            await original(changes)
+            await original(changes, holders)
 
-        here.catalogue._write = counted  # type: ignore[method-assign]
+        here.catalogue._copies.write = counted  # type: ignore[method-assign]
         await here.catalogue.delete("t")
         assert writes == [4_001], "the topic, its subscriptions and their rules go in one write"
         assert len(here.catalogue) == 0
@@ -274,12 +275,13 @@ async def test_a_change_that_is_not_durable_is_not_made_and_not_told(tmp_path: P
         await here.catalogue.create("q", QUEUE)
         heard: list[str] = []
         here.catalogue.watch(lambda path, view: heard.append(path))
-        original = here.catalogue._write
+        copies = here.catalogue._copies
+        original = copies.write
 
-        async def failing(changes: dict[str, bytes | None]) -> None:
+        async def failing(changes: Mapping[str, bytes | None], holders: Iterable[str]) -> None:
             raise ServerBusy("the disk is full")
 
-        here.catalogue._write = failing  # type: ignore[method-assign]
+        copies.write = failing  # type: ignore[method-assign]
         with pytest.raises(ServerBusy):
             await here.catalogue.create("new", QUEUE)
         with pytest.raises(ServerBusy):
@@ -290,7 +292,7 @@ async def test_a_change_that_is_not_durable_is_not_made_and_not_told(tmp_path: P
         with pytest.raises(EntityNotFound):
             here.catalogue.find("new")
         assert heard == []
-        here.catalogue._write = original  # type: ignore[method-assign]
+        copies.write = original  # type: ignore[method-assign]
         made = await here.catalogue.create("new", QUEUE)
         assert set(made.fragments).isdisjoint(here.catalogue.find("q").fragments)
         assert heard == ["new"]

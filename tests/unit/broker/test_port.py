@@ -11,6 +11,7 @@ import pytest
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
+from busbar.broker.stores import Stores
 from busbar.model.commands import Demand, Inspect, Send
 from busbar.model.effects import Delivered, Effect
 from busbar.model.entities import QueueDescription
@@ -26,8 +27,9 @@ class Local:
         nonces = iter(range(1, 1 << 30))
         loop = asyncio.get_running_loop()
         self.host = StoreHost("test", MemoryStore, loop, clock, lambda: next(nonces), self.port.emit)
-        self.catalogue = Catalogue(self.host, Limits())
-        self.port.serve(self.host, self.catalogue)
+        stores = Stores([self.host])
+        self.catalogue = Catalogue(stores, Limits())
+        self.port.serve(stores, self.catalogue)
 
 
 @asynccontextmanager

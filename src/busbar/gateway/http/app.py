@@ -2,6 +2,7 @@
 
     /health                     200 while the namespace is served
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
+    /$busbar/...                stores and fragments, for operators
     .../messages...             runtime: send, receive, settle
     anything else               ATOM: management
 
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from busbar.gateway.http import atom, runtime
+from busbar.gateway.http import atom, runtime, stores
 from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.namespace import HttpContext
@@ -41,6 +42,9 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
                 return _health()
             if lowered == WEBSOCKET:
                 return await bridge(request)
+            if lowered.startswith(stores.PREFIX):
+                refuse_large(request, context.limits.http_management_body)
+                return await stores.handle(request, path, context)
             if is_runtime(path):
                 refuse_large(request, message_body_limit(context.limits))
                 return await runtime.handle(request, context)

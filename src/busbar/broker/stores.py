@@ -1,0 +1,143 @@
+"""The messaging stores of a namespace, in this process: which host serves which fragment, and what operators see and say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from busbar.broker.host import HostState, StoreHost
+from busbar.model.commands import Command
+from busbar.model.errors import ArgumentError, InvalidOperation
+from busbar.model.port import StoreView
+
+SETTLING_SECONDS = 5.0
+"""How long an operator's command waits for what it asked for."""
+
+
+class Stores:
+    def __init__(
+        self, hosts: Iterable[StoreHost], make_host: Callable[[str], StoreHost] | None = None
+    ) -> None:
+        """`hosts` are those of the stores that are there; `make_host` serves for those that join, or are missing."""
+        self.hosts: list[StoreHost] = list(hosts)
+        self._make_host = make_host
+        self._homes: dict[int, StoreHost] = {}
+
+    # ---- which there are ----
+
+    @property
+    def names(self) -> list[str]:
+        return [host.name for host in self.hosts]
+
+    def host(self, name: str) -> StoreHost:
+        return next(host for host in self.hosts if host.name == name)
+
+    def out(self) -> set[str]:
+        return {host.name for host in self.hosts if not host.is_open}
+
+    def add(self, name: str) -> StoreHost:
+        """A host for one more store, not opened yet."""
+        assert self._make_host is not None, "nobody said how to make a host"
+        host = self._make_host(name)
+        self.hosts.append(host)
+        return host
+
+    async def remove(self, host: StoreHost) -> None:
+        """It is no store of this namespace."""
+        self.hosts.remove(host)
+        await host.close()
+
+    def order(self, names: Sequence[str]) -> None:
+        """Stand in the order of the namespace's list, which decides where fragments are placed."""
+        self.hosts.sort(key=lambda host: names.index(host.name))
+
+    # ---- fragments ----
+
+    def settle(self, fragments: Iterable[int], stores: Iterable[str]) -> None:
+        """Note which store each fragment lives in."""
+        hosts = {host.name: host for host in self.hosts}
+        self._homes.update(zip(fragments, (hosts[name] for name in stores), strict=True))
+
+    def leave(self, fragments: Iterable[int]) -> None:
+        """These are of no entity any more."""
+        for fragment in fragments:
+            self._homes.pop(fragment, None)
+
+    def home(self, fragment: int) -> StoreHost | None:
+        return self._homes.get(fragment)
+
+    def submit(self, commands: list[Command]) -> list[Command]:
+        """Hand commands to their hosts, one batch for each; those of unknown fragments are returned."""
+        homes = self._homes
+        groups: dict[StoreHost | None, list[Command]] = {}
+        for command in commands:
+            host = homes.get(command.fragment)
+            group = groups.get(host)
+            if group is None:
+                groups[host] = [command]
+            else:
+                group.append(command)
+        unknown = groups.pop(None, [])
+        for host, group in groups.items():
+            assert host is not None
+            host.submit(group)
+        return unknown
+
+    def active(self, fragment: int) -> int:
+        host = self._homes.get(fragment)
+        return 0 if host is None else host.active(fragment)
+
+    # ---- the end ----
+
+    async def close(self, drain: float) -> bool:
+        """Finish what is under way, keep the locks, close the files. False if that took too long for all of it."""
+        for host in self.hosts:
+            host.wind_down()
+        drained = await asyncio.gather(*[host.drain(drain) for host in self.hosts])
+        await asyncio.gather(*[host.close() for host in self.hosts])
+        return all(drained)
+
+    # ---- operators ----
+
+    def views(self) -> list[StoreView]:
+        return [self._view(host) for host in self.hosts]
+
+    def _view(self, host: StoreHost) -> StoreView:
+        loss, place = host.loss, host.place
+        return StoreView(
+            name=host.name,
+            url=place.url if place is not None else "",
+            state="open" if host.is_open else "out",
+            since=host.since,
+            reason=host.reason,
+            fragments=sum(1 for home in self._homes.values() if home is host),
+            size=place.size() if place is not None else 0,
+            lost_at=loss.at if loss is not None else 0,
+            lost_messages=loss.messages if loss is not None else 0,
+            lost_size=loss.size if loss is not None else 0,
+        )
+
+    async def change(self, name: str, to: str) -> StoreView:
+        host = next((host for host in self.hosts if host.name == name), None)
+        if host is None:
+            raise ArgumentError(f"There is no store '{name}'; there are {', '.join(self.names)}.")
+        if to == "offline":
+            await host.take_offline()
+        elif to == "online":
+            host.bring_online()
+            await _until_open(host)
+        elif to == "reset":
+            if host.is_open or host.place is None:
+                raise InvalidOperation(f"The store '{name}' is in use; only one that is out can be reset.")
+            host.reset()
+            await _until_open(host)
+        else:
+            raise ArgumentError(f"A store can be set offline, online or reset, not '{to}'.")
+        return self._view(host)
+
+
+async def _until_open(host: StoreHost) -> None:
+    """What keeps it from being opened is seen in its state."""
+    deadline = asyncio.get_running_loop().time() + SETTLING_SECONDS
+    while host.state is HostState.OUT and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.01)

@@ -1,0 +1,130 @@
+"""`busbar stores [list|offline|online|reset]`: the messaging stores of a namespace; and the fragments of a queue."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli.failure import CommandFailure
+from busbar.cli.groups import GROUPS
+from busbar.cli.options import Output, Yes, command, group
+from busbar.cli.output import OutputFormat, print_json, print_table, size_text
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.cli.atom_client import ManagementClient
+
+View = dict[str, Any]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+stores_commands = group("stores", GROUPS["stores"])
+
+
+@command(stores_commands, name="list", examples=("busbar stores list", "busbar stores list -o json"))
+def _list(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """List the stores: their state, how many fragments they hold and their size."""
+    with _client(where) as client:
+        _print(_ask(client, "GET", "stores", "the list of stores"), output)
+
+
+@command(stores_commands, examples=("busbar stores offline store-2",))
+def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """Leave a store alone: its file is closed, and its fragments are out, until it is brought online again."""
+    _change(name, "offline", output, where)
+
+
+@command(stores_commands, examples=("busbar stores online store-2",))
+def online(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """Open a store that is out, now."""
+    _change(name, "online", output, where)
+
+
+@command(stores_commands, examples=("busbar stores reset store-2 --yes",))
+def reset(*, name: Name, yes: Yes = False, output: Output = OutputFormat.TABLE, where: Where) -> None:
+    """Begin a store that is out anew, empty. What is in its place is set aside, and its messages are not served again."""
+    from busbar.cli.entity_commands import confirm
+
+    confirm(f"Give up all messages of the store {name}?", yes)
+    _change(name, "reset", output, where)
+
+
+def show_fragments(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:
+    found = _ask(client, "GET", f"fragments/{path}", what)
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    columns = ("#", "Store", "State", "Messages", "Dead", "Scheduled", "Size", "Oldest")
+    print_table(columns, [_fragment_row(view) for view in found], f"{what} has no fragments.")
+    for reason in sorted({view["reason"] for view in found if view["reason"]}):
+        print(reason)
+
+
+def _fragment_row(view: View) -> tuple[str, ...]:
+    if view["state"] != "open":
+        return str(view["index"]), view["store"], view["state"], "", "", "", "", ""
+    counts = view["active"] + view["deferred"], view["deadLetter"], view["scheduled"]
+    oldest = _time(view["oldest"])[5:] if view["oldest"] else ""
+    return (
+        str(view["index"]),
+        view["store"],
+        view["state"],
+        *map(str, counts),
+        size_text(view["size"]),
+        oldest,
+    )
+
+
+def _change(name: str, change: str, output: OutputFormat, where: Where) -> None:
+    with _client(where) as client:
+        found = _ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
+    _print([found], output)
+    if change != "offline" and found["state"] != "open":
+        raise CommandFailure(f"the store '{name}' is still out: {found['reason']}.")
+
+
+def _print(found: list[View], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    rows = [
+        (
+            view["name"],
+            view["state"],
+            str(view["fragments"]),
+            size_text(view["size"]),
+            view["url"],
+        )
+        for view in found
+    ]
+    print_table(("Name", "State", "Fragments", "Size", "URL"), rows, "There are no stores.")
+    for view in found:
+        if view["reason"]:
+            print(f"{view['name']} is out since {_time(view['since'])}: {view['reason']}")
+        if view["lostAt"]:
+            lost = (
+                f"{view['lostMessages']} messages ({size_text(view['lostSize'])}) were lost with the old one"
+            )
+            if view["lostMessages"] < 0:
+                lost = "what the old one held is not known"
+            print(f"{view['name']} was made anew at {_time(view['lostAt'])}: {lost}")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
+    answer = client.expect(method, f"$busbar/{path}", what)
+    try:
+        return json.loads(answer.body)
+    except ValueError:
+        raise CommandFailure("what answers is not a Busbar.") from None
+
+
+def _client(where: Where) -> ManagementClient:
+    from busbar.cli.atom_client import ManagementClient
+
+    return ManagementClient(find_target(where))

@@ -1,0 +1,53 @@
+"""What an operator asks about stores and fragments. JSON, with the Manage right:
+
+GET   /$busbar/stores                   all stores
+POST  /$busbar/stores/{name}/{change}   offline, online or reset; the store as it is then
+GET   /$busbar/fragments/{entity}       the fragments of an entity
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from aiohttp import web
+
+from busbar.gateway.authority import MANAGE
+from busbar.gateway.http.authorization import authorize
+from busbar.gateway.http.namespace import HttpContext
+from busbar.model.errors import EntityNotFound
+from busbar.model.port import FragmentView, StoreView
+
+PREFIX = "$busbar/"
+
+
+async def handle(request: web.Request, path: str, context: HttpContext) -> web.Response:
+    """`path` is that of the request, with the prefix."""
+    what, _, rest = path[len(PREFIX) :].partition("/")
+    kind = what.lower()
+    if kind == "fragments" and rest:
+        await authorize(request, MANAGE, rest, context)
+        _allow(request, "GET")
+        return web.json_response([_json(view) for view in await context.port.fragments(rest)])
+    await authorize(request, MANAGE, "", context)
+    if kind == "stores" and not rest:
+        _allow(request, "GET")
+        return web.json_response([_json(view) for view in await context.port.stores()])
+    name, _, change = rest.partition("/")
+    if kind == "stores" and name and change:
+        _allow(request, "POST")
+        return web.json_response(_json(await context.port.change_store(name, change.lower())))
+    raise EntityNotFound(path)
+
+
+def _allow(request: web.Request, method: str) -> None:
+    if request.method != method:
+        raise web.HTTPMethodNotAllowed(request.method, [method])
+
+
+def _json(view: StoreView | FragmentView) -> dict[str, object]:
+    return {_camel(key): value for key, value in asdict(view).items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
