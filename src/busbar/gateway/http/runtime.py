@@ -31,7 +31,6 @@ from aiohttp import web
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.http.atom_version import check_partitioning, read_version
-from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import Gone
