@@ -37,6 +37,10 @@ class Fragments:
         """The sequence number that clients see."""
         return index << NUMBER_BITS | number
 
+    def number_in(self, fragment: int, number: int) -> int:
+        """The sequence number of a message in the fragment with this id."""
+        return self.on_the_wire(self._indexes[fragment], number)
+
     def position(self, number: int) -> tuple[int, int]:
         """Where to begin from a sequence number on: the index of a fragment, which may be beyond the last, and a number."""
         if number < 1:

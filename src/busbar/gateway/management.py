@@ -306,18 +306,15 @@ class ManagementNode:
 
     async def _send(self, drafts: list[Draft]) -> tuple[int, Sent]:
         """Store messages together, and say in which fragment."""
-        index = self._router.index_of_batch(drafts) if self._router.partitioned else 0
-        if index >= 0:
-            return index, await self._send_to(index, drafts)
-        index = self._router.next_index()
-        for _ in range(len(self._fragments) - 1):
+        index, others = self._router.destination(drafts)
+        while True:
             try:
                 return index, await self._send_to(index, drafts)
             except (ServerBusy, QuotaExceeded) as error:
-                if not error.certain:
+                if not others or not error.certain:
                     raise
+                others -= 1
                 index = self._router.after(index)
-        return index, await self._send_to(index, drafts)
 
     async def _send_to(self, index: int, drafts: list[Draft]) -> Sent:
         effect = await self._peer.ask(

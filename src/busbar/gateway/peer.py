@@ -45,7 +45,9 @@ class HeldSession(Protocol):
 class Asker(Protocol):
     """Who asks fragments: an origin of the port, with what the turn has to say."""
 
-    origin: int
+    @property
+    def origin(self) -> int:
+        """Its number at the port."""
 
     def command(self, command: Command) -> None:
         """Hand a command over with the others of this turn."""

@@ -63,6 +63,11 @@ class Router:
         key = keys.pop()
         return -1 if key is None else index_of_key(key, len(self.fragments))
 
+    def destination(self, drafts: list[Draft]) -> tuple[int, int]:
+        """Where messages that are stored together go, and how many other fragments may be tried."""
+        index = self.index_of_batch(drafts) if self.partitioned else 0
+        return (index, 0) if index >= 0 else (self.next_index(), len(self.fragments) - 1)
+
     def next_index(self) -> int:
         """Rule 3."""
         index = self._next

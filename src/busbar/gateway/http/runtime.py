@@ -30,6 +30,7 @@ from aiohttp import web
 
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.authority import LISTEN, SEND
+from busbar.gateway.fragments import Fragments
 from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
@@ -52,16 +53,18 @@ from busbar.gateway.served import (
     requires_session,
 )
 from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
-from busbar.model.effects import Peeked, Renewed, Sent
+from busbar.model.effects import Delivered, Peeked, Renewed, Sent
 from busbar.model.errors import (
     ArgumentError,
     BusbarError,
     InvalidOperation,
     MessageNotFound,
     MessageSizeExceeded,
+    QuotaExceeded,
+    ServerBusy,
     error_of,
 )
-from busbar.model.message import ACTIVE, DEAD
+from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.port import EntityView
 
 DEFAULT_WAIT = 60.0
@@ -81,10 +84,6 @@ class Asked:
     entity: EntityView
     expires: int
     """When its token ends, in ms; 0: never."""
-
-    @property
-    def fragment(self) -> int:
-        return self.entity.fragments[0]
 
     @property
     def sub(self) -> int:
@@ -153,12 +152,25 @@ async def _send(asked: Asked) -> web.StreamResponse:
         )
         for payload in payloads
     ]
-    effect = await asked.origin.ask(lambda origin, number: Send(asked.fragment, origin, number, drafts, True))
+    router = asked.origin.router(asked.entity)
+    index, others = router.destination(drafts)
+    while True:
+        try:
+            await _send_to(asked, router.fragments[index], drafts)
+            return _empty(201)
+        except (ServerBusy, QuotaExceeded) as error:
+            if not others or not error.certain:
+                raise
+            others -= 1
+            index = router.after(index)
+
+
+async def _send_to(asked: Asked, fragment: int, drafts: list[Draft]) -> None:
+    effect = await asked.origin.ask(lambda origin, number: Send(fragment, origin, number, drafts, True))
     assert isinstance(effect, Sent)
     if effect.refused:
         _index, condition, text = effect.refused[0]
         raise error_of(condition, text)
-    return _empty(201)
 
 
 # Receive
@@ -176,7 +188,7 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
     check_gives(asked.entity)
     end_watch = asked.context.port.watch(lambda path, view: _changed(asked, path, view))
     try:
-        delivered = await asked.origin.receive(asked.fragment, asked.sub, delete, _wait_of(asked))
+        delivered = await _next_message(asked, delete, _wait_of(asked))
     finally:
         end_watch()
     if delivered is None:
@@ -184,10 +196,11 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
     try:
         record = delivered.records[0]
         token = None if delete else tag_to_uuid(lock_tag(delivered.fragment, record.n, delivered.nonce))
-        shown = show(record, record.n, token, delivered.until)
+        number = Fragments(asked.entity).number_in(delivered.fragment, record.n)
+        shown = show(record, number, token, delivered.until)
         headers = shown.headers
         if token is not None:
-            path = f"{asked.target.location(asked.entity)}/{record.n}/{token}"
+            path = f"{asked.target.location(asked.entity)}/{number}/{token}"
             headers["Location"] = f"{_namespace(asked.request)}/{quote(path, safe='/$~')}"
         response = web.Response(status=200 if delete else 201, headers=headers, body=shown.body)
         # Written here and not after the return: rule 4 needs to know whether the client is still there.
@@ -197,6 +210,13 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
         asked.origin.release(delivered)
         raise
     return response
+
+
+async def _next_message(asked: Asked, delete: bool, wait: float) -> Delivered | None:
+    fragments = asked.entity.fragments
+    if len(fragments) > 1:
+        return await asked.origin.receive_any(asked.entity, asked.sub, delete, wait)
+    return await asked.origin.receive(fragments[0], asked.sub, delete, wait)
 
 
 def _changed(asked: Asked, path: str, view: EntityView | None) -> None:
@@ -242,18 +262,18 @@ async def _unlock(asked: Asked) -> web.StreamResponse:
 
 
 async def _settle(asked: Asked, outcome: int) -> web.StreamResponse:
-    numbers, nonces = await _lock_of(asked)
+    fragment, numbers, nonces = await _lock_of(asked)
     await asked.origin.ask(
-        lambda origin, number: Settle(asked.fragment, origin, number, outcome, numbers, nonces, None, True)
+        lambda origin, number: Settle(fragment, origin, number, outcome, numbers, nonces, None, True)
     )
     return _empty(200)
 
 
 async def _renew(asked: Asked) -> web.StreamResponse:
-    numbers, nonces = await _lock_of(asked)
+    fragment, numbers, nonces = await _lock_of(asked)
 
     def build(origin: int, number: int) -> Command:
-        return Renew(asked.fragment, origin, number, numbers, nonces)
+        return Renew(fragment, origin, number, numbers, nonces)
 
     effect = await asked.origin.ask(build)
     assert isinstance(effect, Renewed)
@@ -262,8 +282,8 @@ async def _renew(asked: Asked) -> web.StreamResponse:
     return response
 
 
-async def _lock_of(asked: Asked) -> tuple[list[int], list[int]]:
-    """Number and nonce of the lock that the path names."""
+async def _lock_of(asked: Asked) -> tuple[int, list[int], list[int]]:
+    """Fragment, number and nonce of the lock that the path names."""
     target = asked.target
     unknown = MessageNotFound(
         f"There is no lock '{target.lock[:40]}' of a message '{target.message[:40]}' in "
@@ -272,20 +292,22 @@ async def _lock_of(asked: Asked) -> tuple[list[int], list[int]]:
     if not _GUID.fullmatch(target.lock):
         raise unknown
     tag = uuid_to_tag(UUID(target.lock))
-    if tag_fragment(tag) != asked.fragment:
+    fragment = tag_fragment(tag)
+    if fragment not in asked.entity.fragments:
         raise unknown
     numbers, nonces = split_tags([tag])
     given = target.message
-    if given.isascii() and given.isdigit() and given != str(numbers[0]):
+    shown = Fragments(asked.entity).number_in(fragment, numbers[0])
+    if given.isascii() and given.isdigit() and given != str(shown):
         # Not its number: then it must be the id of the message, which may look like one.
         effect = await asked.origin.ask(
-            lambda origin, number: Peek(asked.fragment, origin, number, asked.sub, numbers[0], 1, 1)
+            lambda origin, number: Peek(fragment, origin, number, asked.sub, numbers[0], 1, 1)
         )
         assert isinstance(effect, Peeked)
         record = effect.records[0] if effect.records else None
         if record is None or record.n != numbers[0] or message_id_of(record) != given:
             raise unknown
-    return numbers, nonces
+    return fragment, numbers, nonces
 
 
 def _empty(status: int) -> web.Response:

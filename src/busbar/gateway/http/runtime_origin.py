@@ -12,6 +12,9 @@ A connection has one request at a time, so it waits for one message at a time:
 
 When the broker stops, the time of every wait is up.
 
+From a partitioned entity it receives through a supply (runtime_receiver.py), which it keeps from request to request: what is
+cached there is released when the connection is lost.
+
 So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
 it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
 """
@@ -24,13 +27,18 @@ from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 
 from busbar.gateway.http.errors import Gone
+from busbar.gateway.http.runtime_receiver import HttpReceiver
+from busbar.gateway.peer import Answered, Consumer
+from busbar.gateway.routing import Router
 from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
 from busbar.model.effects import Delivered, Drained, Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
-from busbar.model.port import FragmentPort
+from busbar.model.port import EntityView, FragmentPort
 
 DRAIN_WAIT = 10.0
 """Seconds after which a fragment that does not answer is given up."""
+MAX_RECEIVERS = 16
+"""Partitioned entities that one connection keeps messages of; beyond it the one that was used first is left."""
 
 
 class HttpOrigin:
@@ -43,6 +51,11 @@ class HttpOrigin:
         self._receipt: asyncio.Future[Delivered | None] | None = None
         self._stopping: asyncio.Future[None] = self._loop.create_future()
         self._lost = False
+        self._receivers: dict[tuple[tuple[int, ...], int, bool], HttpReceiver] = {}
+        self._routers: dict[tuple[int, ...], Router] = {}
+        self._consumers: dict[int, Consumer] = {}
+        self._expecting: dict[int, Answered] = {}
+        self._commands: list[Command] = []
         self._id_base = ""
         self._ids_given = 0
         self.number = port.connect(self._perform)
@@ -50,6 +63,7 @@ class HttpOrigin:
     def leave(self) -> None:
         """The connection is lost: nobody waits here any more."""
         self._lost = True
+        self._forget_receivers()
         self._port.disconnect(self.number)
         lost = ConnectionResetError("the client has gone")
         for future in (*self._answers.values(), self._receipt):
@@ -65,6 +79,15 @@ class HttpOrigin:
         """What is waited for will not come, because of `error`."""
         if self._receipt is not None and not self._receipt.done():
             self._receipt.set_exception(error)
+
+    def router(self, entity: EntityView) -> Router:
+        """Where messages of this connection go: kept, so that those without a key go round robin."""
+        router = self._routers.get(entity.fragments)
+        if router is None:
+            if len(self._routers) >= MAX_RECEIVERS:
+                self._routers.clear()
+            router = self._routers[entity.fragments] = Router(entity)
+        return router
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""
@@ -115,6 +138,75 @@ class HttpOrigin:
             if not self._lost:
                 self._port.submit([Leave(fragment, self.number, consumer)])
 
+    async def receive_any(self, entity: EntityView, sub: int, delete: bool, wait: float) -> Delivered | None:
+        """The same from a partitioned entity: the first message that any of its fragments has."""
+        receiver = self._receiver(entity, sub, delete)
+        receipt: asyncio.Future[Delivered | None] = self._loop.create_future()
+        self._receipt = receipt
+        try:
+            receiver.ask(receipt, drain=wait <= 0)
+            if wait > 0:
+                await asyncio.wait((receipt, self._stopping), timeout=wait, return_when=FIRST_COMPLETED)
+                if not receipt.done():
+                    receiver.drain()
+            if not receipt.done():
+                await asyncio.wait((receipt,), timeout=DRAIN_WAIT)
+            if not receipt.done():
+                raise ServerBusy(f"The entity did not answer within {DRAIN_WAIT:g} s.")
+            return receipt.result()
+        except asyncio.CancelledError:
+            if receipt.done() and not receipt.cancelled() and receipt.exception() is None:
+                self.release(receipt.result())
+            raise
+        finally:
+            self._receipt = None
+            if not self._lost:
+                receiver.end()
+
+    def _receiver(self, entity: EntityView, sub: int, delete: bool) -> HttpReceiver:
+        key = entity.fragments, sub, delete
+        receiver = self._receivers.get(key)
+        if receiver is None:
+            if len(self._receivers) >= MAX_RECEIVERS:
+                self._receivers.pop(next(iter(self._receivers))).close()
+            receiver = self._receivers[key] = HttpReceiver(self, entity, sub, delete)
+        return receiver
+
+    def _forget_receivers(self) -> None:
+        for receiver in self._receivers.values():
+            receiver.give_back()
+        self._receivers.clear()
+        self._consumers.clear()
+        self._expecting.clear()
+        self.flush()
+
+    # Asker
+
+    @property
+    def origin(self) -> int:
+        return self.number
+
+    def command(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def expect(self, who: Answered) -> int:
+        self._last_request += 1
+        self._expecting[self._last_request] = who
+        return self._last_request
+
+    def consumer(self, who: Consumer) -> int:
+        self._last_consumer += 1
+        self._consumers[self._last_consumer] = who
+        return self._last_consumer
+
+    def forget_consumer(self, number: int) -> None:
+        self._consumers.pop(number, None)
+
+    def flush(self) -> None:
+        if self._commands:
+            commands, self._commands = self._commands, []
+            self._port.submit(commands)
+
     def release(self, delivered: Delivered | None) -> None:
         """Give a message back as if it had never left: who should have got it is gone."""
         if delivered is None or not delivered.until:
@@ -127,6 +219,7 @@ class HttpOrigin:
         self._port.submit([Demand(fragment, self.number, consumer, sub, credit, drain, delete)])
 
     def _renew(self) -> None:
+        self._forget_receivers()
         self._port.disconnect(self.number)
         self.number = self._port.connect(self._perform)
 
@@ -134,22 +227,32 @@ class HttpOrigin:
         for effect in effects:
             receipt = self._receipt
             if isinstance(effect, Delivered):
-                if receipt is None or receipt.done() or effect.consumer != self._last_consumer:
+                consumer = self._consumers.get(effect.consumer)
+                if consumer is not None:
+                    consumer.delivered(effect)
+                elif receipt is None or receipt.done() or effect.consumer != self._last_consumer:
                     self.release(effect)
                 else:
                     receipt.set_result(effect)
             elif isinstance(effect, Drained):
-                if receipt is not None and not receipt.done() and effect.consumer == self._last_consumer:
+                consumer = self._consumers.get(effect.consumer)
+                if consumer is not None:
+                    consumer.drained()
+                elif receipt is not None and not receipt.done() and effect.consumer == self._last_consumer:
                     receipt.set_result(None)
             elif effect.request:
+                expecting = self._expecting.pop(effect.request, None)
                 answer = self._answers.get(effect.request)
-                if answer is not None and not answer.done():
+                if expecting is not None:
+                    expecting.answered(effect)
+                elif answer is not None and not answer.done():
                     answer.set_result(effect)
             elif isinstance(effect, Refused) and receipt is not None and not receipt.done():
                 receipt.set_exception(_refusal(effect))  # of the demand: it has no number of its own
+        self.flush()
 
 
 def _refusal(effect: Refused) -> BusbarError:
     if effect.condition == EntityNotFound.condition:
         return Gone(effect.text)  # it was there when the request found it
-    return error_of(effect.condition, effect.text)
+    return error_of(effect.condition, effect.text, effect.certain)

@@ -1,0 +1,82 @@
+"""Receives over HTTP from a partitioned entity: one message for each request, from whichever fragment has one.
+
+All fragments are asked, as over AMQP (supply.py). What they give beyond the one message is cached for the next receives of
+the same connection, so keep-alive pays off: a client that connects anew for every request asks anew, and finds that
+what it has not taken returned to the queue when the connection before was closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from busbar.gateway.peer import Asker
+from busbar.gateway.shares import FragmentDemand
+from busbar.gateway.supply import Supply
+from busbar.model.effects import Delivered
+from busbar.model.message import Record
+from busbar.model.port import EntityView
+
+Receipt = asyncio.Future[Delivered | None]
+
+
+class HttpReceiver:
+    """The client's end of a supply: it wants one message, or none."""
+
+    def __init__(self, asker: Asker, entity: EntityView, sub: int, delete: bool) -> None:
+        self._asker = asker
+        self._supply = Supply(asker, self, entity, sub, delete)
+        self._wanted = 0
+        self._receipt: Receipt | None = None
+
+    def ask(self, receipt: Receipt, *, drain: bool) -> None:
+        """The next message goes to the receipt; with `drain`, None if there is none now."""
+        self._receipt = receipt
+        self._wanted = 1
+        if drain:
+            self._supply.drain()
+        else:
+            self._supply.replenish()
+        self._asker.flush()
+
+    def drain(self) -> None:
+        self._supply.drain()
+        self._asker.flush()
+
+    def end(self) -> None:
+        """The request is over, one way or another."""
+        self._receipt = None
+        if self._wanted:
+            self._wanted = 0
+            self._supply.replenish()
+            self._asker.flush()
+
+    def give_back(self) -> None:
+        """The connection is lost."""
+        self._supply.give_back()
+
+    def close(self) -> None:
+        self._supply.close()
+        self._asker.flush()
+
+    # For the supply
+
+    def credit(self) -> int:
+        return self._wanted
+
+    def capacity(self) -> int:
+        return self._wanted
+
+    def room(self, most: int) -> int:
+        return min(self._wanted, most)
+
+    def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+        self._wanted = 0
+        delivered = Delivered(self._asker.origin, demand.consumer, demand.fragment, records, nonce, until)
+        receipt = self._receipt
+        if receipt is not None and not receipt.done():
+            receipt.set_result(delivered)
+
+    def drained(self) -> None:
+        self._wanted = 0
+        if self._receipt is not None and not self._receipt.done():
+            self._receipt.set_result(None)
