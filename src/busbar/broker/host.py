@@ -167,6 +167,7 @@ class StoreHost:
 
     async def keep_out(self, reason: str) -> None:
         """Do not serve it for now: it could not be opened, or is not what should be there."""
+        self._has_served = False
         self._turns.halt()
         store, self._turns.store = self._turns.store, None
         self._enter(HostState.OUT, reason)

@@ -14,7 +14,7 @@ GROUPS = {
     "rule": "Create, show, list, update and delete rules.",
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
-    "stores": "List the messaging stores; take one offline, bring it back, replace it.",
+    "stores": "List the messaging stores, take one offline, bring it back.",
 }
 
 

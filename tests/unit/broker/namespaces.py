@@ -1,0 +1,118 @@
+"""A namespace over several stores in memory, whose disks a test can break, take away and look into."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from busbar.broker import host as host_module
+from busbar.broker.catalogue import Catalogue
+from busbar.broker.host import Place, StoreHost, StoreMissing
+from busbar.broker.port import LocalPort
+from busbar.broker.stores import Stores
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+from busbar.model.limits import Limits
+from busbar.store.contract import OutcomeUnknown, Store, StoreError
+from busbar.store.memory import Disk, MemoryStore
+from tests.unit.broker.hosting import clock
+
+NAMES = ["store-0", "store-1", "store-2", "store-3"]
+
+
+class Disks:
+    """What lies on the disks, from one start to the next."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Disk] = {}
+        self.refusing: dict[str, str] = {}
+        """Stores that cannot be opened, with the reason."""
+        self.failing: set[str] = set()
+        """Stores whose next write to the catalogue fails."""
+        self.stuck_catalogue: set[str] = set()
+        """The same, at every write."""
+
+    def entry(self, store: str, name: str) -> bytes | None:
+        return self.there[store].catalogue.get(name)
+
+
+class FailingStore(MemoryStore):
+    def __init__(self, name: str, disks: Disks) -> None:
+        super().__init__(disks.there[name])
+        self._name = name
+        self._disks = disks
+
+    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
+        if self._name in self._disks.failing or self._name in self._disks.stuck_catalogue:
+            self._disks.failing.discard(self._name)
+            self.close()
+            raise OutcomeUnknown("the catalogue could not be written (injected)")
+        super().write_catalogue(entries)
+
+
+class Namespace:
+    def __init__(self, disks: Disks) -> None:
+        self.disks = disks
+        self.port = LocalPort()
+        self.said: list[Effect] = []
+        self.origin = self.port.connect(self.said.extend)
+        self._nonces = itertools.count(1)
+        self._loop = asyncio.get_running_loop()
+        self.stores = Stores([self._host(name) for name in sorted(disks.there)], self._host)
+        self.catalogue = Catalogue(self.stores, Limits())
+        self.port.serve(self.stores, self.catalogue)
+
+    def _host(self, name: str) -> StoreHost:
+        disks = self.disks
+
+        def open_it() -> Store:
+            if name in disks.refusing:
+                raise StoreError(disks.refusing[name])
+            if name not in disks.there:
+                raise StoreMissing(f"{name} is missing")
+            return FailingStore(name, disks)
+
+        def make() -> Store:
+            disks.there[name] = Disk()
+            return FailingStore(name, disks)
+
+        place = Place(f"memory:{name}", make, lambda: 0, lambda: id(disks.there.get(name)))
+        emit = self.port.emit
+        return StoreHost(name, open_it, self._loop, clock, lambda: next(self._nonces), emit, place=place)
+
+    def host(self, name: str) -> StoreHost:
+        return self.stores.host(name)
+
+    async def ask(self, command: Command) -> Effect:
+        """The answer to a command; its request must be new."""
+        self.port.submit([command])
+        async with asyncio.timeout(5):
+            while True:
+                found = [effect for effect in self.said if effect.request == command.request]
+                if found:
+                    return found[0]
+                await asyncio.sleep(0.002)
+
+    async def until_open(self, *names: str) -> None:
+        async with asyncio.timeout(5):
+            while self.stores.out() & {*(names or self.stores.names)}:
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def started(disks: Disks, wanted: Iterable[str] = NAMES) -> AsyncIterator[Namespace]:
+    here = Namespace(disks)
+    try:
+        await here.catalogue.load(list(wanted))
+        yield here
+    finally:
+        await here.catalogue.close()
+        await here.stores.close(1)
+
+
+def quick_pauses() -> dict[str, float]:
+    """For monkeypatch: an outage is over as soon as its cause is."""
+    assert host_module.FIRST_PAUSE
+    return {"FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.02, "VANISHED_PATIENCE": 0.1, "WATCH_SECONDS": 0.02}
