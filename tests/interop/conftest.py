@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Generator, Iterator
 import pytest
 import pytest_asyncio
 
+from tests.interop import partitioned_queues
 from tests.interop.azure_sdk import Azure, Farewells, Stock
 from tests.interop.http_runtime import Http
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
+from tests.interop.session_queues import LIMITS as SESSION_LIMITS
+from tests.interop.session_queues import WAYS, SessionQueues, World, session_queues
 from tests.serving import Busbar, serving
 
 
@@ -22,15 +25,24 @@ def broker() -> Iterator[Busbar]:
         assert "Traceback" not in server.error_text, server.error_text
 
 
+@pytest.fixture(scope="session")
+def session_broker() -> Iterator[Busbar]:
+    """The same with session-aware queues."""
+    with serving(session_queues(), SESSION_LIMITS) as server:
+        yield server
+        assert "Traceback" not in server.error_text, server.error_text
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure shows what the server said."""
     report = yield
-    server = getattr(item, "funcargs", {}).get("broker")
-    if report.failed and server is not None and server.error_text:
-        report.sections.append(("busbar serve", server.error_text[-4000:]))
+    for name in ("broker", "session_broker"):
+        server = getattr(item, "funcargs", {}).get(name)
+        if report.failed and server is not None and server.error_text:
+            report.sections.append(("busbar serve", server.error_text[-4000:]))
     return report
 
 
@@ -103,3 +115,77 @@ async def http(broker: Busbar) -> AsyncIterator[Http]:
     client = Http(broker.port, broker.key)
     yield client
     await client.close()
+
+
+@pytest.fixture(scope="session")
+def session_pool() -> SessionQueues:
+    return SessionQueues()
+
+
+@pytest_asyncio.fixture(params=WAYS, ids="-".join, loop_scope="session")
+async def world(
+    request: pytest.FixtureRequest, session_broker: Busbar, session_pool: SessionQueues, farewells: Farewells
+) -> AsyncIterator[World]:
+    """The vendor's SDK on session-aware queues: both clients, regular and partitioned."""
+    client, place = request.param
+    sdk = Azure(session_broker.connection_string, farewells, asynchronous=client == "async")
+    yield World(sdk, place, session_pool)
+    sdk.leave()
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def plain_sessions(session_broker: Busbar) -> Iterator[PlainAmqp]:
+    """Qpid Proton on the server of the session-aware queues."""
+    client = PlainAmqp(session_broker.port, session_broker.key)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["regular", "partitioned"])
+def session_queue(request: pytest.FixtureRequest, session_pool: SessionQueues) -> str:
+    """A session-aware queue of each kind."""
+    return session_pool.take(request.param)
+
+
+# Partitioned queues have a server of their own: sixteen fragments each, so few of them.
+
+
+@pytest.fixture(scope="session")
+def partitioned_server() -> Iterator[Busbar]:
+    with serving(partitioned_queues.queue_table(), partitioned_queues.LIMITS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def partitioned_names() -> partitioned_queues.Names:
+    return partitioned_queues.Names()
+
+
+@pytest.fixture
+def partitioned(partitioned_names: partitioned_queues.Names) -> str:
+    """A partitioned queue that no other test uses."""
+    return partitioned_names.take("partitioned")
+
+
+@pytest.fixture(params=["regular", "partitioned"])
+def either(request: pytest.FixtureRequest, partitioned_names: partitioned_queues.Names) -> str:
+    """A queue of each kind: the test is the same for both."""
+    return partitioned_names.take(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def partitioned_azure(partitioned_server: Busbar, farewells: Farewells) -> AsyncIterator[Azure]:
+    """The asynchronous SDK at that server."""
+    client = Azure(partitioned_server.connection_string, farewells, asynchronous=True)
+    yield client
+    client.leave()
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def partitioned_plain(partitioned_server: Busbar) -> Iterator[PlainAmqp]:
+    """Qpid Proton at that server."""
+    client = PlainAmqp(partitioned_server.port, partitioned_server.key)
+    yield client
+    client.close()

@@ -106,12 +106,21 @@ class Supply:
         for timer in (self._balancing, self._withdrawing, self._overdue, self._stale):
             if timer is not None:
                 timer.cancel()
-        if not self._deletes_here:
-            for handing in self._on_the_way:
+        for handing in self._on_the_way:
+            if not handing.deletes:
                 self._release(handing.parcel)
         self._on_the_way.clear()
         for parcel in self._cache.take(len(self._cache)):
             self._release(parcel)
+
+    def receive_and_delete(self, delete: bool) -> None:
+        """From now on, of a partitioned entity: what is handed over is deleted, or locked."""
+        self._deletes_here = delete
+
+    def take_back(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+        """What was handed over and could not be taken returns; what was deleted is lost."""
+        if until:
+            self._release(Parcel(demand, records, nonce, until, 0))
 
     # Demand
 
@@ -214,6 +223,7 @@ class Supply:
     def drain(self) -> None:
         if not self._client_drains:
             self._client_drains = True
+            self._content_since = 0
             for demand in self._shares.demands:
                 demand.more = True
         self._drain_on()
@@ -346,7 +356,7 @@ class Supply:
         count = len(parcel.records)
         parcel.demand.handing += count
         self._reserved += count
-        handing = _HandingOut(self, parcel)
+        handing = _HandingOut(self, parcel, self._deletes_here)
         self._on_the_way.add(handing)
         peer = self._peer
         fragment = parcel.demand.fragment
@@ -376,12 +386,12 @@ class Supply:
                 self._receiver.hand_over(demand, kept, 0, 0)
         else:
             assert isinstance(effect, Refused)
-            self._not_renewed(parcel)
+            self._not_renewed(parcel, handing.deletes)
         self.replenish()
 
-    def _not_renewed(self, parcel: Parcel) -> None:
+    def _not_renewed(self, parcel: Parcel, deletes: bool) -> None:
         """One of the locks is lost, or the fragment cannot say. The others are tried one by one."""
-        if len(parcel.records) > 1 and not self._deletes_here:
+        if len(parcel.records) > 1 and not deletes:
             for record in parcel.records:
                 self._hand_out_later(parcel.with_records([record]))
         else:
@@ -445,11 +455,12 @@ class _Consumer:
 class _HandingOut:
     """Messages on their way from a fragment to the client, by way of a renewal or a deletion."""
 
-    __slots__ = ("_supply", "parcel")
+    __slots__ = ("_supply", "deletes", "parcel")
 
-    def __init__(self, supply: Supply, parcel: Parcel) -> None:
+    def __init__(self, supply: Supply, parcel: Parcel, deletes: bool) -> None:
         self._supply = supply
         self.parcel = parcel
+        self.deletes = deletes
 
     def answered(self, effect: Effect) -> None:
         self._supply.answered(self, effect)

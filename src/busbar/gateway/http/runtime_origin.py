@@ -51,7 +51,7 @@ class HttpOrigin:
         self._receipt: asyncio.Future[Delivered | None] | None = None
         self._stopping: asyncio.Future[None] = self._loop.create_future()
         self._lost = False
-        self._receivers: dict[tuple[tuple[int, ...], int, bool], HttpReceiver] = {}
+        self._receivers: dict[tuple[tuple[int, ...], int], HttpReceiver] = {}
         self._routers: dict[tuple[int, ...], Router] = {}
         self._consumers: dict[int, Consumer] = {}
         self._expecting: dict[int, Answered] = {}
@@ -140,11 +140,11 @@ class HttpOrigin:
 
     async def receive_any(self, entity: EntityView, sub: int, delete: bool, wait: float) -> Delivered | None:
         """The same from a partitioned entity: the first message that any of its fragments has."""
-        receiver = self._receiver(entity, sub, delete)
+        receiver = self._receiver(entity, sub)
         receipt: asyncio.Future[Delivered | None] = self._loop.create_future()
         self._receipt = receipt
         try:
-            receiver.ask(receipt, drain=wait <= 0)
+            receiver.ask(receipt, delete=delete, drain=wait <= 0)
             if wait > 0:
                 await asyncio.wait((receipt, self._stopping), timeout=wait, return_when=FIRST_COMPLETED)
                 if not receipt.done():
@@ -163,13 +163,13 @@ class HttpOrigin:
             if not self._lost:
                 receiver.end()
 
-    def _receiver(self, entity: EntityView, sub: int, delete: bool) -> HttpReceiver:
-        key = entity.fragments, sub, delete
+    def _receiver(self, entity: EntityView, sub: int) -> HttpReceiver:
+        key = entity.fragments, sub
         receiver = self._receivers.get(key)
         if receiver is None:
             if len(self._receivers) >= MAX_RECEIVERS:
                 self._receivers.pop(next(iter(self._receivers))).close()
-            receiver = self._receivers[key] = HttpReceiver(self, entity, sub, delete)
+            receiver = self._receivers[key] = HttpReceiver(self, entity, sub)
         return receiver
 
     def _forget_receivers(self) -> None:

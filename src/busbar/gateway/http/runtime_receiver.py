@@ -22,14 +22,15 @@ Receipt = asyncio.Future[Delivered | None]
 class HttpReceiver:
     """The client's end of a supply: it wants one message, or none."""
 
-    def __init__(self, asker: Asker, entity: EntityView, sub: int, delete: bool) -> None:
+    def __init__(self, asker: Asker, entity: EntityView, sub: int) -> None:
         self._asker = asker
-        self._supply = Supply(asker, self, entity, sub, delete)
+        self._supply = Supply(asker, self, entity, sub, False)
         self._wanted = 0
         self._receipt: Receipt | None = None
 
-    def ask(self, receipt: Receipt, *, drain: bool) -> None:
-        """The next message goes to the receipt; with `drain`, None if there is none now."""
+    def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
+        """The next message, locked or deleted, goes to the receipt; with `drain`, None if there is none now."""
+        self._supply.receive_and_delete(delete)
         self._receipt = receipt
         self._wanted = 1
         if drain:
@@ -75,6 +76,8 @@ class HttpReceiver:
         receipt = self._receipt
         if receipt is not None and not receipt.done():
             receipt.set_result(delivered)
+        else:
+            self._supply.take_back(demand, records, nonce, until)
 
     def drained(self) -> None:
         self._wanted = 0
