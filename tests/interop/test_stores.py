@@ -1,0 +1,182 @@
+"""A store that is out, as clients of the vendor's SDK and operators at a terminal see it; and a start without one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
+
+from busbar.broker.placement import place
+from busbar.cli.main import run
+from busbar.model.partitioning import index_of_key
+from tests.interop.administration import Administration
+from tests.serving import Busbar, ServerDied, config_text
+
+pytestmark = pytest.mark.timeout(60)
+
+OUT = "store-2"
+STORES = ["store-0", "store-1", "store-2", "store-3"]
+REGULAR_OUT = next(name for name in map("r{}".format, range(99)) if place(name, 1, STORES) == (OUT,))
+REGULAR_ON = next(name for name in map("r{}".format, range(99)) if place(name, 1, STORES) != (OUT,))
+QUEUES = {"p": {"EnablePartitioning": True}, REGULAR_OUT: {}, REGULAR_ON: {}}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Busbar]:
+    running = Busbar(tmp_path / "data", config_text(QUEUES)).start()
+    yield running
+    running.stop()
+
+
+def busbar(server: Busbar, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert run([*arguments, "--data", str(server.data), "-o", "json"]) == 0
+    return json.loads(out.getvalue())
+
+
+def client_of(server: Busbar) -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(server.connection_string, retry_total=0)
+
+
+def key_in(server: Busbar, store: str, *, inside: bool) -> str:
+    """A partition key whose fragment lies in that store, or in another one."""
+    homes = [fragment["store"] for fragment in busbar(server, "queue", "show", "p", "--fragments")]
+    return next(
+        key for key in map("key-{}".format, range(999)) if (homes[index_of_key(key, 16)] == store) == inside
+    )
+
+
+@pytest.mark.req("P4", "P14", "P18", "P19", "P25", "P26", "P27")
+async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    with client_of(server) as client, client.get_queue_sender("p") as sender:
+        sender.send_messages(ServiceBusMessage("waits", partition_key=lost))
+        (shown,) = busbar(server, "stores", "offline", OUT)
+        assert shown["state"] == "out" and "operator" in shown["reason"]
+
+        with pytest.raises(ServiceBusServerBusyError, match=OUT) as refused:
+            sender.send_messages(ServiceBusMessage("no", partition_key=lost))
+        assert refused.value.message
+        sender.send_messages(ServiceBusMessage("other key", partition_key=kept))
+        for number in range(20):
+            sender.send_messages(ServiceBusMessage(f"free {number}"))
+        # A client that gives itself little time is answered, or gives up by itself: it never hangs.
+        began = time.monotonic()
+        with contextlib.suppress(ServiceBusServerBusyError, OperationTimeoutError):
+            sender.send_messages(ServiceBusMessage("no", partition_key=lost), timeout=1)
+        assert time.monotonic() - began < 2
+
+        with client.get_queue_sender(REGULAR_OUT) as other, pytest.raises(ServiceBusServerBusyError):
+            other.send_messages(ServiceBusMessage("no"))
+        with client.get_queue_sender(REGULAR_ON) as other:
+            other.send_messages(ServiceBusMessage("yes"))
+        with client.get_queue_receiver(REGULAR_OUT) as other:
+            assert other.receive_messages(max_wait_time=1) == []
+
+        received = []
+        with client.get_queue_receiver("p") as receiver:
+            while some := receiver.receive_messages(max_message_count=30, max_wait_time=1):
+                for message in some:
+                    receiver.complete_message(message)
+                    received.append(str(message))
+            assert sorted(received) == sorted(["other key", *(f"free {number}" for number in range(20))])
+
+            administration = Administration(server, asynchronous=False)
+            assert (await administration.get_queue("p")).availability_status == "Limited"
+            assert (await administration.get_queue(REGULAR_OUT)).availability_status == "Limited"
+            assert (await administration.get_queue(REGULAR_ON)).availability_status == "Available"
+            for change in (
+                administration.create_queue("new", enable_partitioning=True),
+                administration.delete_queue("p"),
+                administration.delete_queue(REGULAR_OUT),
+            ):
+                with pytest.raises(HttpResponseError) as failed:
+                    await change
+                assert failed.value.status_code == 503
+
+            (shown,) = busbar(server, "stores", "online", OUT)
+            assert shown["state"] == "open"
+            (waited,) = receiver.receive_messages(max_wait_time=5)
+            assert str(waited) == "waits"
+            receiver.complete_message(waited)
+        sender.send_messages(ServiceBusMessage("yes", partition_key=lost))
+        assert (await administration.get_queue("p")).availability_status == "Available"
+        await administration.create_queue("new", enable_partitioning=True)
+        await administration.delete_queue("p")
+
+
+@pytest.mark.req("P4", "P27")
+async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    with client_of(server) as client, client.get_queue_sender("p") as sender:
+        sender.send_messages([ServiceBusMessage("waits", partition_key=lost)])
+        sender.send_messages([ServiceBusMessage("is there", partition_key=kept)])
+    assert server.stop() == 0
+    file = server.data / f"{OUT}.db"
+    away = file.rename(file.with_name("elsewhere"))
+    server.start()
+    assert f"the store {OUT} is out: its file is missing" in server.error_text
+    assert {store["name"]: store["state"] for store in busbar(server, "stores")}[OUT] == "out"
+    with client_of(server) as client:
+        with client.get_queue_sender(REGULAR_OUT) as sender, pytest.raises(ServiceBusServerBusyError):
+            sender.send_messages(ServiceBusMessage("unavailable, not unknown"))
+        with client.get_queue_receiver("p") as receiver:
+            (found,) = receiver.receive_messages(max_wait_time=2)
+            assert str(found) == "is there"
+            receiver.complete_message(found)
+            assert (
+                await Administration(server, asynchronous=False).get_queue("p")
+            ).availability_status == "Limited"
+            away.rename(file)
+            (found,) = receiver.receive_messages(max_wait_time=10)
+            assert str(found) == "waits"
+            receiver.complete_message(found)
+
+
+def test_files_that_do_not_belong_there(server: Busbar) -> None:
+    """Swapped files and a file of another namespace are refused by name; without a majority there is no start."""
+    assert server.stop() == 0
+    one, two = server.data / "store-1.db", server.data / f"{OUT}.db"
+    one.rename(server.data / "aside")
+    two.rename(one)
+    with pytest.raises(ServerDied, match="it is the store store-2, not store-1"):
+        server.start()
+    one.rename(two)
+    server.start()
+    assert "it is the store" not in server.error_text
+    shown = {store["name"]: store for store in busbar(server, "stores")}
+    assert shown["store-1"]["state"] == "out" and "missing" in shown["store-1"]["reason"]
+    (shown_anew,) = busbar(server, "stores", "reset", "store-1", "--yes")
+    assert (shown_anew["state"], shown_anew["lostMessages"]) == ("open", -1)
+    assert server.stop() == 0
+    (server.data / "aside").rename(one)
+    server.start()
+    shown = {store["name"]: store for store in busbar(server, "stores")}
+    assert "another one was made in its place" in shown["store-1"]["reason"]
+
+
+def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--data", str(server.data))
+    assert run(["stores", *data]) == 0
+    assert "store-3" in capsys.readouterr().out
+    assert run(["stores", "offline", "store-9", *data]) == 4
+    assert "store-0, store-1, store-2, store-3" in capsys.readouterr().err
+    assert run(["stores", "reset", "store-0", "--yes", *data]) == 4
+    assert "is in use" in capsys.readouterr().err
+    assert run(["stores", "offline", OUT, *data]) == 0
+    assert f"{OUT} is out since" in capsys.readouterr().out
+    assert run(["queue", "show", "p", "--fragments", *data]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(" out") == 4 and "taken offline by an operator" in printed
+    assert run(["queue", "show", "none", "--fragments", *data]) == 3
