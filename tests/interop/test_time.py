@@ -178,7 +178,9 @@ async def test_scheduled_messages_come_in_the_order_of_their_times(azure: Azure,
 
 async def test_the_life_of_a_scheduled_message_begins_when_it_is_enqueued(azure: Azure, queue: str) -> None:
     message = brief_message("fresh")
-    message.scheduled_enqueue_time_utc = soon(LIFE + 0.3)
-    await azure.send(queue, message)
+    sender = azure.sender(queue)
+    await sender.opened()  # else the message would not have waited for as long as it lives
+    message.scheduled_enqueue_time_utc = soon(LIFE + 0.5)
+    await sender.send_messages(message)
 
     assert text_of(await take_one(azure.receiver(queue))) == "fresh"

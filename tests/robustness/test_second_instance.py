@@ -17,6 +17,7 @@ def test_a_second_server_on_the_same_data_is_refused(server: Busbar, bystander: 
     text = str(refusal.value)
     assert f"process {server.pid}" in text, "it names who holds the data"
     assert str(server.data) in text
+    assert "another directory with --data" in text, "and what to do"
     assert "Traceback" not in text
     assert second.process is not None and second.process.returncode not in (0, None)
     bystander.works()
