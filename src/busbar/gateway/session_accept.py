@@ -8,7 +8,8 @@ Rules:
 4. Each accept begins with another fragment, so that none is preferred.
 5. A fragment that is out is asked again from time to time, and the others go on meanwhile. One that does not answer a claim
    in time is told to forget it.
-6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled. A claim that was not taken is
+6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
+   and not used: the fragment may offer the session to others at once. A claim that was not taken is
    followed by a Leave, which the fragment sees after the claim: whatever became of it, no lock remains.
 """
 
@@ -69,7 +70,7 @@ class NextSession:
         self._consumer = consumer
         self._order = [(first + step) % len(fragments) for step in range(len(fragments))]
         self._awaited: dict[int, int] = {}  # index: the request number of its await
-        self._offered: list[int] = []
+        self._offered: dict[int, int] = {}  # the same, of those that have answered and were not asked yet
         self._claim: _Claim | None = None
         self._out: dict[int, BusbarError] = {}
         self._timers: set[asyncio.TimerHandle] = set()
@@ -102,20 +103,21 @@ class NextSession:
     def await_answered(self, index: int, effect: Effect) -> None:
         if self._over:
             return
-        del self._awaited[index]
+        request = self._awaited.pop(index)
         if isinstance(effect, Refused):
             self._failed(index, effect)
             return
         assert isinstance(effect, SessionOffered)
         self._out.pop(index, None)
-        self._offered.append(index)
+        self._offered[index] = request
         self._claim_next()
 
     def _claim_next(self) -> None:
         """Rule 3."""
         if self._claim is not None or not self._offered:
             return
-        index = self._offered.pop(0)
+        index = next(iter(self._offered))
+        del self._offered[index]
         claim = self._claim = _Claim(self, index)
         request = self._peer.expect(claim)
         self._peer.command(
@@ -181,7 +183,7 @@ class NextSession:
         self._over = True
         for timer in self._timers:
             timer.cancel()
-        for index, request in self._awaited.items():
+        for index, request in (*self._awaited.items(), *self._offered.items()):
             self._peer.forget_request(request)
             self._peer.command(CancelAwait(self._fragments[index], self._peer.origin, request))
         if self._claim is not None and not taken:

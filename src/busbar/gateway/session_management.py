@@ -141,7 +141,7 @@ class SessionOperations:
             found = await self._ask(index, updated_after, within, top - len(ids))
             ids += found
             within += len(found)
-            if len(ids) < top:
+            if not found:  # fewer than asked for may be all that a fragment says at a time
                 index, within = index + 1, 0
         self._next_page = _Place(updated_after, skip + len(ids), index, within)
         return ids
@@ -150,11 +150,10 @@ class SessionOperations:
         """The place behind the first `skip` sessions."""
         index = within = skipped = 0
         while index < len(self._entity.fragments) and skipped < skip:
-            step = min(skip - skipped, MAX_LISTED)
-            found = len(await self._ask(index, updated_after, within, step))
+            found = len(await self._ask(index, updated_after, within, min(skip - skipped, MAX_LISTED)))
             skipped += found
             within += found
-            if found < step:
+            if not found:
                 index, within = index + 1, 0
         return _Place(updated_after, skipped, index, within)
 
