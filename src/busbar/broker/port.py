@@ -16,7 +16,17 @@ from collections.abc import Callable, Sequence
 
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.stores import Stores
-from busbar.model.commands import RELEASE, Command, Demand, Inspect, Leave, Peek, Settle
+from busbar.model.commands import (
+    RELEASE,
+    AcceptSession,
+    AwaitSession,
+    Command,
+    Demand,
+    Inspect,
+    Leave,
+    Peek,
+    Settle,
+)
 from busbar.model.effects import Delivered, Effect, Inspected, Peeked, Refused
 from busbar.model.entities import Description, EntityKind
 from busbar.model.errors import EntityNotFound
@@ -37,12 +47,16 @@ from busbar.model.port import (
 _log = logging.getLogger(__name__)
 
 
+STAYING = (Demand, AwaitSession, AcceptSession)
+"""Commands that a fragment remembers their origin by, until it leaves."""
+
+
 class LocalPort:
     """A NamespacePort over the stores of this process. `emit` is what their hosts perform effects with."""
 
     def __init__(self) -> None:
         self._sinks: dict[int, EffectSink] = {}
-        self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages
+        self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
         self._last_origin = 0
         self._stores: Stores | None = None
         self._known: Catalogue | None = None
@@ -71,7 +85,7 @@ class LocalPort:
     def submit(self, commands: Commands) -> None:
         assert self._stores is not None, "serve() comes before any command"
         for command in commands:
-            if type(command) is Demand:
+            if type(command) in STAYING:
                 fragments = self._consuming.get(command.origin)
                 if fragments is None:
                     # Its origin is gone: nobody would ever take the consumer away again.
