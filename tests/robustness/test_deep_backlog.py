@@ -22,7 +22,7 @@ MEGABYTE = 1024 * 1024
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 SHALLOW_COUNT, DEEP_COUNT = 100_000, 10_000_000 if DEEP else 1_000_000
 ONE_STORE = ("--stores", "1")
-TAKEN = 200_000 if DEEP else 10_000
+TAKEN = 50_000 if DEEP else 10_000  # of both backlogs, so less than the shallow one has
 
 
 class Peak:
