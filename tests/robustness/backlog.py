@@ -30,7 +30,8 @@ def fill_lane(data: Path, lane: int, count: int) -> None:
     connection.execute("BEGIN")
     connection.execute(
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)"
-        " INSERT INTO msg SELECT NULL, :fragment, :lane, n, :now, 0, :due, 0, :size, NULL, :content FROM numbers",
+        " INSERT INTO msg(id, fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content)"
+        " SELECT NULL, :fragment, :lane, n, :now, 0, :due, 0, :size, NULL, :content FROM numbers",
         {
             "count": count,
             "fragment": fragment,

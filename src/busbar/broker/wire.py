@@ -90,7 +90,10 @@ _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
         ],
     ),
     c.Renew: (5, [*_HEAD, ("numbers", list[Int]), ("nonces", list[Int])]),
-    c.ReceiveDeferred: (6, [*_HEAD, ("sub", Int), ("numbers", list[Int]), ("delete", bool), ("consumer", Int)]),
+    c.ReceiveDeferred: (
+        6,
+        [*_HEAD, ("sub", Int), ("numbers", list[Int]), ("delete", bool), ("consumer", Int)],
+    ),
     c.Peek: (
         7,
         [

@@ -23,6 +23,14 @@ class Bounds:
         self.kept_bytes: i64 = (
             8 * 1024 * 1024
         )  # of locked and returned messages; beyond it they are read again
+        # Message sessions
+        self.line_page: i64 = 500  # waiting sessions read at once
+        self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page
+        self.session_page: i64 = 16  # messages of a session read at once at least, if there are as many
+        self.session_locks: i64 = 5_000  # messages of a session in flight: they end together
+        self.session_bytes: i64 = 16 * 1024 * 1024  # read in advance, of all sessions
+        self.sessions_at_once: i64 = 50  # read for, or expired, by one turn
+        self.offer_ms: i64 = 100  # for which an offer of a session is good before it goes to others
         # Duplicate detection
         self.recent_ids: i64 = 4_096  # known without asking the store; twice as many at most
         self.shelf_ids: i64 = 1_024  # on one shelf, while there are few (duplicates.py)

@@ -7,6 +7,7 @@ Rules of peek
   bytes.
 - Each lane is read by itself and may be cut short. Nothing is shown from beyond the end of a lane that was
   cut, since the caller goes on behind the last number it has seen and would never see the rest.
+- With a session, only its messages are shown. No lock is needed for that.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def peek_reads(state: State, command: Peek) -> list[Read]:
     if count > 0 and start <= head.last:
         for lane in DEAD_LANES if command.sub == DEAD else MAIN_LANES:
             if head.counts[lane] > 0:
-                reads.append(ReadPage(lane, start, count, command.max_bytes))
+                reads.append(ReadPage(lane, start, count, command.max_bytes, command.session))
     return reads
 
 
@@ -48,7 +49,8 @@ def peek(state: State, command: Peek) -> None:
             for record in records:
                 found.append((record.n, lane, record))
             last: int = records[-1].n
-            if last < end and not read.complete and len(records) < state.ledger.head.counts[lane]:
+            all_shown = command.session is None and len(records) >= state.ledger.head.counts[lane]
+            if last < end and not read.complete and not all_shown:
                 end = last
     found.sort(key=_number)
     shown: list[Record] = []

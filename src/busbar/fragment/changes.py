@@ -6,6 +6,11 @@ always right. Ids of duplicate detection are forgotten first and then remembered
 How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on shelves, the shelves of a fragment in the
 order of time: (shelf, id) is the key, so that ids which come together are written together and go together, although
 ids are random. A store finds an id on given shelves, reads ids in the order of the key, and removes the lowest.
+
+How message sessions lie in a store. A session has a row while it has active messages: how many, and its turn, which is
+its place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read: the
+row that comes gets the turn of the change, a row that is there keeps its own unless it is moved, and the row whose last
+message goes goes with it. A state is kept by itself, whether the session has messages or not.
 """
 
 from __future__ import annotations
@@ -25,17 +30,25 @@ class Head:
     """A fragment's durable counters, written with every commit of it, so that nothing is ever counted by scanning."""
 
     def __init__(
-        self, fragment: i64, last: i64, counts: list[int], size: i64, ids: i64 = 0, dropped: i64 = 0
+        self,
+        fragment: i64,
+        last: i64,
+        counts: list[int],
+        size: i64,
+        ids: i64 = 0,
+        dropped: i64 = 0,
+        turn: i64 = 0,
     ) -> None:
         self.fragment = fragment
         self.last = last  # the last number given; never goes back
         self.counts = counts  # by lane
-        self.size = size  # bytes of all messages kept
+        self.size = size  # bytes of all messages and session states kept
         self.ids = ids  # remembered by duplicate detection
         self.dropped = dropped  # duplicates, ever; those since the last commit are missing
+        self.turn = turn  # the last one given to a session; never goes back
 
     def copy(self) -> Head:
-        return Head(self.fragment, self.last, list(self.counts), self.size, self.ids, self.dropped)
+        return Head(self.fragment, self.last, list(self.counts), self.size, self.ids, self.dropped, self.turn)
 
 
 def empty_head(fragment: int) -> Head:
@@ -56,6 +69,16 @@ class Edit:
         self.to = to
         self.deliveries = deliveries
         self.overlay = overlay
+
+
+@final
+class SessionChange:
+    """What becomes of a session's row."""
+
+    def __init__(self) -> None:
+        self.active: i64 = 0  # how many active messages more, or fewer
+        self.turn: i64 = 0  # of the row, if it comes
+        self.moved = False  # a row that is there gets the turn as well
 
 
 @final
@@ -80,12 +103,14 @@ class Changes:
         self.deletes: dict[int, list[int]] = {}  # numbers by lane
         self.ids: list[IdRow] = []  # to remember
         self.ids_upto: tuple[int, bytes] | None = None  # forget all ids whose shelf and id are not above this
+        self.sessions: dict[str, SessionChange] = {}
+        self.states: dict[str, tuple[int, bytes | None]] = {}  # of sessions: when it was set (None: cleared)
         self.head: Head | None = None  # the counters after this commit
         # For undoing a refused commit: the locks that ended, in the order of their end. Those that were taken are
         # named by the Delivered and Received effects which are discarded with the commit.
         self.unlocked: list[list[Lock]] = []
         self.weight: i64 = 0  # messages touched, to bound a commit
-        self.bytes: i64 = 0  # of the messages put
+        self.bytes: i64 = 0  # of the messages and states put
 
 
 NOTHING: Final[tuple[Changes, ...]] = ()

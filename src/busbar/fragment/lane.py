@@ -35,8 +35,9 @@ PASSED_RECORDS: Final = 256
 
 @final
 class Window:
-    def __init__(self, lane: i64, bounds: Bounds) -> None:
+    def __init__(self, lane: i64, bounds: Bounds, session: str | None = None) -> None:
         self.lane = lane
+        self.session = session  # of a message session: only its messages count
         self.bounds = bounds
         self.cursor: i64 = 1
         self.ready: list[Record] = []  # from `at` on; ascending
@@ -88,10 +89,13 @@ class Window:
         if record.content is not None:
             self.returned_bytes += record.size
         if len(self._order) > self.bounds.returned_records:
-            self._rewind()
+            self.rewind()
 
-    def _rewind(self) -> None:
-        start: i64 = self._order[0]
+    def rewind(self) -> None:
+        """Leave what is available to the store again, and read it from there."""
+        start = self.cursor
+        if self._order and self._order[0] < start:
+            start = self._order[0]
         if self.at < len(self.ready) and self.ready[self.at].n < start:
             start = self.ready[self.at].n
         self.forget(start)
@@ -184,7 +188,7 @@ class Window:
     # ---- reading ----
 
     def ask_page(self, limit: i64, max_bytes: i64) -> ReadPage:
-        page = ReadPage(self.lane, self.cursor, limit, max_bytes)
+        page = ReadPage(self.lane, self.cursor, limit, max_bytes, self.session)
         self._page = page
         return page
 

@@ -18,7 +18,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Edit, Head, IdRow, Lock
+from busbar.fragment.changes import Changes, Edit, Head, IdRow, Lock, SessionChange
 from busbar.model.message import Overlay, Record
 
 
@@ -107,6 +107,55 @@ class Ledger:
         self.head.ids -= count
         if self.head.ids < 0:
             self.head.ids = 0
+
+    # ---- sessions ----
+
+    def _session(self, id: str) -> SessionChange:
+        sessions = self._open().sessions
+        change = sessions.get(id)
+        if change is None:
+            change = SessionChange()
+            sessions[id] = change
+        return change
+
+    def into_session(self, id: str, waits: bool) -> i64:
+        """A session has one more active message; the turn that it gets if it had none.
+
+        `waits`: nobody holds it, and it is not known to be in the line. If messages of it went in the same changes, the
+        row may never have been gone for the store: then it must be moved to its new turn all the same.
+        """
+        change = self._session(id)
+        if waits and change.active < 0:
+            change.moved = True
+        change.active += 1
+        if waits or change.turn == 0:
+            self.head.turn += 1
+            change.turn = self.head.turn
+        return change.turn
+
+    def out_of_session(self, id: str) -> None:
+        """A session has one active message less."""
+        self._session(id).active -= 1
+
+    def move_session(self, id: str) -> i64:
+        """To the end of the line, if it has active messages; its turn."""
+        change = self._session(id)
+        self.head.turn += 1
+        change.turn = self.head.turn
+        change.moved = True
+        self._open().weight += 1
+        return change.turn
+
+    def set_state(self, id: str, at: i64, state: bytes | None, more: i64) -> None:
+        """A session's state; `more` is how many bytes more than before are kept."""
+        changes = self._open()
+        changes.states[id] = (at, state)
+        changes.weight += 1
+        if state is not None:
+            changes.bytes += len(state)
+        self.head.size += more
+
+    # ---- ended locks, and taking the changes ----
 
     def note_unlocked(self, locks: list[Lock]) -> None:
         changes = self._changes

@@ -8,6 +8,8 @@ Rules
   time.
 - A lock keeps its message's bytes, so that an abandoned message needs no read, as long as there is room for
   them.
+- The lock of a message of a session that somebody holds ends with that session and not by itself: its end
+  is FOREVER here, so that renewing a session does not touch the locks of its messages.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from mypy_extensions import i64
 from busbar.fragment.changes import Lock
 from busbar.model.message import LANES, Record
 
+FOREVER: Final = 1 << 62
 SLACK: Final = 1_000
 """Leftovers that are never worth a rebuild."""
 
@@ -51,7 +54,7 @@ class LockTable:
     def take(self, records: list[Record], lane: i64, nonce: i64, until: i64, room: i64) -> None:
         """Lock messages that are not locked; keep their bytes as far as `room` goes."""
         held = self.held
-        numbers = self._entry(until)
+        numbers: list[int] = [] if until == FOREVER else self._entry(until)
         kept: i64 = 0
         for record in records:
             size = record.size
@@ -65,7 +68,8 @@ class LockTable:
         self.bytes += kept
         count = len(records)
         self.counts[lane] += count
-        self._numbers += count
+        if until != FOREVER:
+            self._numbers += count
 
     def renew(self, locks: list[Lock], until: i64) -> None:
         numbers = self._entry(until)
@@ -149,7 +153,11 @@ class LockTable:
 
     def _rebuild(self) -> None:
         by_end: dict[int, list[int]] = {}
+        count: i64 = 0
         for n, lock in self.held.items():
+            if lock.until == FOREVER:
+                continue
+            count += 1
             until: int = lock.until
             numbers = by_end.get(until)
             if numbers is None:
@@ -158,6 +166,6 @@ class LockTable:
                 numbers.append(n)
         self._ends = list(by_end.items())
         heapify(self._ends)
-        self._numbers = len(self.held)
+        self._numbers = count
         self._latest = []
         self._latest_until = -1

@@ -15,13 +15,14 @@ What a turn does: locks whose time has come end; the command; then consumers are
 most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due.
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
-ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes).
+ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
+entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
 deliveries are not held. Windows are read anew; counters come from the store. A consumer gets back the
 credit of what was not delivered, and a drain that was not answered is pending again. What consumers asked
-for (Demand, Leave) stays: it was never durable.
+for (Demand, Leave) stays: it was never durable. Of sessions: session_ending.py.
 """
 
 from __future__ import annotations
@@ -30,30 +31,38 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment import browsing, sending, serving, settling
+from busbar.fragment import accepting, browsing, sending, serving, session_ending, session_serving, settling
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock
 from busbar.fragment.ledger import Ledger
-from busbar.fragment.reads import Read, ReadMany, ReadPage
+from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
+from busbar.fragment.sessions import Sessions
 from busbar.fragment.state import State
 from busbar.model.commands import (
+    AcceptSession,
+    AwaitSession,
+    CancelAwait,
     CancelScheduled,
     Command,
     Demand,
     Inspect,
     InspectDuplicates,
     Leave,
+    ListSessions,
     Peek,
     Purge,
+    ReadState,
     ReceiveDeferred,
     Renew,
+    RenewSession,
     Send,
     Settle,
     Tick,
+    WriteState,
 )
 from busbar.model.effects import Delivered, Drained, Effect, Received
 from busbar.model.errors import NotImplementedHere
-from busbar.model.message import Record
+from busbar.model.message import DEAD, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -92,7 +101,12 @@ class Fragment:
                 return state.duplicates.reads(command)
         elif isinstance(command, Demand):
             if command.credit > 0 and self.settings.can_receive:
-                return serving.window_reads(state, state.window(command.sub))
+                sessions = state.sessions
+                if sessions is None or command.sub == DEAD:
+                    return serving.window_reads(state, state.window(command.sub))
+                session = sessions.of(command.origin, command.consumer)
+                if session is not None:
+                    return session_serving.demand_reads(state, sessions, session, command.credit, now)
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
             reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
@@ -100,6 +114,9 @@ class Fragment:
                 reads += serving.window_reads(state, state.main)
             if serving.could_serve(state, state.dead):
                 reads += serving.window_reads(state, state.dead)
+            if state.sessions is not None:
+                reads += session_serving.hungry_reads(state.sessions, now)
+                reads += accepting.line_reads(state, state.sessions, now)
             return reads
         elif isinstance(command, ReceiveDeferred):
             return serving.deferred_reads(state, command)
@@ -109,6 +126,20 @@ class Fragment:
             return sending.cancel_reads(state, command)
         elif isinstance(command, Purge):
             return serving.purge_reads(state, command)
+        elif state.sessions is not None:
+            return self._session_needs(state.sessions, command, now)
+        return []
+
+    def _session_needs(self, sessions: Sessions, command: Command, now: i64) -> list[Read]:
+        state = self._state
+        if isinstance(command, AcceptSession):
+            return accepting.accept_reads(state, sessions, command, now)
+        if isinstance(command, ReadState):
+            return accepting.state_reads(sessions, command.origin, command.consumer, True)
+        if isinstance(command, WriteState):
+            return accepting.state_reads(sessions, command.origin, command.consumer, False)
+        if isinstance(command, ListSessions):
+            return accepting.list_reads(state, command)
         return []
 
     def supply(self, reads: list[Read]) -> None:
@@ -125,8 +156,30 @@ class Fragment:
                 state.main.absorb_stubs(read) or state.dead.absorb_stubs(read)
             ):
                 continue
-            rest.append(read)
+            if state.sessions is None or not self._supply_session(state.sessions, read):
+                rest.append(read)
         state.supplied = rest
+
+    def _supply_session(self, sessions: Sessions, read: Read) -> bool:
+        state = self._state
+        head = state.ledger.head
+        if isinstance(read, ReadPage):
+            session = sessions.held.get(read.session) if read.session is not None else None
+            if session is None or not session.window.absorb_page(read, state.locks.held, head.last):
+                return False
+            session.complete = read.complete or not read.records
+            sessions.stirred[session.id] = session
+            return True
+        if isinstance(read, ReadLine):
+            return sessions.line.absorb(read, set(sessions.held), head.turn)
+        if isinstance(read, ReadExpiry):
+            return session_serving.absorb_expiry(sessions, read)
+        if isinstance(read, ReadMany):
+            for session in sessions.asked:
+                if session.window.absorb_stubs(read):
+                    sessions.stirred[session.id] = session
+                    return True
+        return False
 
     def apply(self, command: Command, now: i64, nonce: i64) -> None:
         """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
@@ -137,8 +190,12 @@ class Fragment:
             # First, since the end of a lock would change what was read; such a lock still hides its message.
             serving.receive_deferred(state, command, now, nonce)
             budget -= settling.expire_locks(state, now, budget)
+            if state.sessions is not None:
+                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
         else:
             budget -= settling.expire_locks(state, now, budget)
+            if state.sessions is not None:
+                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
             if isinstance(command, Send):
                 sending.send(state, command, now)
             elif isinstance(command, Demand):
@@ -152,6 +209,9 @@ class Fragment:
                 self._apply_rare(command, now)
         if state.supplied:
             state.supplied = []
+        if state.sessions is not None:
+            accepting.offer(state, state.sessions, now)
+            budget = session_serving.serve(state, state.sessions, now, nonce, budget)
         serving.serve(state, now, nonce, budget)
 
     def _apply_rare(self, command: Command, now: i64) -> None:
@@ -160,6 +220,8 @@ class Fragment:
             settling.renew(state, command, now)
         elif isinstance(command, Leave):
             serving.leave(state, command)
+            if state.sessions is not None and command.consumer == 0:
+                accepting.forget_awaits(state.sessions, command.origin)
         elif isinstance(command, Peek):
             browsing.peek(state, command)
         elif isinstance(command, CancelScheduled):
@@ -170,7 +232,29 @@ class Fragment:
             browsing.inspect(state, command)
         elif isinstance(command, InspectDuplicates):
             browsing.inspect_duplicates(state, command)
-        else:
+        elif state.sessions is not None:
+            self._apply_to_sessions(state.sessions, command, now)
+        elif command.request > 0:
+            text = "The entity has no sessions, or a fragment does not know this command."
+            state.refuse(command, NotImplementedHere.condition, text)
+
+    def _apply_to_sessions(self, sessions: Sessions, command: Command, now: i64) -> None:
+        state = self._state
+        if isinstance(command, AcceptSession):
+            accepting.accept(state, sessions, command, now)
+        elif isinstance(command, AwaitSession):
+            accepting.await_session(sessions, command)
+        elif isinstance(command, CancelAwait):
+            accepting.cancel_await(sessions, command)
+        elif isinstance(command, RenewSession):
+            accepting.renew(state, sessions, command, now)
+        elif isinstance(command, ReadState):
+            accepting.read_state(state, sessions, command, now)
+        elif isinstance(command, WriteState):
+            accepting.write_state(state, sessions, command, now)
+        elif isinstance(command, ListSessions):
+            accepting.list_sessions(state, command)
+        elif command.request > 0:
             state.refuse(command, NotImplementedHere.condition, "A fragment does not know this command.")
 
     # ---- what came of it ----
@@ -190,7 +274,7 @@ class Fragment:
         return self._state.ledger.weight()
 
     def wake_at(self) -> i64:
-        """When the next lock ends, the next scheduled message is due or ids can be forgotten; 0: never."""
+        """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
         state = self._state
         wake = state.locks.earliest()
         due = state.due
@@ -199,6 +283,14 @@ class Fragment:
         due = state.duplicates.due(self.settings.duplicate_window_ms)
         if wake == 0 or (0 < due < wake):
             wake = due
+        sessions = state.sessions
+        if sessions is not None:
+            due = sessions.earliest()
+            if wake == 0 or (0 < due < wake):
+                wake = due
+            due = accepting.offer_ends(sessions)
+            if wake == 0 or (0 < due < wake):
+                wake = due
         return wake
 
     def more(self, now: i64) -> bool:
@@ -207,6 +299,11 @@ class Fragment:
         state.settings = self.settings
         wake = self.wake_at()
         if 0 < wake <= now:
+            return True
+        sessions = state.sessions
+        if sessions is not None and (
+            session_serving.has_work(state, sessions) or accepting.could_offer(state, sessions, now)
+        ):
             return True
         return serving.could_serve(state, state.main) or serving.could_serve(state, state.dead)
 
@@ -235,6 +332,8 @@ class Fragment:
         state.main.forget(1)
         state.dead.forget(1)
         state.supplied = []
+        if state.sessions is not None:
+            session_ending.undo(state, state.sessions, effects)
         for effect in effects:
             if isinstance(effect, Delivered):
                 self._give_credit_back(effect.origin, effect.consumer, len(effect.records), False)
@@ -264,6 +363,9 @@ class Fragment:
         gone = set(numbers)
         state = self._state
         state.locks.restore([lock for n, lock in state.locks.held.items() if n not in gone])
+        if state.sessions is not None:
+            for session in state.sessions.held.values():
+                session.numbers -= gone
 
     # ---- for a host whose store is out ----
 
@@ -277,3 +379,10 @@ class Fragment:
         for c in self._state.consumers.values():
             waiting.append(Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete))
         return waiting
+
+    def awaits(self) -> list[AwaitSession]:
+        """Everyone who awaits a session, as the command that asks for it."""
+        sessions = self._state.sessions
+        if sessions is None:
+            return []
+        return [AwaitSession(self.id, origin, request) for origin, request in sessions.awaits]

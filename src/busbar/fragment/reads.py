@@ -19,15 +19,17 @@ class Read:
 
 @final
 class ReadPage(Read):
-    """The next messages of a lane from a number on, up to a count and (but at least one) a number of bytes."""
+    """The next messages of a lane (or, with `session`, those of a session in it) from a number on, up to a count and (but
+    at least one) a number of bytes."""
 
-    def __init__(self, lane: i64, start: i64, limit: i64, max_bytes: i64) -> None:
+    def __init__(self, lane: i64, start: i64, limit: i64, max_bytes: i64, session: str | None = None) -> None:
         super().__init__()
         self.lane = lane
+        self.session = session
         self.start = start
         self.limit = limit
         self.max_bytes = max_bytes
-        # Set by a store that knows that nothing of the lane lies behind the last record.
+        # Set by a store that knows that nothing of what was asked for lies behind the last record.
         self.complete = False
 
 
@@ -74,3 +76,54 @@ class ReadIdPage(Read):
         self.after = after
         self.limit = limit
         self.rows: list[IdRow] = []
+
+
+WaitingRow = tuple[str, int, int]
+"""A session that has active messages: its id, its turn, and when the first of those messages expires (0: never)."""
+
+
+@final
+class ReadLine(Read):
+    """The sessions with active messages whose turn comes after one, in the order of their turns, up to a count."""
+
+    def __init__(self, after: i64, limit: i64) -> None:
+        super().__init__()
+        self.after = after
+        self.limit = limit
+        self.rows: list[WaitingRow] = []
+
+
+@final
+class ReadExpiry(Read):
+    """When the active messages of a session expire, and their numbers: the earliest, up to a count."""
+
+    def __init__(self, session: str, limit: i64) -> None:
+        super().__init__()
+        self.session = session
+        self.limit = limit
+        self.rows: list[tuple[int, int]] = []
+
+
+@final
+class ReadSession(Read):
+    """A session's state (if `with_state`) and how many bytes it has; -1 if there is none."""
+
+    def __init__(self, session: str, with_state: bool) -> None:
+        super().__init__()
+        self.session = session
+        self.with_state = with_state
+        self.state: bytes | None = None
+        self.size: i64 = -1
+
+
+@final
+class ReadSessionIds(Read):
+    """Ids of sessions in their order: those with active messages or a state, or (if `updated_after` is not 0) those whose
+    state was set after that time."""
+
+    def __init__(self, updated_after: i64, skip: i64, top: i64) -> None:
+        super().__init__()
+        self.updated_after = updated_after
+        self.skip = skip
+        self.top = top
+        self.ids: list[str] = []

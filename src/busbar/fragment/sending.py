@@ -11,19 +11,25 @@ Rules
   counted already.
 - Where the entity detects duplicates (duplicates.py), a message whose id is known is dropped: it is neither counted
   nor numbered, and its sender hears that it was sent.
+- Where the entity requires sessions a message without a session id is refused, an atomic send with one as a whole.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.fragment.reads import Read, ReadDue, ReadMany
+from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, Send
 from busbar.model.effects import Done, Sent
-from busbar.model.errors import EntityDisabled, MessageNotFound, QuotaExceeded
+from busbar.model.errors import EntityDisabled, InvalidOperation, MessageNotFound, QuotaExceeded
 from busbar.model.message import ACTIVE, SCHEDULED, Record
+
+NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
 
 def send(state: State, command: Send, now: i64) -> None:
@@ -39,14 +45,20 @@ def send(state: State, command: Send, now: i64) -> None:
         ids = state.duplicates.ids_of(command, state.supplied)
     else:
         ids = []
+    sessions = state.sessions
     if command.atomic:
+        if sessions is not None:
+            for draft in command.drafts:
+                if draft.session_id is None:
+                    state.refuse(command, InvalidOperation.condition, NO_SESSION)
+                    return
         asked = _asked(state, command, ids, now)
         if asked > room:
             state.refuse(command, QuotaExceeded.condition, _full(head.size, asked, quota))
             return
     window = state.main
     ready = window.ready
-    direct = state.unread(window) == 0 and window.has_room()
+    direct = sessions is None and state.unread(window) == 0 and window.has_room()
     puts: list[Record] = []
     later: list[Record] = []
     numbers: list[int] = []
@@ -60,6 +72,10 @@ def send(state: State, command: Send, now: i64) -> None:
     put_bytes: i64 = 0
     later_bytes: i64 = 0
     for draft in command.drafts:
+        if sessions is not None and draft.session_id is None:
+            refused.append((len(numbers), InvalidOperation.condition, NO_SESSION))
+            numbers.append(0)
+            continue
         id = b""
         if ids:
             id = ids[len(numbers)]
@@ -88,12 +104,16 @@ def send(state: State, command: Send, now: i64) -> None:
             ttl = most
         scheduled = draft.scheduled
         if scheduled > now:
-            later.append(Record(n, now, ttl, scheduled, 0, size, content, None))
+            session = draft.session_id if sessions is not None else None
+            later.append(Record(n, now, ttl, scheduled, 0, size, content, None, session))
             later_bytes += size
             if state.due == 0 or scheduled < state.due:
                 state.due = scheduled
             continue
-        record = Record(n, now, ttl, 0, 0, size, content, None)
+        if sessions is None:
+            record = Record(n, now, ttl, 0, 0, size, content, None)
+        else:
+            record = Record(n, now, ttl, 0, 0, size, content, None, draft.session_id)
         puts.append(record)
         put_bytes += size
         if direct:
@@ -104,6 +124,9 @@ def send(state: State, command: Send, now: i64) -> None:
     ledger.put(ACTIVE, puts, put_bytes)
     ledger.put(SCHEDULED, later, later_bytes)
     ledger.given(n)
+    if sessions is not None:
+        for record in puts:
+            arrive(state, sessions, record)
     if ids:
         ledger.remember(remembered)
         head.dropped = duplicates.dropped
@@ -160,7 +183,8 @@ def forget_ids(state: State, now: i64) -> None:
 
 def _append(state: State, scheduled: list[Record], now: i64) -> None:
     window = state.main
-    direct = state.unread(window) == 0
+    sessions = state.sessions
+    direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
     puts: list[Record] = []
     n = state.ledger.head.last
@@ -170,7 +194,7 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
         ttl = old.ttl
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
-        record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay)
+        record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         puts.append(record)
         size += old.size
         if direct and window.has_room():
@@ -180,6 +204,9 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
     state.delete(SCHEDULED, scheduled)
     state.ledger.put(ACTIVE, puts, size)
     state.ledger.given(n)
+    if sessions is not None:
+        for record in puts:
+            arrive(state, sessions, record)
 
 
 def known_numbers(state: State, numbers: list[int]) -> list[int]:

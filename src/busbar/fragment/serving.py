@@ -10,21 +10,30 @@ Rules
 - A drain is answered when the credit is used up or nothing is available, neither in memory nor in the
   store.
 - While the entity is disabled for receiving nobody is served, and a drain is answered at once.
+- Where the entity requires sessions, consumers of the main sub-queue get what session_serving.py says. One that
+  holds no session is told so (SessionLost), and one that leaves gives up its session.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from mypy_extensions import i64
 
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.lane import Window
-from busbar.fragment.reads import Read, ReadMany
+from busbar.fragment.locks import FOREVER
+from busbar.fragment.reads import Read, ReadMany, ReadPage
 from busbar.fragment.sending import known_numbers
+from busbar.fragment.session_ending import give_up
+from busbar.fragment.sessions import Session
 from busbar.fragment.state import State, deferred_lane
 from busbar.model.commands import Demand, Leave, Purge, ReceiveDeferred
-from busbar.model.effects import Delivered, Drained, Purged, Received
-from busbar.model.errors import EntityDisabled, MessageNotFound
+from busbar.model.effects import Delivered, Drained, Purged, Received, SessionLost
+from busbar.model.errors import EntityDisabled, MessageNotFound, SessionLockLost
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
+
+NO_LOCK: Final = "The receiver does not hold the session of the message."
 
 # ---- consumers ----
 
@@ -32,6 +41,13 @@ from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
 def demand(state: State, command: Demand) -> None:
     key: tuple[int, int] = (command.origin, command.consumer)
     sub: i64 = DEAD if command.sub == DEAD else ACTIVE
+    sessions = state.sessions
+    if sessions is not None and sub == ACTIVE:
+        session = sessions.by_consumer.get(key)
+        if session is None:
+            state.effects.append(SessionLost(command.origin, command.consumer))
+            return
+        sessions.stirred[session.id] = session
     consumer = state.consumers.get(key)
     if consumer is None or consumer.sub != sub:
         if consumer is not None:
@@ -47,7 +63,7 @@ def demand(state: State, command: Demand) -> None:
 def add_credit(state: State, consumer: Consumer, credit: i64) -> None:
     """Change the credit (it never falls below 0), and with it the consumer's place in the line."""
     consumer.credit += credit
-    window = state.window(consumer.sub)
+    window = state.window_of(consumer)
     if consumer.credit > 0:
         if not consumer.waiting:
             consumer.waiting = True
@@ -62,7 +78,7 @@ def add_credit(state: State, consumer: Consumer, credit: i64) -> None:
 def start_draining(state: State, consumer: Consumer) -> None:
     if not consumer.draining:
         consumer.draining = True
-        state.window(consumer.sub).draining.append(consumer)
+        state.window_of(consumer).draining.append(consumer)
 
 
 def leave(state: State, command: Leave) -> None:
@@ -77,8 +93,15 @@ def leave(state: State, command: Leave) -> None:
 
 
 def _remove(state: State, consumer: Consumer) -> None:
-    del state.consumers[(consumer.origin, consumer.consumer)]
-    window = state.window(consumer.sub)
+    key: tuple[int, int] = (consumer.origin, consumer.consumer)
+    sessions = state.sessions
+    if sessions is not None:
+        session = sessions.by_consumer.get(key)
+        if session is not None:
+            give_up(state, sessions, session)
+        sessions.lost.pop(key, None)
+    del state.consumers[key]
+    window = state.window_of(consumer)
     if consumer.waiting:
         window.waiting.remove(consumer)
     if consumer.draining:
@@ -93,7 +116,7 @@ def serve(state: State, now: i64, nonce: i64, budget: i64) -> None:
     main = state.main
     dead = state.dead
     if state.settings.can_receive:
-        if main.waiting:
+        if main.waiting and state.sessions is None:
             budget = _serve(state, main, now, now, nonce, budget)
         if dead.waiting:
             _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
@@ -150,7 +173,9 @@ def _take_expired(window: Window, now: i64, limit: i64) -> list[Record]:
 
 
 def _end_drains(state: State, window: Window) -> None:
-    over = not state.settings.can_receive or (window.available() == 0 and state.unread(window) == 0)
+    over = not state.settings.can_receive or (
+        window.available() == 0 and (state.unread(window) == 0 or _has_no_messages(state, window))
+    )
     for consumer in list(window.draining):
         if over or consumer.credit == 0:
             window.draining.remove(consumer)
@@ -159,9 +184,13 @@ def _end_drains(state: State, window: Window) -> None:
             state.effects.append(Drained(consumer.origin, consumer.consumer))
 
 
+def _has_no_messages(state: State, window: Window) -> bool:
+    return state.sessions is not None and window.lane == ACTIVE
+
+
 def could_serve(state: State, window: Window) -> bool:
     """Somebody waits, and there is something for them, in memory or in the store."""
-    if not window.waiting or not state.settings.can_receive:
+    if not window.waiting or not state.settings.can_receive or _has_no_messages(state, window):
         return False
     return window.available() > 0 or state.unread(window) > 0
 
@@ -191,6 +220,13 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
         state.refuse(command, EntityDisabled.condition, "The entity is disabled for receiving.")
         return
     lane = deferred_lane(command.sub)
+    sessions = state.sessions
+    session: Session | None = None
+    if sessions is not None and lane == DEFERRED:
+        session = sessions.of(command.origin, command.consumer)
+        if session is None or session.until <= now:
+            state.refuse(command, SessionLockLost.condition, NO_LOCK)
+            return
     found: dict[int, Record] = {}
     if state.supplied:
         for record in state.supplied[0].records:
@@ -207,6 +243,11 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
             missing.append(n)
         else:
             records.append(stored)
+    if session is not None:
+        for record in records + expired:
+            if record.session_id != session.id:
+                state.refuse(command, SessionLockLost.condition, NO_LOCK)
+                return
     if expired:
         state.delete(lane, expired)
     if missing:
@@ -215,6 +256,11 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
     elif command.delete:
         state.delete(lane, records)
         state.effects.append(Received(command.origin, command.request, records, 0, 0))
+    elif session is not None:
+        state.locks.take(records, lane, nonce, FOREVER, state.room())
+        for record in records:
+            session.numbers.add(record.n)
+        state.effects.append(Received(command.origin, command.request, records, nonce, session.until))
     else:
         until = now + state.settings.lock_ms
         state.locks.take(records, lane, nonce, until, state.room())
@@ -225,6 +271,8 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
 
 
 def purge_reads(state: State, command: Purge) -> list[Read]:
+    if state.sessions is not None and command.sub != DEAD:
+        return _session_purge_reads(state, command)
     window = state.window(command.sub)
     wanted = _purge_count(state, command) - window.available()
     if wanted <= 0 or state.unread(window) == 0:
@@ -241,6 +289,9 @@ def purge_reads(state: State, command: Purge) -> list[Read]:
 
 def purge(state: State, command: Purge) -> None:
     """Numbers rise with time, so the first message that is too young ends it."""
+    if state.sessions is not None and command.sub != DEAD:
+        _purge_sessions(state, command)
+        return
     window = state.window(command.sub)
     limit = _purge_count(state, command)
     gone: list[Record] = []
@@ -257,3 +308,40 @@ def purge(state: State, command: Purge) -> None:
 def _purge_count(state: State, command: Purge) -> i64:
     most = state.bounds.turn_messages
     return command.count if command.count < most else most
+
+
+def _session_purge_reads(state: State, command: Purge) -> list[Read]:
+    count = _purge_count(state, command)
+    if count <= 0 or state.ledger.head.counts[ACTIVE] == 0:
+        return []
+    size = state.bounds.page_bytes
+    for lock in state.locks.held.values():
+        if lock.lane == ACTIVE and (command.session is None or lock.record.session_id == command.session):
+            count += 1
+            size += lock.record.size
+    return [ReadPage(ACTIVE, 1, count, size, command.session)]
+
+
+def _purge_sessions(state: State, command: Purge) -> None:
+    """Of all sessions or of one, held or not: what is not locked. What was read of them is read again."""
+    sessions = state.sessions
+    limit = _purge_count(state, command)
+    held = state.locks.held
+    gone: list[Record] = []
+    for read in state.supplied:
+        for record in read.records:
+            if record.enqueued >= command.before or len(gone) >= limit:
+                break
+            if record.n not in held:
+                gone.append(record)
+    state.delete(ACTIVE, gone)
+    if gone and sessions is not None:
+        sessions.line.forget()
+        for id in {record.session_id for record in gone if record.session_id is not None}:
+            session = sessions.held.get(id)
+            if session is not None:
+                session.window.forget(1)
+                session.complete = False
+                sessions.account(session)
+                sessions.stirred[id] = session
+    state.effects.append(Purged(command.origin, command.request, len(gone)))

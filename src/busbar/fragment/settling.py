@@ -16,6 +16,7 @@ Rules
   back.
 - Properties given with an outcome are merged by name into the message's overlay. If a result were larger
   than Bounds.overlay_bytes the command is refused and changes nothing.
+- The lock of a message of a session is valid while the session is held (sessions.py), and cannot be renewed by itself.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.fragment.changes import Lock
+from busbar.fragment.locks import FOREVER
 from busbar.fragment.state import State, deferred_lane, in_dead_letter_queue
 from busbar.fragment.text import merged, overlay_size, too_many_deliveries
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
 from busbar.model.effects import Renewed, Settled
 from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
-from busbar.model.message import Overlay
+from busbar.model.message import ACTIVE, Overlay, Record
 
 LOST: Final = (
     "The lock of message {} is not held any more: it has expired, or the message was settled already."
@@ -48,6 +50,7 @@ def settle(state: State, command: Settle, now: i64) -> None:
         )
         return
     held = state.locks.held
+    sessions = state.sessions
     ended: list[Lock] = []
     lost: list[int] = []
     for i in range(len(numbers)):
@@ -55,7 +58,7 @@ def settle(state: State, command: Settle, now: i64) -> None:
         lock = held.get(n)
         if lock is not None:
             nonce: int = lock.nonce  # compared as Python's int: a forged one may have any size
-            if nonce == nonces[i] and lock.until > now:
+            if nonce == nonces[i] and lock.until > now and (sessions is None or sessions.valid(lock, now)):
                 del held[n]
                 ended.append(lock)
                 continue
@@ -73,7 +76,7 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
     """Let locks end with an outcome; False if that was refused. `numbers` are theirs, if that is known."""
     outcome = command.outcome
     if outcome == COMPLETE:
-        state.locks.released(ended)
+        _released(state, ended)
         _complete(state, ended, numbers)
         state.ledger.note_unlocked(ended)
         return True
@@ -93,7 +96,7 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
             _hold_again(state, ended)
             state.refuse(command, InvalidOperation.condition, text)
             return False
-    state.locks.released(ended)
+    _released(state, ended)
     ledger = state.ledger
     for i in range(len(ended)):
         lock = ended[i]
@@ -101,11 +104,13 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
         lane = lock.lane
         overlay = overlays[i]
         if outcome == ABANDON:
-            _count_and_return(state, lock, overlay)
+            count_and_return(state, lock, overlay)
         elif outcome == DEAD_LETTER:
             state.bury(lane, record, record.deliveries, overlay)
         elif outcome == DEFER:
             to = deferred_lane(lane)
+            if lane == ACTIVE:
+                state.leave_session(record)
             if to != lane or command.overlay:
                 ledger.edit(lane, record.n, to, record.deliveries, overlay)
         else:
@@ -117,11 +122,19 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
     return True
 
 
+def _released(state: State, ended: list[Lock]) -> None:
+    state.locks.released(ended)
+    sessions = state.sessions
+    if sessions is not None:
+        for lock in ended:
+            sessions.unlocked(lock)
+
+
 def _complete(state: State, ended: list[Lock], numbers: list[int] | None) -> None:
     """Delete messages; nearly always all of one lane."""
     lane = ended[0].lane
     size: i64 = 0
-    same = numbers is not None
+    same = numbers is not None and state.sessions is None
     for lock in ended:
         size += lock.record.size
         if lock.lane != lane:
@@ -141,17 +154,19 @@ def _hold_again(state: State, locks: list[Lock]) -> None:
         state.locks.held[lock.record.n] = lock
 
 
-def _count_and_return(state: State, lock: Lock, overlay: Overlay | None) -> None:
-    """A delivery has failed: count it, and give the message back or dead-letter it."""
+def count_and_return(state: State, lock: Lock, overlay: Overlay | None) -> Record | None:
+    """A delivery has failed: count it, and give the message back (as it is now) or dead-letter it (None)."""
     record = lock.record
     lane = lock.lane
     deliveries = record.deliveries + 1
     most = state.settings.max_deliveries
     if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
         state.bury(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
-        return
+        return None
     state.ledger.edit(lane, record.n, lane, deliveries, overlay)
-    state.give_back(lane, record.changed(deliveries, overlay))
+    record = record.changed(deliveries, overlay)
+    state.give_back(lane, record)
+    return record
 
 
 def expire_locks(state: State, now: i64, limit: i64) -> i64:
@@ -159,7 +174,7 @@ def expire_locks(state: State, now: i64, limit: i64) -> i64:
     expired = state.locks.expire(now, limit)
     if expired:
         for lock in expired:
-            _count_and_return(state, lock, lock.record.overlay)
+            count_and_return(state, lock, lock.record.overlay)
         state.ledger.note_unlocked(expired)
     return len(expired)
 
@@ -172,6 +187,10 @@ def renew(state: State, command: Renew, now: i64) -> None:
     locks: list[Lock] = []
     for i in range(len(numbers)):
         lock = state.locks.held.get(numbers[i])
+        if lock is not None and lock.until == FOREVER:
+            text = f"The lock of message {numbers[i]} ends with its session: renew the session lock."
+            state.refuse(command, InvalidOperation.condition, text)
+            return
         if lock is not None:
             nonce: int = lock.nonce
             if nonce == command.nonces[i] and lock.until > now:

@@ -1,7 +1,8 @@
 """What a fragment knows, and the elementary moves of a message that all its rules are made of.
 
 The two sub-queues, main and dead-letter, each have a lane of available and a lane of deferred messages:
-main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available lanes have a window.
+main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available lanes have a window. Where the
+entity requires sessions, the main sub-queue has one for each session that somebody holds, and none of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from busbar.fragment.lane import Window
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.reads import Read
+from busbar.fragment.sessions import Key, Sessions
 from busbar.fragment.text import EXPIRED, merged
 from busbar.model.commands import Command
 from busbar.model.effects import Effect, Refused
@@ -39,6 +41,11 @@ class State:
         self.settings = settings
         self.bounds = bounds
         self.ledger = Ledger(head)
+        self.sessions: Sessions | None = None
+        if settings.requires_session:
+            self.sessions = Sessions(bounds, head.counts[ACTIVE] == 0)
+            # A session lock ends with the process, and the message locks under it too.
+            locks = [lock for lock in locks if in_dead_letter_queue(lock.lane)]
         self.locks = LockTable(locks)
         self.main = Window(ACTIVE, bounds)
         self.dead = Window(DEAD, bounds)
@@ -53,6 +60,16 @@ class State:
     def window(self, sub: i64) -> Window:
         return self.dead if sub == DEAD else self.main
 
+    def window_of(self, consumer: Consumer) -> Window:
+        """Where the consumer stands in line."""
+        sessions = self.sessions
+        if sessions is not None and consumer.sub != DEAD:
+            key: Key = (consumer.origin, consumer.consumer)
+            session = sessions.by_consumer.get(key)
+            if session is not None:
+                return session.window
+        return self.window(consumer.sub)
+
     def unread(self, window: Window) -> i64:
         """How many available messages of the window's lane are only in the store."""
         head = self.ledger.head
@@ -62,7 +79,9 @@ class State:
 
     def room(self) -> i64:
         """Bytes that may still be kept for locked and returned messages."""
-        return self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
+        room = self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
+        sessions = self.sessions
+        return room if sessions is None else room - sessions.returned_bytes
 
     # ---- the moves of a message ----
 
@@ -71,11 +90,29 @@ class State:
         if lane in (ACTIVE, DEAD):
             if record.content is not None and record.size > self.room():
                 record = record.without_content()
-            self.window(lane).give_back(record)
+            sessions = self.sessions
+            if sessions is not None and lane == ACTIVE:
+                self._give_back_to_session(sessions, record)
+            else:
+                self.window(lane).give_back(record)
+
+    def _give_back_to_session(self, sessions: Sessions, record: Record) -> None:
+        id = record.session_id
+        session = sessions.held.get(id) if id is not None else None
+        if session is None:
+            return  # it waits in the store until somebody accepts the session
+        if record.n <= session.doomed:
+            self.expire(ACTIVE, [record])
+        else:
+            session.take_back(record)
+            sessions.account(session)
+        sessions.stirred[session.id] = session
 
     def bury(self, lane: i64, record: Record, deliveries: i64, overlay: Overlay | None) -> None:
         """Dead-letter a message of the main sub-queue. It keeps its number and its enqueued time."""
         unread = self.unread(self.dead)
+        if lane == ACTIVE:
+            self.leave_session(record)
         self.ledger.edit(lane, record.n, DEAD, deliveries, overlay)
         buried = record.changed(deliveries, overlay)
         if record.n < self.dead.cursor:
@@ -98,7 +135,16 @@ class State:
         for record in records:
             numbers.append(record.n)
             size += record.size
+        if self.sessions is not None and lane == ACTIVE:
+            for record in records:
+                self.leave_session(record)
         self.ledger.delete(lane, numbers, size)
+
+    def leave_session(self, record: Record) -> None:
+        """The message will not be active any more."""
+        id = record.session_id
+        if self.sessions is not None and id is not None:
+            self.ledger.out_of_session(id)
 
     def refuse(self, command: Command, condition: str, text: str) -> None:
         self.effects.append(Refused(command.origin, command.request, condition, text))

@@ -46,7 +46,7 @@ class Store(Protocol):
         """Give the store up cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none: puts, edits in their order, deletes, ids forgotten, ids, heads.
+        """Make the changes durable, all or none: puts, edits in their order, deletes, ids forgotten, ids, sessions, heads.
 
         An id that is on its shelf already gets the new time and number.
 
@@ -60,7 +60,7 @@ class Store(Protocol):
         """Add an empty fragment (idempotent)."""
 
     def drop(self, fragment: int, limit: int) -> bool:
-        """Delete up to `limit` messages and ids of a fragment, and the fragment with the last; True when it is gone.
+        """Delete up to `limit` messages, ids and sessions of a fragment, and it with the last; True when it is gone.
 
         Its counters stay true between slices.
         """

@@ -20,8 +20,19 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from busbar.fragment.changes import Changes, Head, Lock, empty_head
-from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
-from busbar.model.message import LANES, SCHEDULED, Record
+from busbar.fragment.reads import (
+    Read,
+    ReadDue,
+    ReadExpiry,
+    ReadIdPage,
+    ReadIds,
+    ReadLine,
+    ReadMany,
+    ReadPage,
+    ReadSession,
+    ReadSessionIds,
+)
+from busbar.model.message import ACTIVE, LANES, SCHEDULED, Record
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
 
 
@@ -57,6 +68,8 @@ class _Fragment:
     locks: list[tuple[int, int, int, int]] = field(default_factory=list)  # lane, n, nonce, until
     ids: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)  # shelf, id: time, n
     id_order: list[tuple[int, bytes]] = field(default_factory=list)
+    sessions: dict[str, tuple[int, int]] = field(default_factory=dict)  # turn, active messages
+    states: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # when it was set
 
     def put(self, lane: int, record: Record) -> None:
         self.lanes[lane].put(record)
@@ -175,6 +188,12 @@ class MemoryStore:
         here.head.ids = max(0, here.head.ids - forgotten)
         if here.ids:
             return False
+        for id in sorted(here.states)[: limit - forgotten]:
+            here.head.size -= len(here.states.pop(id)[1])
+        for id in sorted(here.sessions)[: limit - forgotten]:
+            del here.sessions[id]
+        if here.states or here.sessions:
+            return False
         del disk.fragments[fragment]
         return True
 
@@ -183,7 +202,10 @@ class MemoryStore:
         for read in reads:
             if isinstance(read, ReadPage):
                 lane = here.lanes[read.lane]
-                numbers = lane.order[bisect_left(lane.order, read.start) :][: read.limit]
+                numbers = lane.order[bisect_left(lane.order, read.start) :]
+                if read.session is not None:
+                    numbers = [n for n in numbers if lane.records[n].session_id == read.session]
+                numbers = numbers[: read.limit]
                 read.records = _up_to(read.max_bytes, (lane.records[n] for n in numbers))
                 read.complete = len(read.records) == len(numbers) < read.limit
             elif isinstance(read, ReadMany):
@@ -200,6 +222,8 @@ class MemoryStore:
             elif isinstance(read, ReadIdPage):
                 keys = here.id_order[bisect_right(here.id_order, (read.shelf, read.after)) :][: read.limit]
                 read.rows = [(*key, *here.ids[key]) for key in keys]
+            elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
+                _read_sessions(here, read)
             else:
                 raise StoreError(f"no store knows the read {type(read).__name__}")
 
@@ -274,6 +298,14 @@ def _perform(disk: Disk, changes: Changes) -> None:
         here.forget_first_ids(bisect_right(here.id_order, changes.ids_upto))
     for row in changes.ids:
         here.remember(*row)
+    for id, change in changes.sessions.items():
+        turn, active = here.sessions.pop(id, (change.turn, 0))
+        if active + change.active > 0:
+            here.sessions[id] = (change.turn if change.moved else turn, active + change.active)
+    for id, (at, state) in changes.states.items():
+        here.states.pop(id, None)
+        if state is not None:
+            here.states[id] = (at, state)
     if changes.head is not None:
         here.head = changes.head.copy()
 
@@ -295,3 +327,27 @@ def _read_due(here: _Fragment, read: ReadDue) -> None:
     upto = bisect_left(here.due, (read.until + 1, -1))
     read.records = _up_to(read.max_bytes, (records[n] for _, n in here.due[:upto][: read.limit]))
     read.next_due = here.due[len(read.records)][0] if len(read.records) < len(here.due) else 0
+
+
+def _read_sessions(here: _Fragment, read: ReadLine | ReadExpiry | ReadSession | ReadSessionIds) -> None:
+    if isinstance(read, ReadLine):
+        line = sorted((turn, id) for id, (turn, _) in here.sessions.items() if turn > read.after)
+        read.rows = [
+            (id, turn, next(iter(_expiries(here, id)), (0, 0))[0]) for turn, id in line[: read.limit]
+        ]
+    elif isinstance(read, ReadExpiry):
+        read.rows = _expiries(here, read.session)[: read.limit]
+    elif isinstance(read, ReadSession):
+        state = here.states.get(read.session)
+        read.size = -1 if state is None else len(state[1])
+        read.state = None if state is None or not read.with_state else state[1]
+    else:
+        after = read.updated_after
+        ids = {id for id, (at, _) in here.states.items() if at > after}
+        ids |= set() if after else here.sessions.keys()
+        read.ids = sorted(ids)[read.skip :][: read.top]
+
+
+def _expiries(here: _Fragment, session: str) -> list[tuple[int, int]]:
+    active = here.lanes[ACTIVE].records.values()
+    return sorted((r.enqueued + r.ttl, r.n) for r in active if r.session_id == session and r.ttl > 0)

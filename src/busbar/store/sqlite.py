@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file for all fragments of a store, one connection, one thread.
 
 What happens to the file, also when something fails, is in sqlite_file.py; its tables are in sqlite_schema.py, the
-statements for messages in sqlite_rows.py. Another process cannot claim a file that is in use, so an owner is never
-fenced here: it holds the file until it releases it or dies.
+statements for messages in sqlite_rows.py, for ids in sqlite_ids.py, for sessions in sqlite_sessions.py. Another process
+cannot claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.fragment.changes import Changes, Head, Lock
-from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
+from busbar.fragment.reads import (
+    Read,
+    ReadDue,
+    ReadExpiry,
+    ReadIdPage,
+    ReadIds,
+    ReadLine,
+    ReadMany,
+    ReadPage,
+    ReadSession,
+    ReadSessionIds,
+)
 from busbar.model.message import LANES
 from busbar.store import sqlite_ids as ids
 from busbar.store import sqlite_rows as rows
+from busbar.store import sqlite_sessions as sessions
 from busbar.store.contract import StoreError
 from busbar.store.sqlite_file import StoreFile
 
@@ -43,23 +55,28 @@ class SqliteStore:
     # Messages
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        adds = any(records for changes in batches for records in changes.puts.values())
+        adds = any(records for changes in batches for records in changes.puts.values()) or any(
+            state is not None for changes in batches for _, state in changes.states.values()
+        )
+        with_sessions = [changes for changes in batches if changes.sessions or changes.states]
 
         def work(connection: sqlite3.Connection) -> None:
             rows.write(connection, batches)
             ids.write(connection, batches)
+            if with_sessions:
+                sessions.write(connection, with_sessions)
 
         self._file.transact(work, adds)
 
     def heads(self) -> list[Head]:
         found = self._file.select("SELECT * FROM fragment ORDER BY id")
         return [
-            Head(key, last, counts, size, remembered, dropped)
-            for key, last, *counts, size, remembered, dropped in found
+            Head(key, last, counts, size, remembered, dropped, turn)
+            for key, last, *counts, size, remembered, dropped, turn in found
         ]
 
     def create(self, fragment: int) -> None:
-        blank = "INSERT INTO fragment VALUES (?, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"
+        blank = "INSERT INTO fragment VALUES (?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"
         self._file.transact(lambda connection: _run(connection, blank, fragment))
 
     def drop(self, fragment: int, limit: int) -> bool:
@@ -85,6 +102,14 @@ class SqliteStore:
                     ids.read_ids(connection, fragment, read)
                 elif isinstance(read, ReadIdPage):
                     ids.read_id_page(connection, fragment, read)
+                elif isinstance(read, ReadLine):
+                    sessions.read_line(connection, fragment, read)
+                elif isinstance(read, ReadExpiry):
+                    sessions.read_expiry(connection, fragment, read)
+                elif isinstance(read, ReadSession):
+                    sessions.read_session(connection, fragment, read)
+                elif isinstance(read, ReadSessionIds):
+                    sessions.read_ids(connection, fragment, read)
                 else:
                     raise StoreError(f"no store knows the read {type(read).__name__}")
 
@@ -154,6 +179,9 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
     if gone:
         forgotten = ids.drop(connection, fragment, max(0, limit - sum(counts)))
         gone = not ids.shelves(connection, fragment)
+    if gone:
+        gone, states = sessions.drop(connection, fragment, max(0, limit - sum(counts) - forgotten))
+        size += states
     if gone:
         _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
         _run(connection, "DELETE FROM fragment WHERE id = ?", fragment)

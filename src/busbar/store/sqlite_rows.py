@@ -17,16 +17,17 @@ from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
 from busbar.model.message import SCHEDULED, Record
 from busbar.store.overlay import decode_overlay, encode_overlay
 
-Value = int | bytes | None
+Value = int | bytes | str | None
 Row = Sequence[Value]
 
 LARGEST_CHUNK = 1024
 _MAX_NUMBER = 2**63 - 1
 
 _PUT = (
-    "INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content) VALUES {rows}"
+    "INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content, session)"
+    " VALUES {rows}"
 )
-_PUT_WIDTH = 10
+_PUT_WIDTH = 11
 
 _EDIT = (
     "WITH edit(fragment, lane, n, target, deliveries, overlay) AS (VALUES {rows})"
@@ -43,11 +44,15 @@ _DELETE = (
 )
 
 _HEAD = "INSERT OR REPLACE INTO fragment VALUES {rows}"
-_HEAD_WIDTH = 10
+_HEAD_WIDTH = 11
 
-COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content"
+COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session"
 
 _PAGE = f"SELECT {COLUMNS} FROM msg INDEXED BY msg_place WHERE fragment = ? AND lane = ? AND n >= ? ORDER BY n LIMIT ?"
+_SESSION_PAGE = (
+    f"SELECT {COLUMNS} FROM msg INDEXED BY msg_session WHERE fragment = ? AND session = ? AND lane = ? AND n >= ?"
+    " ORDER BY n LIMIT ?"
+)
 _MANY = (
     f"SELECT {COLUMNS} FROM msg INDEXED BY msg_place WHERE fragment = ? AND lane = ?"
     " AND n IN (SELECT value FROM json_each(?)) ORDER BY n"
@@ -84,6 +89,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                     r.size,
                     overlay,
                     r.content,
+                    r.session_id,
                 )
         if changes.edits:
             for lane, edit in _net(changes.edits):
@@ -100,7 +106,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
 
 
 def _head_row(head: Head) -> Row:
-    return (head.fragment, head.last, *head.counts, head.size, head.ids, head.dropped)
+    return (head.fragment, head.last, *head.counts, head.size, head.ids, head.dropped, head.turn)
 
 
 @cache
@@ -149,7 +155,10 @@ def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def read_page(connection: sqlite3.Connection, fragment: int, read: ReadPage) -> None:
-    rows = connection.execute(_PAGE, (fragment, read.lane, read.start, read.limit))
+    if read.session is None:
+        rows = connection.execute(_PAGE, (fragment, read.lane, read.start, read.limit))
+    else:
+        rows = connection.execute(_SESSION_PAGE, (fragment, read.session, read.lane, read.start, read.limit))
     read.records, exhausted = _up_to(read.max_bytes, rows)
     read.complete = exhausted and len(read.records) < read.limit
 
@@ -173,8 +182,8 @@ def next_due(connection: sqlite3.Connection, fragment: int, after: tuple[int, in
 
 
 def record_of(row: Row) -> Record:
-    n, enqueued, ttl, due, deliveries, size, overlay, content = row
-    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay))  # type: ignore[arg-type]
+    n, enqueued, ttl, due, deliveries, size, overlay, content, session = row
+    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session)  # type: ignore[arg-type]
 
 
 def _up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:

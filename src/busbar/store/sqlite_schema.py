@@ -4,6 +4,10 @@ Tables
     msg         every message. `id` is only where the bytes lie: new ones go to the end of the file's tree, whatever
                 their fragment. The index `msg_place` (fragment, lane, n) makes each lane a contiguous, ordered range; a move
                 between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
+                Messages of sessions are also in `msg_session` (fragment, session, lane, n), the order of each session,
+                and those that are active and can expire in `msg_expiry`.
+    session     the sessions that have active messages; `session_line` is the order in which they are accepted.
+    session_state  by itself, since it may be large, and there without messages.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The shelf comes before the id in the key, so that
                 a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
@@ -30,7 +34,7 @@ from pathlib import Path
 from busbar.store.contract import StoreError, StoreInUse
 from busbar.store.sqlite_close import close_without_writing, identities_at
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
@@ -60,6 +64,28 @@ _ADDED: dict[int, tuple[str, ...]] = {
             PRIMARY KEY (fragment, shelf, id)) WITHOUT ROWID""",
         "ALTER TABLE fragment ADD COLUMN ids INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE fragment ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0",
+    ),
+    3: (
+        # NULL costs no access to what lies behind the content: a record's header tells it.
+        "ALTER TABLE msg ADD COLUMN session TEXT",
+        "CREATE INDEX msg_session ON msg(fragment, session, lane, n) WHERE session IS NOT NULL",
+        """CREATE INDEX msg_expiry ON msg(fragment, session, enqueued + ttl, n)
+            WHERE session IS NOT NULL AND lane = 0 AND ttl > 0""",
+        """CREATE TABLE session(
+            fragment INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            turn INTEGER NOT NULL,
+            active INTEGER NOT NULL,
+            PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
+        "CREATE INDEX session_line ON session(fragment, turn)",
+        """CREATE TABLE session_state(
+            fragment INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            at INTEGER NOT NULL,
+            size INTEGER NOT NULL,
+            state BLOB NOT NULL,
+            PRIMARY KEY (fragment, id))""",
+        "ALTER TABLE fragment ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
     ),
 }
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from busbar.fragment.changes import Changes, Head
-from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
+from busbar.fragment.reads import ReadDue, ReadLine, ReadMany, ReadPage
 from busbar.model.message import ACTIVE, SCHEDULED, Record
-from busbar.store import sqlite_file, sqlite_ids, sqlite_rows
+from busbar.store import sqlite_file, sqlite_ids, sqlite_rows, sqlite_sessions
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
 from busbar.store.sqlite import SqliteStore
 
@@ -113,7 +113,8 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
     changes.puts[ACTIVE] = [Record(1, 1, 0, 0, 0, 7, b"content", None)]
@@ -121,18 +122,29 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date(path: Path) -> None:
     store.commit([changes])
     store.release()
     store.close()
-    with sqlite3.connect(path) as old:  # as version 1 would have left it
-        old.execute("DROP TABLE dup")
-        old.execute("ALTER TABLE fragment DROP COLUMN ids")
-        old.execute("ALTER TABLE fragment DROP COLUMN dropped")
-        old.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
+    with sqlite3.connect(path) as old:  # as that version would have left it
+        for index in ("msg_session", "msg_expiry", "session_line"):
+            old.execute(f"DROP INDEX {index}")
+        for table in ("session", "session_state"):
+            old.execute(f"DROP TABLE {table}")
+        old.execute("ALTER TABLE msg DROP COLUMN session")
+        old.execute("ALTER TABLE fragment DROP COLUMN turn")
+        if version == 1:
+            old.execute("DROP TABLE dup")
+            old.execute("ALTER TABLE fragment DROP COLUMN ids")
+            old.execute("ALTER TABLE fragment DROP COLUMN dropped")
+        old.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (version,))
     old.close()
     for _ in range(2):
         store = opened(path)
         (head,) = store.heads()
         assert (head.last, head.counts, head.size, head.ids) == (1, [1, 0, 0, 0, 0], 7, 0)
         assert store.shelves(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(2,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(3,)]
+        page, line = ReadPage(ACTIVE, 1, 9, 99), ReadLine(-1, 9)
+        store.read(1, [page, line])
+        assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]
+        assert line.rows == [] and head.turn == 0
         store.release()
         store.close()
 
@@ -142,7 +154,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 2"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 3"):
         opened(path)
 
 
@@ -294,6 +306,8 @@ def _resident() -> int:
     ("statement", "values"),
     [
         (sqlite_rows._PAGE, (1, 0, 1, 10)),
+        (sqlite_rows._SESSION_PAGE, (1, "s", 0, 1, 10)),
+        (sqlite_sessions._EXPIRY, (1, "s", 10)),
         (sqlite_rows._MANY, (1, 0, "[1]")),
         (sqlite_rows._DUE, (1, 50, 10)),
         (sqlite_rows._NEXT_DUE, (1, 0, 0)),
@@ -324,6 +338,30 @@ def test_no_statement_scans_or_sorts_ids(path: Path, statement: str, values: tup
     plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert any("SEARCH dup USING" in step for step in plan), plan
     assert not any("SCAN dup" in step or "TEMP B-TREE" in step for step in plan), plan
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [
+        (sqlite_sessions._LINE, (1, 5, 10)),
+        (sqlite_rows.statement(sqlite_sessions._MOVE, 3, 2), (1, "a", 1, 1, "b", 2)),
+        (sqlite_rows.statement(sqlite_sessions._EMPTY, 2, 2), (1, "a", 1, "b")),
+        (sqlite_sessions._STATE, (True, 1, "a")),
+        (sqlite_sessions._IDS, (1, 0, 10)),
+        (sqlite_sessions._UPDATED_IDS, (1, 0, 10, 5)),
+        (sqlite_sessions._CLEAR_STATE, (1, "a")),
+        (sqlite_sessions._DROP, (1, 10)),
+        (sqlite_sessions._DROP_STATES, (1, 10)),
+    ],
+)
+def test_no_statement_scans_or_sorts_sessions(path: Path, statement: str, values: tuple[object, ...]) -> None:
+    store = opened(path)
+    plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any("SEARCH session" in step for step in plan), plan
+    assert not any("SCAN session" in step or "SCAN msg" in step or "TEMP B-TREE" in step for step in plan), (
+        plan
+    )
     store.close()
 
 
