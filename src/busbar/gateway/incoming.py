@@ -41,6 +41,7 @@ class IncomingLink:
         self._router = Router(entity)
         self._max_message_size = max_message_size
         self._max_id = peer.service.limits.max_id_length
+        self._max_header = peer.service.limits.max_header_size
         self._mixed_batches = mixed_batches
 
     def opened(self) -> None:
@@ -61,10 +62,12 @@ class IncomingLink:
                 if delivery.format == message_format_batch:
                     self._send_each(drafts, ids, size)
                     drafts, ids, size = [], [], 0
-                    batch = parse_batch(payload, peer.fresh_id, self._max_id)
+                    batch = parse_batch(payload, peer.fresh_id, self._max_id, self._max_header)
                     self._send_batch(batch, -1 if delivery.settled else delivery.id, len(payload))
                     continue
-                drafts.append(parse_message(payload, 0, len(payload), peer.fresh_id(), self._max_id))
+                drafts.append(
+                    parse_message(payload, 0, len(payload), peer.fresh_id(), self._max_id, self._max_header)
+                )
                 ids.append(-1 if delivery.settled else delivery.id)
                 size += len(payload)
             except BusbarError as error:

@@ -295,7 +295,14 @@ class ManagementNode:
                     f"The message has {len(payload)} bytes; at most {self._max_message_size} are allowed."
                 )
             drafts.append(
-                parse_message(payload, 0, len(payload), self._peer.fresh_id(), limits.max_id_length)
+                parse_message(
+                    payload,
+                    0,
+                    len(payload),
+                    self._peer.fresh_id(),
+                    limits.max_id_length,
+                    limits.max_header_size,
+                )
             )
         index, effect = await self._send(drafts)
         if effect.refused:
