@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from bench.load import COMPLETE, ConnectionOver, connect
 from busbar.amqp.events import Delivery
 from tests.serving import Busbar, config_text
@@ -24,6 +26,7 @@ QUEUE = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindo
 NUMBER = re.compile(rb"\xa1\x0c(\d{12})")
 
 
+@pytest.mark.req("U21")
 def test_what_is_sent_again_after_a_kill_is_there_once(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)

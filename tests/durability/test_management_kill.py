@@ -16,6 +16,8 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.interop.administration import BareHttp, entry
 from tests.serving import Busbar, config_text
 
@@ -139,6 +141,7 @@ def _described(path: str, mark: str) -> str:
     return entry(f"{kind}Description <UserMetadata>{mark}</UserMetadata>")
 
 
+@pytest.mark.req("U25")
 def test_an_entity_is_fully_there_or_not_there(tmp_path: Path) -> None:
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)

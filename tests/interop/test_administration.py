@@ -114,6 +114,7 @@ async def test_a_queue_that_asks_for_nothing_has_the_defaults(admin: Administrat
     assert_properties(await admin.get_queue(name.upper()), QUEUE_DEFAULTS)
 
 
+@pytest.mark.req("U22")
 async def test_every_property_of_a_queue(admin: Administration, server: Busbar, name: str) -> None:
     target = f"{name}-target"
     await admin.create_queue(target)
@@ -141,6 +142,7 @@ async def test_every_property_of_a_queue(admin: Administration, server: Busbar, 
     assert_properties(listed[name], expected)
 
 
+@pytest.mark.req("U22")
 async def test_a_queue_is_updated(admin: Administration, server: Busbar, name: str) -> None:
     target = f"{name}-target"
     await admin.create_queue(target)
@@ -213,6 +215,7 @@ async def test_a_queue_is_usable_at_once_and_gone_when_deleted(server: Busbar, n
             await in_thread(exchange)
 
 
+@pytest.mark.req("U22")
 async def test_runtime_properties_tell_what_is_there(server: Busbar, name: str) -> None:
     def work() -> None:
         with ServiceBusClient.from_connection_string(server.connection_string) as client:
@@ -249,6 +252,7 @@ async def test_runtime_properties_tell_what_is_there(server: Busbar, name: str) 
 # Lists
 
 
+@pytest.mark.req("U22")
 async def test_a_long_list_comes_in_pages(admin: Administration) -> None:
     def paged(queues: list[Any]) -> list[str]:
         return [queue.name for queue in queues if queue.name.startswith("page-")]
@@ -271,6 +275,7 @@ async def test_a_list_in_small_pages_from_somewhere(admin: Administration) -> No
 # Topics, subscriptions and rules
 
 
+@pytest.mark.req("U22")
 async def test_every_property_of_a_topic(admin: Administration, name: str) -> None:
     plain = await admin.create_topic(f"{name}-plain")
     assert_properties(
@@ -333,6 +338,7 @@ async def test_every_property_of_a_topic(admin: Administration, name: str) -> No
             await missing
 
 
+@pytest.mark.req("U22")
 async def test_every_property_of_a_subscription(admin: Administration, server: Busbar, name: str) -> None:
     await admin.create_topic(name)
     await admin.create_queue(f"{name}-target")
@@ -387,6 +393,7 @@ async def test_every_property_of_a_subscription(admin: Administration, server: B
     assert [subscription.name for subscription in await admin.list_subscriptions(name)] == ["plain"]
 
 
+@pytest.mark.req("U22")
 async def test_filters_and_actions_of_rules(admin: Administration, name: str) -> None:
     await admin.create_topic(name)
     await admin.create_subscription(name, "s")

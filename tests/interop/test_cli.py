@@ -114,6 +114,7 @@ def cli(server: Busbar) -> Cli:
     return Cli("--data", str(server.data))
 
 
+@pytest.mark.req("U24")
 def test_a_queue_with_every_property(cli: Cli) -> None:
     created = cli.json(
         *("queue", "create", "every/property"),
@@ -187,6 +188,7 @@ def test_partitioning_is_chosen_at_creation_and_stays(cli: Cli, noun: str) -> No
     assert cli(noun, "delete", name, "--yes").code == 0
 
 
+@pytest.mark.req("U24")
 def test_topics_subscriptions_and_rules(cli: Cli) -> None:
     assert cli.json("topic", "create", "news", "--default-message-time-to-live", "1h")["name"] == "news"
     assert (
@@ -293,6 +295,7 @@ def test_the_namespace_and_its_keys(cli: Cli, server: Busbar) -> None:
     assert elsewhere.json("queue", "show", "target")["name"] == "target"
 
 
+@pytest.mark.req("U24")
 def test_tokens_for_other_tools(cli: Cli, server: Busbar) -> None:
     def send(token: str, queue: str) -> int:
         request = urllib.request.Request(
@@ -337,6 +340,7 @@ def test_access_rules_of_an_entity_survive_an_update_and_sign_tokens(cli: Cli, s
     assert Authority([sender]).verify_token(token, "", 0).path == "guarded"
 
 
+@pytest.mark.req("U24")
 def test_what_the_broker_refuses(cli: Cli, server: Busbar) -> None:
     assert "target" in cli.fails(4, "queue", "create", "target")
     assert "target" in cli.fails(4, "topic", "create", "target")

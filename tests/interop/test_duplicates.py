@@ -21,6 +21,7 @@ def message(text: str, id: str, **options: Any) -> ServiceBusMessage:
     return ServiceBusMessage(text, message_id=id, **options)
 
 
+@pytest.mark.req("U21")
 async def test_a_message_sent_twice_is_delivered_once(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("unique")
     await azure.send(queue, message("first", "1"), message("again", "1"), message("other", "2"))
@@ -64,6 +65,7 @@ async def test_messages_without_an_id_are_all_delivered(azure: Azure, queues: Qu
     assert len(await take(azure.receiver(queue), 3)) == 3
 
 
+@pytest.mark.req("U21")
 async def test_scheduled_messages_take_part(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("unique")
     sender = azure.sender(queue)
@@ -79,6 +81,7 @@ async def test_scheduled_messages_take_part(azure: Azure, queues: QueuePool) -> 
     assert text_of(await take_one(receiver)) == "new"
 
 
+@pytest.mark.req("U21")
 async def test_after_the_window_the_id_is_free(azure: Azure, queues: QueuePool) -> None:
     queue = queues.take("unique-briefly")
     await azure.sender(queue).send_messages(message("first", "1"))
@@ -87,6 +90,7 @@ async def test_after_the_window_the_id_is_free(azure: Azure, queues: QueuePool) 
     assert [text_of(each) for each in await take(azure.receiver(queue), 2)] == ["first", "second"]
 
 
+@pytest.mark.req("U21")
 async def test_ids_survive_kill_and_restart(tmp_path: Path, farewells: Farewells) -> None:
     server = Busbar(tmp_path / "data", config_text({"unique": {"RequiresDuplicateDetection": True}}))
     for end in (server.kill, server.stop, None):

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)
 # Send, receive, settle
 
 
+@pytest.mark.req("U23")
 async def test_send_peek_lock_and_complete(http: Http, queue: str) -> None:
     sent = await http.send(
         queue, b"hello", {"Label": "M1", "TimeToLive": 10}, Priority='"High"', Customer="12"
@@ -45,6 +46,7 @@ async def test_send_peek_lock_and_complete(http: Http, queue: str) -> None:
     assert (await http.peek_lock(queue, 0)).status == 204
 
 
+@pytest.mark.req("U23")
 async def test_receive_and_delete(http: Http, queue: str) -> None:
     await http.send(queue, b"once", Content_Type="text/plain;charset=utf-8")
     message = await http.take(queue)
@@ -55,6 +57,7 @@ async def test_receive_and_delete(http: Http, queue: str) -> None:
     assert (await http.take(queue, 0)).status == 204
 
 
+@pytest.mark.req("U23")
 async def test_unlock_counts_a_delivery_and_ends_the_lock(http: Http, queues: QueuePool) -> None:
     queue = queues.take("twice")
     await http.send(queue, b"again")
@@ -72,6 +75,7 @@ async def test_unlock_counts_a_delivery_and_ends_the_lock(http: Http, queues: Qu
     assert (await http.take(f"{queue}/$DeadLetterQueue", 0)).status == 204
 
 
+@pytest.mark.req("U23")
 async def test_a_renewed_lock_outlives_its_time(http: Http, queues: QueuePool) -> None:
     queue = queues.take("brief")
     await http.send(queue, b"slow work")
@@ -108,6 +112,7 @@ async def test_a_lock_is_named_by_number_or_by_message_id(http: Http, queue: str
         assert (await http.complete(f"{queue}/messages/{message_id}/{token.upper()}")).status == 200
 
 
+@pytest.mark.req("U23")
 async def test_every_property_comes_back(http: Http, queue: str) -> None:
     given = {
         "CorrelationId": "c",
@@ -154,6 +159,7 @@ async def test_a_message_expires(http: Http, queue: str) -> None:
 # Batches
 
 
+@pytest.mark.req("U23")
 async def test_a_batch_keeps_its_order_and_its_types(http: Http, queue: str) -> None:
     sent = await http.send_batch(
         queue,
@@ -193,6 +199,7 @@ async def test_a_batch_is_sent_whole_or_not_at_all(http: Http, queues: QueuePool
 # Waiting
 
 
+@pytest.mark.req("U23")
 async def test_a_wait_is_answered_by_a_later_send(http: Http, queue: str) -> None:
     waiting = [asyncio.ensure_future(http.take(queue, 10)) for _ in range(3)]
     await asyncio.sleep(0.2)
