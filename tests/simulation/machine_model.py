@@ -34,6 +34,7 @@ class Message:
     deliveries: int = 0
     overlay: dict[str, bytes] = field(default_factory=dict)
     lock: Held | None = None
+    session: str | None = None
 
     def same_as(self, record: Record) -> bool:
         return (
@@ -44,6 +45,7 @@ class Message:
             and record.due == self.due
             and record.deliveries == self.deliveries
             and (record.overlay or {}) == self.overlay
+            and record.session_id == self.session
         )
 
     def expired(self, now: int) -> bool:
@@ -71,7 +73,7 @@ class Model:
         self.dropped = 0
 
     def snapshot(self) -> Model:
-        other = Model()
+        other = type(self)()
         other.messages = dict(self.messages)  # Message is immutable
         other.last = self.last
         other.ever = set(self.ever)
@@ -167,9 +169,13 @@ class Model:
             ttl = min((t for t in (draft.ttl, settings.ttl_ms) if t > 0), default=0)
             later = draft.scheduled > self.now
             lane, due = (SCHEDULED, draft.scheduled) if later else (ACTIVE, 0)
-            self._put(Message(n, lane, draft.content, self.now, ttl, due))
+            self._put(Message(n, lane, draft.content, self.now, ttl, due, session=self._session_of(draft)))
         assert answer.duplicates == repeated
         self.dropped += len(repeated)
+
+    def _session_of(self, draft: Draft) -> str | None:
+        """Without sessions it is only content."""
+        return None
 
     def _holds(self, n: int, nonce: int) -> Message | None:
         message = self.messages.get(n)
@@ -279,6 +285,8 @@ class Model:
         assert isinstance(answer, e.Peeked)
         lanes = (DEAD, DEAD_DEFERRED) if command.sub == DEAD else (ACTIVE, DEFERRED, SCHEDULED)
         there = [m for n, m in sorted(self.messages.items()) if m.lane in lanes and n >= command.from_number]
+        if command.session is not None:
+            there = [m for m in there if m.session == command.session]
         assert len(answer.records) <= command.count
         assert bool(answer.records) == bool(there)
         for message, record, lane in zip(there, answer.records, answer.lanes, strict=False):
@@ -317,7 +325,7 @@ class Model:
         for message in due[: last - self.last]:
             self._delete(message)
             ttl = min((t for t in (message.ttl, settings.ttl_ms) if t > 0), default=0)
-            self._put(Message(self.last + 1, ACTIVE, message.content, self.now, ttl))
+            self._put(Message(self.last + 1, ACTIVE, message.content, self.now, ttl, session=message.session))
         assert self.last == last
 
 

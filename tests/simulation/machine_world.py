@@ -41,16 +41,26 @@ def small_bounds(seed: int = 0) -> Bounds:
     bounds.filter_bytes = r.choice([16, 64, 256])
     bounds.filter_most = r.choice([256, 1024])
     bounds.filter_slice = r.choice([50, 5000])
+    r = Random(f"sessions of {seed}")
+    bounds.line_page = r.choice([1, 2, 10])
+    bounds.line_sessions = r.choice([1, 2, 10])
+    bounds.session_page = r.choice([1, 3, 20])
+    bounds.session_locks = r.choice([2, 5, 100])
+    bounds.session_bytes = r.choice([0, 500, 10_000])
+    bounds.sessions_at_once = r.choice([1, 2, 10])
+    bounds.offer_ms = 7
     return bounds
 
 
 class World:
+    model_of: type[Model] = Model
+
     def __init__(self, settings: FragmentSettings, seed: int = 0) -> None:
         self.settings = settings
         self.seed = seed
         self.store = ReferenceStore()
         self.machine = Fragment(1, settings, self.store.head, 0, [], small_bounds(seed))
-        self.model = Model()
+        self.model = self.model_of()
         self.model.now = 1_000
         self.durable = self.model.snapshot()  # what all that was heard rests on
         self.landing = self.model.snapshot()  # ... once what is in flight is durable

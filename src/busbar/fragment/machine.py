@@ -288,7 +288,7 @@ class Fragment:
             due = sessions.earliest()
             if wake == 0 or (0 < due < wake):
                 wake = due
-            due = accepting.offer_ends(sessions)
+            due = accepting.offer_ends(sessions) if self.settings.can_receive else 0
             if wake == 0 or (0 < due < wake):
                 wake = due
         return wake

@@ -45,7 +45,8 @@ def demand(state: State, command: Demand) -> None:
     if sessions is not None and sub == ACTIVE:
         session = sessions.by_consumer.get(key)
         if session is None:
-            state.effects.append(SessionLost(command.origin, command.consumer))
+            if key not in sessions.lost:  # it has not been told yet
+                state.effects.append(SessionLost(command.origin, command.consumer))
             return
         sessions.stirred[session.id] = session
     consumer = state.consumers.get(key)

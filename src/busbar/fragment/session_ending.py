@@ -9,8 +9,9 @@ Rules
 - Messages that expired with the session while they were locked go now.
 
 Undo
-- A session whose SessionAccepted was discarded is not held. One whose SessionLost was discarded is held again, and ends
-  again at the next turn, unless its consumer has left since. A renewal and a close stay: they were never durable.
+- A session whose SessionAccepted was discarded is not held, and its consumer is forgotten. One whose SessionLost was
+  discarded is held again, and ends again at the next turn, unless its consumer has left since. A
+  renewal and a close stay: they were never durable.
 - Message locks of a session that is not held are not held either.
 - What was read of sessions and of their line is forgotten and read again.
 - An offer that was discarded is refused by the host, so that whoever awaited must await again.
@@ -115,9 +116,11 @@ def undo(state: State, sessions: Sessions, effects: list[Effect]) -> None:
             if session is not None and session.id == effect.session and session.request == effect.request:
                 sessions.let_go(session)
                 _unplace(session)
+                state.consumers.pop(key, None)
             gone = sessions.lost.get(key)
             if gone is not None and gone.id == effect.session and gone.request == effect.request:
                 del sessions.lost[key]
+                state.consumers.pop(key, None)
     for session in list(sessions.held.values()):
         if session.consumer is None:
             sessions.let_go(session)

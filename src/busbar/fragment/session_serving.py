@@ -86,6 +86,10 @@ def _look(state: State, sessions: Sessions, session: Session, now: i64) -> None:
     id = session.id
     consumer = session.consumer
     wants = _wants(state, session)
+    if wants:
+        sessions.count(session)  # what was just read is about to be served
+    else:
+        sessions.account(session)
     hungry = wants and _needs_read(session, now)
     if hungry:
         sessions.hungry[id] = session

@@ -203,6 +203,10 @@ class Sessions:
         if self.ready_bytes - session.counted_ready + window.bytes > self.bounds.session_bytes:
             window.rewind()
             session.complete = False
+        self.count(session)
+
+    def count(self, session: Session) -> None:
+        window = session.window
         self.ready_bytes += window.bytes - session.counted_ready
         self.returned_bytes += window.returned_bytes - session.counted_returned
         session.counted_ready = window.bytes

@@ -9,8 +9,19 @@ from __future__ import annotations
 import copy
 
 from busbar.fragment.changes import Changes, Head, Lock, empty_head
-from busbar.fragment.reads import Read, ReadDue, ReadIdPage, ReadIds, ReadMany, ReadPage
-from busbar.model.message import LANES, SCHEDULED, Record
+from busbar.fragment.reads import (
+    Read,
+    ReadDue,
+    ReadExpiry,
+    ReadIdPage,
+    ReadIds,
+    ReadLine,
+    ReadMany,
+    ReadPage,
+    ReadSession,
+    ReadSessionIds,
+)
+from busbar.model.message import ACTIVE, LANES, SCHEDULED, Record
 
 
 class ReferenceStore:
@@ -18,12 +29,16 @@ class ReferenceStore:
         self.lanes: list[dict[int, Record]] = [{} for _ in range(LANES)]
         self.head: Head = empty_head(fragment)
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self.sessions: dict[str, tuple[int, int]] = {}  # turn, active messages
+        self.states: dict[str, tuple[int, bytes]] = {}
 
     def snapshot(self) -> ReferenceStore:
         other = ReferenceStore(self.head.fragment)
         other.lanes = [copy.copy(lane) for lane in self.lanes]
         other.head = self.head.copy()
         other.ids = dict(self.ids)
+        other.sessions = dict(self.sessions)
+        other.states = dict(self.states)
         return other
 
     def commit(self, changes: Changes) -> None:
@@ -49,16 +64,62 @@ class ReferenceStore:
         for shelf, id, at, n in changes.ids:
             assert len(id) == 16
             self.ids[shelf, id] = (at, n)
+        self._commit_sessions(changes)
+        assert self.head.turn <= changes.head.turn
         self.head = changes.head.copy()
         assert self.head.ids == len(self.ids)
         assert self.head.counts == [len(lane) for lane in self.lanes]
-        assert self.head.size == sum(record.size for lane in self.lanes for record in lane.values())
+        states = sum(len(state) for _, state in self.states.values())
+        assert self.head.size == states + sum(record.size for lane in self.lanes for record in lane.values())
+
+    def _commit_sessions(self, changes: Changes) -> None:
+        for id, change in changes.sessions.items():
+            turn, active = self.sessions.pop(id, (change.turn, 0))
+            if active + change.active:
+                self.sessions[id] = (change.turn if change.moved else turn, active + change.active)
+        for id, (at, state) in changes.states.items():
+            self.states.pop(id, None)
+            if state is not None:
+                self.states[id] = (at, state)
+        counted: dict[str, int] = {}
+        for record in self.lanes[ACTIVE].values():
+            if record.session_id is not None:
+                counted[record.session_id] = counted.get(record.session_id, 0) + 1
+        assert {id: active for id, (_, active) in self.sessions.items()} == counted
+        turns = [turn for turn, _ in self.sessions.values()]
+        assert len(set(turns)) == len(turns) and all(turns), "a turn is given once"
+
+    def _read_session(self, read: Read) -> None:
+        if isinstance(read, ReadLine):
+            line = sorted((turn, id) for id, (turn, _) in self.sessions.items() if turn > read.after)
+            read.rows = [
+                (id, turn, min(self.expiries(id), default=(0, 0))[0]) for turn, id in line[: read.limit]
+            ]
+        elif isinstance(read, ReadExpiry):
+            read.rows = sorted(self.expiries(read.session))[: read.limit]
+        elif isinstance(read, ReadSession):
+            at_state = self.states.get(read.session)
+            read.size = -1 if at_state is None else len(at_state[1])
+            read.state = at_state[1] if at_state is not None and read.with_state else None
+        else:
+            assert isinstance(read, ReadSessionIds)
+            ids = {id for id, (at, _) in self.states.items() if at > read.updated_after}
+            if not read.updated_after:
+                ids |= set(self.sessions)
+            read.ids = sorted(ids)[read.skip : read.skip + read.top]
+
+    def expiries(self, session: str) -> list[tuple[int, int]]:
+        records = self.lanes[ACTIVE].values()
+        return [(r.enqueued + r.ttl, r.n) for r in records if r.session_id == session and r.ttl]
 
     def read(self, reads: list[Read]) -> None:
         for read in reads:
             if isinstance(read, ReadPage):
                 lane = self.lanes[read.lane]
-                read.records = self._cut([lane[n] for n in sorted(lane) if n >= read.start], read)
+                there = [lane[n] for n in sorted(lane) if n >= read.start]
+                if read.session is not None:
+                    there = [record for record in there if record.session_id == read.session]
+                read.records = self._cut(there, read)
             elif isinstance(read, ReadMany):
                 lane = self.lanes[read.lane]
                 read.records = [lane[n] for n in sorted(read.numbers) if n in lane]
@@ -73,6 +134,8 @@ class ReferenceStore:
             elif isinstance(read, ReadIdPage):
                 after = sorted(key for key in self.ids if key > (read.shelf, read.after))
                 read.rows = [(*key, *self.ids[key]) for key in after[: read.limit]]
+            elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
+                self._read_session(read)
             else:
                 assert isinstance(read, ReadDue)
                 scheduled = sorted(self.lanes[SCHEDULED].values(), key=lambda record: (record.due, record.n))
