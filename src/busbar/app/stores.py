@@ -10,7 +10,7 @@ import re
 import time
 from pathlib import Path
 
-from busbar.broker.host import Place, StoreMissing
+from busbar.broker.place import Place, StoreMissing
 from busbar.store.contract import Store
 from busbar.store.sqlite import SqliteStore
 

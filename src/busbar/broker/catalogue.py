@@ -24,13 +24,11 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from busbar.broker import membership as members
 from busbar.broker.admission import PARTITIONS, Admission
-from busbar.broker.copies import Copies
+from busbar.broker.assembly import Assembly
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
 from busbar.broker.host import StoreHost
-from busbar.broker.membership import Copy, new_membership, objection, read_copy, take_census
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
 from busbar.model.entities import (
@@ -49,7 +47,6 @@ from busbar.model.limits import Limits
 from busbar.model.names import key_of, rule_path
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
-from busbar.store.contract import StoreError
 
 MAX_FRAGMENT = 2**32 - 1
 LONGEST_WATCH = 30_000
@@ -80,11 +77,9 @@ class Catalogue:
         self, stores: Stores, limits: Limits, tier: Tier = Tier.STANDARD, name: str = "busbar"
     ) -> None:
         self.properties = NamespaceProperties(name, tier, 0, 0)
-        self.notes: list[str] = []
-        """What an operator should know of the stores that were found."""
         self._stores = stores
-        self._copies = Copies(stores)
-        self._membership = new_membership()
+        self._assembly = Assembly(stores)
+        self._copies = self._assembly.copies
         self._limits = limits
         self._entries = Entries()
         self._admission = Admission(self._entries, limits, tier)
@@ -104,7 +99,7 @@ class Catalogue:
     async def load(self, wanted: Sequence[str] = ()) -> None:
         """Open the stores, read the catalogue and take the fragments into service. Stores of `wanted` that are not there
         yet are made. Raises StoreError if not enough stores can be opened."""
-        entries = await self._muster(await self._open(), wanted)
+        entries = await self._assembly.gather(wanted)
         self._loaded = self._clock()
         changes = self._read(entries)
         changes.update(self._know_namespace(entries.get(_NAMESPACE)))
@@ -114,88 +109,9 @@ class Catalogue:
             host.admit = self._admit
         await self._take_into_service()
         for host in self._stores.hosts:
-            if not host.is_open:
-                self.notes.append(f"the store {host.name} is out: {host.reason}")
             host.keep_trying()
         self._clean()
         self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
-
-    async def _open(self) -> dict[str, Copy]:
-        """The copies of all stores that can be opened and read."""
-        copies: dict[str, Copy] = {}
-
-        async def open_one(host: StoreHost) -> None:
-            try:
-                if not host.is_open:
-                    await host.open()
-                copies[host.name] = await host.access(read_copy)
-            except (StoreError, BusbarError, OSError) as error:
-                await host.keep_out(str(error))
-
-        await asyncio.gather(*[open_one(host) for host in self._stores.hosts])
-        if not copies and self._stores.hosts:
-            raise StoreError("; ".join(host.reason for host in self._stores.hosts))
-        return {name: copies[name] for name in self._stores.names if name in copies}
-
-    async def _muster(self, copies: dict[str, Copy], wanted: Sequence[str]) -> dict[str, bytes]:
-        """Find out which stores make up the namespace, let new ones join, and give all the same catalogue."""
-        census = take_census(copies)
-        membership = census.membership or self._membership
-        for name, reason in census.refused.items():
-            await self._stores.host(name).keep_out(reason)
-        missing = [name for name in membership.names if name not in self._stores.names]
-        for name in missing:
-            await self._stores.add(name).keep_out("its file is missing")
-        joining = census.joining + [name for name in wanted if name not in self._stores.names]
-        if wanted and len(wanted) < len(membership.names):
-            self.notes.append(
-                f"the data directory has {len(membership.names)} stores; all of them are used, although {len(wanted)} were "
-                "asked for"
-            )
-        for name in joining:
-            if name not in copies:
-                host = self._stores.add(name)
-                await host.make()
-                copies[name] = await host.access(read_copy)
-            membership = membership.with_store(name)
-        for host in [host for host in self._stores.hosts if membership.member(host.name) is None]:
-            self.notes.append(f"{host.name} is left alone: {host.reason}")
-            await self._stores.remove(host)
-        self._stores.order(membership.names)
-        self._copies.take_in(copies[name].entries for name in copies if name not in census.refused)
-        entries = self._copies.values
-        if joining:
-            self._copies.set(members.STORES, members.encode(membership))
-        self._membership = membership
-        self._need_majority()
-        for host in self._stores.hosts:
-            if host.is_open:
-                try:
-                    await self._bring_up_to_date(host, copies[host.name])
-                except StoreError as error:
-                    await host.keep_out(str(error))
-        self._need_majority()
-        return entries
-
-    def _need_majority(self) -> None:
-        out = [host for host in self._stores.hosts if not host.is_open]
-        count = len(self._stores.hosts)
-        if 2 * (count - len(out)) <= count:
-            reasons = "; ".join(f"{host.name}: {host.reason}" for host in out)
-            raise StoreError(
-                f"only {count - len(out)} of {count} stores can be used, and a majority is needed ({reasons})"
-            )
-
-    async def _bring_up_to_date(self, host: StoreHost, copy: Copy) -> None:
-        """Give a store its identity and the catalogue that is in force."""
-        fixes = self._copies.repairs(copy.entries)
-        identity = self._membership.identity(host.name)
-        if copy.identity != identity:
-            fixes[members.IDENTITY] = members.encode(identity)
-        if fixes:
-            await host.access(lambda store: store.write_catalogue(fixes))
-        self._copies.repaired(host.name)
-        self._last_fragment = max(self._last_fragment, copy.last_fragment)
 
     def _read(self, entries: dict[str, bytes]) -> dict[str, bytes | None]:
         """What the catalogue says; what has to be changed in it, since it is of an older version."""
@@ -240,18 +156,7 @@ class Catalogue:
     async def _admit(self, host: StoreHost, anew: bool) -> None:
         """A store comes back: is it that one, does it know all that is in force, are its fragments in service?"""
         async with self._changing:
-            copy = await host.access(read_copy)
-            if anew:
-                changed = self._membership.with_store(host.name)
-                self._copies.set(members.STORES, members.encode(changed))
-                self._membership = changed
-            else:
-                reason = objection(host.name, copy, self._membership)
-                if reason:
-                    raise StoreError(reason)
-            await self._bring_up_to_date(host, copy)
-            if anew:
-                await self._copies.write_again([members.STORES])
+            await self._assembly.admit(host, anew)
             await host.add(self._fragments_in(host.name))
         self._clean()
 
@@ -293,6 +198,11 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know of the stores that were found."""
+        return self._assembly.notes
 
     def find(self, path: str) -> EntityView:
         view = self._entries.get(path)
@@ -421,6 +331,7 @@ class Catalogue:
 
     def _take_ids(self, count: int) -> tuple[int, ...]:
         """Taken even if a later write fails: a gap in the ids is harmless, an id given twice is not."""
+        self._last_fragment = max(self._last_fragment, self._assembly.last_fragment)
         first = self._last_fragment + 1
         last = self._last_fragment + count
         if last > MAX_FRAGMENT:

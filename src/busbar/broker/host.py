@@ -24,10 +24,11 @@ import contextlib
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from busbar.broker.comeback import Comeback, Watch
 from busbar.broker.parking import Parking
+from busbar.broker.place import Loss, Place, StoreMissing, TakenOffline
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.store_work import Durable, load, lost_locks, open_store, reload
@@ -41,12 +42,6 @@ from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Fenced, Store, StoreError, StoreFull
 
 FULL_PAUSE = 1.0
-WATCH_SECONDS = 1.0
-"""Between looks at the place of a store: one that is idle finds out that its file is gone."""
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-VANISHED_PATIENCE = 5.0
-"""Seconds for which a file that was removed under us may still be put back."""
 DROP_SLICE = 1_000
 
 STORE_FULL = "The messaging store is full; nothing was changed. Retry later: completing messages makes room."
@@ -59,37 +54,6 @@ OFFLINE = "taken offline by an operator"
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-class StoreMissing(StoreError):
-    """There is no store in the place where one was, or should be."""
-
-
-class TakenOffline(Exception):
-    """Not a failure: an operator wants the store to be left alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What was in a store that vanished."""
-
-    at: int
-    messages: int
-    """-1: nobody knows."""
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a store is, for people, and how to deal with it there."""
-
-    url: str
-    make: Callable[[], Store]
-    """A new store, not claimed yet; whatever is in its place is set aside."""
-    size: Callable[[], int]
-    """Bytes on the disk."""
-    mark: Callable[[], object]
-    """Another value when something else, or nothing, has taken the store's place."""
 
 
 Admit = Callable[["StoreHost", bool], Awaitable[None]]
@@ -142,11 +106,8 @@ class StoreHost:
         self._claims = 0
         """Since that epoch."""
         self._has_served = False
-        self._offline = False
-        self._resetting = False
-        self._told = asyncio.Event()
-        """An operator said something."""
-        self._watching: asyncio.TimerHandle | None = None
+        self._comeback = Comeback(loop)
+        self._watch: Watch | None = None
         self._last_numbers: Callable[[int], int] | None = None
 
     # ---- opening and closing ----
@@ -185,21 +146,15 @@ class StoreHost:
         self.state, self.reason = state, reason
         if state is HostState.OPEN:
             self._has_served = True
-            if self.place is not None:
-                self._watch(self.place, self.place.mark())
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        if state is HostState.OPEN and self.place is not None:
+            self._watch = Watch(self._loop, self.place, self._moved)
 
-    def _watch(self, place: Place, mark: object) -> None:
-        """A commit looks for itself; this is for a store that has none to make."""
-        if self._watching is not None:
-            self._watching.cancel()
-
-        def look() -> None:
-            if place.mark() != mark and not self._turns.job_under_way:
-                self._failed(StoreMissing("its file was removed or replaced while in use"))
-            elif self.is_open:
-                self._watching = self._loop.call_later(WATCH_SECONDS, look)
-
-        self._watching = self._loop.call_later(WATCH_SECONDS, look)
+    def _moved(self) -> None:
+        if not self._turns.job_under_way:  # that finds out by itself
+            self._failed(StoreMissing("its file was removed or replaced while in use"))
 
     async def add(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Take fragments into service; those that the store does not know are created empty."""
@@ -239,8 +194,8 @@ class StoreHost:
     async def on_store(self, work: Callable[[Store], T]) -> T:
         """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is out or
         fails; what fails here starts the recovery as a failed commit does."""
-        if self.state is not HostState.OPEN and self.state is not HostState.UNDOING:
-            raise ServerBusy(f"{STORE_OUT} ({self.name}: {self.reason or self.state.value})")
+        if not self.is_open:
+            raise ServerBusy(self._out_text)
         try:
             return await self._on_store(work)
         except StoreFull as error:
@@ -248,7 +203,7 @@ class StoreHost:
         except StoreError as error:
             if not self._turns.job_under_way:  # a job that comes after this one fails too, and says so
                 self._failed(error)
-            busy = ServerBusy(f"{STORE_FAILED} ({error})")
+            busy = ServerBusy(STORE_FAILED)
             busy.certain = False
             raise busy from error
 
@@ -286,7 +241,7 @@ class StoreHost:
     async def drain(self, timeout: float) -> bool:
         """Wait until all that was submitted is durable and answered; False if that takes too long."""
         deadline = self._loop.time() + timeout
-        while self.state is not HostState.STOPPED and not self._turns.idle:
+        while self.is_open and not self._turns.idle:
             if self._loop.time() > deadline:
                 return False
             await asyncio.sleep(0.002)
@@ -317,8 +272,6 @@ class StoreHost:
 
     def _stop(self, error: BusbarError) -> None:
         self._enter(HostState.STOPPED)
-        if self._watching is not None:
-            self._watching.cancel()
         self._turns.stop()
         self._turns.refuse_waiting(error)
 
@@ -330,12 +283,17 @@ class StoreHost:
             self._turns.submit(commands)
             return
         out = self.state is HostState.OUT
-        text = f"{STORE_OUT} ({self.name}: {self.reason})" if out else STORE_LOST
+        text = self._out_text if out else STORE_LOST
         for command in commands:
             if command.request > 0:
                 self._turns.answer([_busy(command.origin, command.request, text)])
             elif out:
                 self._park(command)
+
+    @property
+    def _out_text(self) -> str:
+        """For clients: where the store lies and what exactly is wrong with it is for operators."""
+        return f"{STORE_OUT} ({self.name} is out.)"
 
     def _park(self, command: Command) -> None:
         if not isinstance(command, Tick):
@@ -347,11 +305,10 @@ class StoreHost:
 
     async def take_offline(self) -> None:
         """Leave the store alone until `bring_online`: what was given to it is finished, and the file closed."""
-        self._offline = True
-        self._told.set()
+        self._comeback.take_offline()
         if self.state is HostState.OUT:
             self.reason = OFFLINE
-        while self._offline and self.is_open:
+        while self._comeback.offline and self.is_open:
             self._turns.halt()
             if not self._turns.job_under_way:
                 self._failed(TakenOffline())
@@ -359,13 +316,11 @@ class StoreHost:
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._offline = False
-        self._told.set()
+        self._comeback.bring_online()
 
     def reset(self) -> None:
         """Make an empty store in place of one that is out; what is there is set aside."""
-        self._resetting = True
-        self.bring_online()
+        self._comeback.reset()
 
     # ---- failures ----
 
@@ -424,18 +379,14 @@ class StoreHost:
         self._refuse(discarded, text, certain=certain)
         for slot in self._turns.slots.values():
             if not slot.broken:
-                waiting = slot.machine.demands()
-                self._parking.know(slot.id, [(demand.origin, demand.consumer) for demand in waiting])
-                for demand in waiting:
-                    if demand.drain:
-                        self._park(demand)
-        for command in self._turns.take_waiting(ServerBusy(f"{STORE_OUT} ({self.name}: {reason})")):
+                self._parking.know(slot.id, slot.machine.demands(), slot.machine.awaits())
+        for command in self._turns.take_waiting(ServerBusy(self._out_text)):
             self._park(command)
 
     async def _leave_alone(self, discarded: list[Discarded]) -> None:
         """What was gathered and not given to the store certainly did not take place."""
         _log.warning("store %s was taken offline", self.name)
-        self._go_out(discarded, OFFLINE, f"{STORE_OUT} ({self.name}: {OFFLINE})", certain=True)
+        self._go_out(discarded, OFFLINE, self._out_text, certain=True)
         store, self._turns.store = self._turns.store, None
         if store is not None:
             with contextlib.suppress(StoreError):  # then it is closed like a broken one
@@ -445,60 +396,48 @@ class StoreHost:
 
     async def _come_back(self, discarded: list[Discarded]) -> None:
         """Open the store as soon as it can be, and as the operator wants it."""
-        pause = FIRST_PAUSE
-        missing_since = 0.0
-        while True:
-            now = self._loop.time()
-            vanished = missing_since and self._has_served and now - missing_since >= VANISHED_PATIENCE
-            try:
-                if self._resetting or (vanished and self.place is not None and not self._offline):
-                    await self._begin_anew()
-                    break
-                if not self._offline:
-                    await self._return(discarded)
-                    break
-            except Fenced:
-                self._lose(discarded)
-                return
-            except Exception as error:
-                missing_since = (missing_since or now) if isinstance(error, StoreMissing) else 0.0
-                self._still_out(error)
-            self._told.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), None if self._offline else pause)
-                pause = FIRST_PAUSE
-            pause = min(pause * 2, LONGEST_PAUSE)
+        replaces = self._has_served and self.place is not None
+        if not await self._comeback.until(
+            lambda: self._return(discarded),
+            lambda: self._begin_anew(discarded),
+            self._still_out,
+            replaces=replaces,
+        ):
+            self._lose(discarded)
+            return
         _log.warning("store %s is back", self.name)
         self._last_numbers = None
         self._enter(HostState.OPEN)
         self._turns.submit(self._parking.take())
         self._turns.resume()
 
-    def _still_out(self, error: Exception) -> None:
+    def _still_out(self, error: Exception) -> bool:
+        """Whether it is worth another attempt."""
+        if isinstance(error, Fenced):
+            return False
         reason = str(error) or type(error).__name__
         if reason != self.reason:
             _log.error("store %s is still out: %s: %s", self.name, type(error).__name__, reason)
             self.reason = reason
         if not isinstance(error, StoreError | BusbarError | OSError):
             _log.debug("store %s: this was not expected", self.name, exc_info=error)
+        return True
 
     async def _return(self, discarded: list[Discarded]) -> None:
         """The same store again (rule 3)."""
         durable, epoch = await self._reopen([item.slot.id for item in discarded])
         if self._turns.slots and epoch != self._epoch + self._claims:
             _log.warning("store %s was changed by another owner; all is read anew", self.name)
-            self._replace_machines()
+            self._replace_machines(discarded)
         if self.admit is not None:
             await self.admit(self, False)
         self._epoch, self._claims = epoch, 0
-        here = [item for item in discarded if self._turns.slots.get(item.slot.id) is item.slot]
-        self._undo(here, durable)
+        self._undo(discarded, durable)
         discarded.clear()
         await self._forget_lost_locks()
 
-    async def _begin_anew(self) -> None:
+    async def _begin_anew(self, discarded: list[Discarded]) -> None:
         """Rule 4."""
-        self._resetting = False
         assert self.place is not None, "a store without a place is made by its factory"
         make = self.place.make
         heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
@@ -507,7 +446,7 @@ class StoreHost:
         await self._close_broken()
         self._turns.store, epoch = await self._thread.call(lambda: open_store(make))
         self._epoch, self._claims = epoch, 0
-        self._replace_machines()
+        self._replace_machines(discarded)
         if self.admit is not None:
             await self.admit(self, True)
         known = bool(heads) or self._has_served
@@ -523,10 +462,17 @@ class StoreHost:
         else:
             _log.error("store %s was made anew, empty; what the old one held is not known", self.name)
 
-    def _replace_machines(self) -> None:
-        """New machines will be loaded; what consumers wait for is asked of them again."""
+    def _replace_machines(self, discarded: list[Discarded]) -> None:
+        """New machines will be loaded; what consumers wait for is asked of them again, and with it what was on its way."""
+        unknown = {item.slot.id: Durable(item.slot.machine.head(), 0, [], []) for item in discarded}
+        self._undo(discarded, unknown)
+        discarded.clear()
         for slot in self._turns.slots.values():
-            self._parking.replace_machine(slot.id, [] if slot.broken else slot.machine.demands())
+            if not slot.broken:
+                machine = slot.machine
+                out = self._out_text
+                self._turns.answer([_busy(one.origin, one.request, out) for one in machine.awaits()])
+                self._turns.answer(self._parking.replace_machine(slot.id, machine.demands()))
         self._turns.replace()
 
     async def _close_broken(self) -> None:

@@ -157,8 +157,9 @@ class LocalPort:
         for index, (counters, first) in enumerate(answers):
             id, store = view.fragments[index], view.stores[index]
             if not isinstance(counters, Inspected):
-                reason = counters.text if isinstance(counters, Refused) else ""
-                found.append(FragmentView(index, id, store, "out", reason))
+                assert self._stores is not None
+                home = self._stores.home(id)
+                found.append(FragmentView(index, id, store, "out", home.reason if home is not None else ""))
                 continue
             counts = counters.counts
             found.append(

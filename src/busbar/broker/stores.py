@@ -69,6 +69,12 @@ class Stores:
     def submit(self, commands: list[Command]) -> list[Command]:
         """Hand commands to their hosts, one batch for each; those of unknown fragments are returned."""
         homes = self._homes
+        if len(commands) == 1:
+            home = homes.get(commands[0].fragment)
+            if home is None:
+                return commands
+            home.submit(commands)
+            return []
         groups: dict[StoreHost | None, list[Command]] = {}
         for command in commands:
             host = homes.get(command.fragment)

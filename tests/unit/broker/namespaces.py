@@ -7,9 +7,9 @@ import itertools
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from busbar.broker import host as host_module
 from busbar.broker.catalogue import Catalogue
-from busbar.broker.host import Place, StoreHost, StoreMissing
+from busbar.broker.host import StoreHost
+from busbar.broker.place import Place, StoreMissing
 from busbar.broker.port import LocalPort
 from busbar.broker.stores import Stores
 from busbar.model.commands import Command
@@ -113,6 +113,5 @@ async def started(disks: Disks, wanted: Iterable[str] = NAMES) -> AsyncIterator[
 
 
 def quick_pauses() -> dict[str, float]:
-    """For monkeypatch: an outage is over as soon as its cause is."""
-    assert host_module.FIRST_PAUSE
+    """For comeback.py: an outage is over as soon as its cause is."""
     return {"FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.02, "VANISHED_PATIENCE": 0.1, "WATCH_SECONDS": 0.02}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.broker import comeback
 from busbar.broker import host as host_module
 from busbar.broker.host import HostState, StoreHost
 from busbar.model.commands import Inspect, Leave
@@ -22,8 +23,8 @@ from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, h
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(host_module, "FULL_PAUSE", 0.15)
-    monkeypatch.setattr(host_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(host_module, "LONGEST_PAUSE", 0.04)
+    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.04)
     yield
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import host as host_module
+from busbar.broker import comeback
 from busbar.broker.copies import Entry, decode_entry, encode_entry
 from busbar.broker.definition import encode_definition
 from busbar.broker.host import HostState
@@ -30,7 +30,7 @@ PARTITIONED = QueueDescription(enable_partitioning=True)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, seconds in quick_pauses().items():
-        monkeypatch.setattr(host_module, name, seconds)
+        monkeypatch.setattr(comeback, name, seconds)
     yield
 
 

@@ -1,0 +1,140 @@
+"""The stores of a namespace come together: which they are, whether each is what it should be, and that all know the same.
+
+Rules:
+1. Every store that is there is opened; who belongs to the namespace is decided by membership.py.
+2. Stores that are wanted and were never there join, and become part of the list. One that the list has and that is not
+   there, or is not that store, is out; it can come back at any time.
+3. A majority of the stores must be there. Then all of them get the catalogue that is in force (copies.py), before anything
+   is served from them; so does a store that comes back later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from busbar.broker.copies import Copies
+from busbar.broker.host import StoreHost
+from busbar.broker.membership import (
+    IDENTITY,
+    STORES,
+    Copy,
+    encode,
+    new_membership,
+    objection,
+    read_copy,
+    take_census,
+)
+from busbar.broker.stores import Stores
+from busbar.model.errors import BusbarError
+from busbar.store.contract import StoreError
+
+
+class Assembly:
+    def __init__(self, stores: Stores) -> None:
+        self.copies = Copies(stores)
+        self.notes: list[str] = []
+        """What an operator should know of the stores that were found."""
+        self.last_fragment = 0
+        """The highest fragment id that any store has."""
+        self._stores = stores
+        self._membership = new_membership()
+
+    async def gather(self, wanted: Sequence[str]) -> dict[str, bytes]:
+        """The entries of the catalogue. Raises StoreError if there are not enough stores."""
+        entries = await self._muster(await self._open(), wanted)
+        self.notes += [
+            f"the store {host.name} is out: {host.reason}" for host in self._stores.hosts if not host.is_open
+        ]
+        return entries
+
+    async def admit(self, host: StoreHost, anew: bool) -> None:
+        """Look at a store that has just been opened again, or made anew. Raises StoreError if it is not that store."""
+        copy = await host.access(read_copy)
+        if anew:
+            self._membership = self._membership.with_store(host.name)
+            self.copies.set(STORES, encode(self._membership))
+        else:
+            reason = objection(host.name, copy, self._membership)
+            if reason:
+                raise StoreError(reason)
+        await self._bring_up_to_date(host, copy)
+        if anew:
+            await self.copies.write_again([STORES])
+
+    async def _open(self) -> dict[str, Copy]:
+        """The copies of all stores that can be opened and read."""
+        copies: dict[str, Copy] = {}
+
+        async def open_one(host: StoreHost) -> None:
+            try:
+                if not host.is_open:
+                    await host.open()
+                copies[host.name] = await host.access(read_copy)
+            except (StoreError, BusbarError, OSError) as error:
+                await host.keep_out(str(error))
+
+        await asyncio.gather(*[open_one(host) for host in self._stores.hosts])
+        if not copies and self._stores.hosts:
+            raise StoreError("; ".join(host.reason for host in self._stores.hosts))
+        return {name: copies[name] for name in self._stores.names if name in copies}
+
+    async def _muster(self, copies: dict[str, Copy], wanted: Sequence[str]) -> dict[str, bytes]:
+        """Find out which stores make up the namespace, let new ones join, and give all the same catalogue."""
+        census = take_census(copies)
+        membership = census.membership or self._membership
+        for name, reason in census.refused.items():
+            await self._stores.host(name).keep_out(reason)
+        missing = [name for name in membership.names if name not in self._stores.names]
+        for name in missing:
+            await self._stores.add(name).keep_out("its file is missing")
+        joining = census.joining + [name for name in wanted if name not in self._stores.names]
+        if wanted and len(wanted) < len(membership.names):
+            self.notes.append(
+                f"the data directory has {len(membership.names)} stores; all of them are used, although {len(wanted)} were "
+                "asked for"
+            )
+        for name in joining:
+            if name not in copies:
+                host = self._stores.add(name)
+                await host.make()
+                copies[name] = await host.access(read_copy)
+            membership = membership.with_store(name)
+        for host in [host for host in self._stores.hosts if membership.member(host.name) is None]:
+            self.notes.append(f"{host.name} is left alone: {host.reason}")
+            await self._stores.remove(host)
+        self._stores.order(membership.names)
+        self.copies.take_in(copies[name].entries for name in copies if name not in census.refused)
+        entries = self.copies.values
+        if joining:
+            self.copies.set(STORES, encode(membership))
+        self._membership = membership
+        self._need_majority()
+        for host in self._stores.hosts:
+            if host.is_open:
+                try:
+                    await self._bring_up_to_date(host, copies[host.name])
+                except StoreError as error:
+                    await host.keep_out(str(error))
+        self._need_majority()
+        return entries
+
+    def _need_majority(self) -> None:
+        out = [host for host in self._stores.hosts if not host.is_open]
+        count = len(self._stores.hosts)
+        if 2 * (count - len(out)) <= count:
+            reasons = "; ".join(f"{host.name}: {host.reason}" for host in out)
+            raise StoreError(
+                f"only {count - len(out)} of {count} stores can be used, and a majority is needed ({reasons})"
+            )
+
+    async def _bring_up_to_date(self, host: StoreHost, copy: Copy) -> None:
+        """Give a store its identity and the catalogue that is in force."""
+        fixes = self.copies.repairs(copy.entries)
+        identity = self._membership.identity(host.name)
+        if copy.identity != identity:
+            fixes[IDENTITY] = encode(identity)
+        if fixes:
+            await host.access(lambda store: store.write_catalogue(fixes))
+        self.copies.repaired(host.name)
+        self.last_fragment = max(self.last_fragment, copy.last_fragment)
