@@ -208,7 +208,7 @@ class SessionWorld(World):
         if self.settings.can_receive:
             assert len(held) == len(sessions.held), "nothing stays in the fragment's own hand"
         if self.awaits and self.settings.can_receive and model.waiting():
-            assert 0 < sessions.offers, "who awaits is told"
+            assert sessions.offers > 0, "who awaits is told"
             assert self.machine.wake_at() <= model.now + 7
         locked = {n for s in sessions.held.values() for n in s.numbers}
         assert locked == {m.n for m in model.messages.values() if m.lock and m.lane not in (1, 4)}

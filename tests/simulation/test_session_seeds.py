@@ -7,7 +7,6 @@ A failure prints its seed and its commands. BUSBAR_DEEP=1 runs a long campaign, 
 from __future__ import annotations
 
 import os
-from random import Random
 
 from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Draft

@@ -29,7 +29,8 @@ class ReadPage(Read):
         self.start = start
         self.limit = limit
         self.max_bytes = max_bytes
-        # Set by a store that knows that nothing of what was asked for lies behind the last record.
+        # Set by a store that knows that nothing of what was asked for lies behind the last record; of a session it must
+        # know that whenever the page ends before its limits.
         self.complete = False
 
 

@@ -120,6 +120,7 @@ class ReferenceStore:
                 if read.session is not None:
                     there = [record for record in there if record.session_id == read.session]
                 read.records = self._cut(there, read)
+                read.complete = read.session is not None and len(read.records) == len(there) < read.limit
             elif isinstance(read, ReadMany):
                 lane = self.lanes[read.lane]
                 read.records = [lane[n] for n in sorted(read.numbers) if n in lane]
