@@ -19,7 +19,7 @@ from busbar.broker.remote import PortServer
 from busbar.broker.stores import Stores
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
-from busbar.store.memory import MemoryStore
+from busbar.store.memory import Disk, MemoryStore
 
 
 @asynccontextmanager
@@ -27,9 +27,15 @@ async def fragments() -> AsyncIterator[LocalPort]:
     """A port with the queues of the suite."""
     port = LocalPort()
     nonces = itertools.count(1)
+    disk = Disk()
     loop = asyncio.get_running_loop()
     host = StoreHost(
-        "port", MemoryStore, loop, lambda: time.time_ns() // 10**6, lambda: next(nonces), port.emit
+        "port",
+        lambda: MemoryStore(disk),
+        loop,
+        lambda: time.time_ns() // 10**6,
+        lambda: next(nonces),
+        port.emit,
     )
     stores = Stores([host])
     catalogue = Catalogue(stores, Limits(min_lock_duration=50))
