@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
+from types import EllipsisType
 from typing import cast
 from urllib.parse import quote_plus
 
@@ -39,7 +40,7 @@ from busbar.amqp.link import Link
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, Outcome, empty_state, rejected_state
 from busbar.amqp.performatives import Terminus
-from busbar.amqp.types import Described, ULong
+from busbar.amqp.types import Described, Symbol, UInt, ULong
 
 KEY_NAME = "RootManageSharedAccessKey"
 BATCH_FORMAT = 0x80013700
@@ -53,6 +54,7 @@ DEAD_LETTER = rejected_state(
     4096,
 )
 RECEIVER_SETTLES_SECOND = 1
+SESSION_FILTER = "com.microsoft:session-filter"
 EXPECTED = {COMPLETE: ACCEPTED, ABANDON: MODIFIED, DEFER: MODIFIED, DEAD_LETTER: REJECTED}
 
 Payload = Callable[[int], bytes]
@@ -82,6 +84,17 @@ def payload_of(body: bytes) -> Payload:
 
     def build(number: int) -> bytes:
         return head + b"%012d" % number + data
+
+    return build
+
+
+def session_payload(session_of: Callable[[int], str], body: bytes = b"x" * 100) -> Payload:
+    """Messages with a message-id of their number, each in the message session that its number says."""
+    data = encode_value(Described(ULong(0x75), body))
+
+    def build(number: int) -> bytes:
+        properties = [f"{number:012}", *[None] * 9, session_of(number)]
+        return encode_value(Described(ULong(0x73), properties)) + data
 
     return build
 
@@ -238,6 +251,13 @@ class Receiver(LoadLink):
         self.denied: list[tuple[int, str]] = []
         self.unconfirmed: dict[int, bytes] = {}
         self.on_confirmed: Callable[[int, bytes], None] | None = None
+
+    @property
+    def session(self) -> str:
+        """The message session that it holds."""
+        source = None if self.link is None else self.link.source
+        assert source is not None and source.filter is not None
+        return str(source.filter[SESSION_FILTER])
 
     async def settled(self, count: int) -> None:
         """Wait until that many settlements (or, without locks, messages) are there in all."""
@@ -436,10 +456,22 @@ class LoadConnection(asyncio.Protocol):
         decide: Decide | None = None,
         single: bool = False,
         delete: bool = False,
+        session: str | EllipsisType | None = ...,
+        wait: int = 60_000,
     ) -> Receiver:
-        """A receiver that has its credit; deliveries may come before this returns."""
+        """A receiver that has its credit; deliveries may come before this returns.
+
+        With `session`, of a message session: a named one, or with None the next available within `wait` ms.
+        """
         receiver = Receiver(self, credit, decide, single, delete)
-        receiver.link = await self._attach(receiver, queue, sending=False, settled=delete)
+        far = Terminus(queue)
+        properties: dict[object, object] | None = None
+        if session is not ...:
+            far = Terminus(queue, {SESSION_FILTER: session})
+            properties = {Symbol("com.microsoft:timeout"): UInt(wait)}
+        receiver.link = await self._attach(
+            receiver, queue, sending=False, settled=delete, source=far, properties=properties
+        )
         receiver.grant()
         return receiver
 
@@ -456,16 +488,28 @@ class LoadConnection(asyncio.Protocol):
         )
         return int(str(reply.application_properties["status-code"]))
 
-    async def _attach(self, user: LoadLink, address: str, *, sending: bool, settled: bool = False) -> Link:
+    async def _attach(
+        self,
+        user: LoadLink,
+        address: str,
+        *,
+        sending: bool,
+        settled: bool = False,
+        source: Terminus | None = None,
+        properties: dict[object, object] | None = None,
+    ) -> Link:
+        if self.lost.done():
+            raise ConnectionOver
         attach = self.session.attach_sender if sending else self.session.attach_receiver
         name = f"{address}-{len(self._links)}"
-        near, far = Terminus(f"{name}-end"), Terminus(address)
+        near, far = Terminus(f"{name}-end"), source or Terminus(address)
         link = attach(
             name,
             near if sending else far,
             far if sending else near,
             1 if settled else 0,
             0 if settled else RECEIVER_SETTLES_SECOND,
+            properties,
         )
         link.user = user
         self._links.append(user)

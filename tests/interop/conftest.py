@@ -14,7 +14,7 @@ from tests.interop.http_runtime import Http
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.interop.session_queues import LIMITS as SESSION_LIMITS
-from tests.interop.session_queues import WAYS, SessionQueues, World, session_queues
+from tests.interop.session_queues import WAYS, SessionQueues, World
 from tests.serving import Busbar, serving
 
 
@@ -27,8 +27,8 @@ def broker() -> Iterator[Busbar]:
 
 @pytest.fixture(scope="session")
 def session_broker() -> Iterator[Busbar]:
-    """The same with session-aware queues."""
-    with serving(session_queues(), SESSION_LIMITS) as server:
+    """One whose session-aware queues come as tests ask for them."""
+    with serving({"plain": {}, "requests": {}}, SESSION_LIMITS) as server:
         yield server
         assert "Traceback" not in server.error_text, server.error_text
 
@@ -118,8 +118,8 @@ async def http(broker: Busbar) -> AsyncIterator[Http]:
 
 
 @pytest.fixture(scope="session")
-def session_pool() -> SessionQueues:
-    return SessionQueues()
+def session_pool(session_broker: Busbar) -> SessionQueues:
+    return SessionQueues(session_broker)
 
 
 @pytest_asyncio.fixture(params=WAYS, ids="-".join, loop_scope="session")

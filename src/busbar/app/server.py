@@ -334,8 +334,6 @@ def _missing(description: Description) -> Iterator[str]:
     if not isinstance(description, QueueDescription):
         yield f"topics are {refused}"
         return
-    if description.requires_session:
-        yield f"message sessions are {refused}"
     if description.forward_to:
         yield f"forwarding is {refused}"
     if description.forward_dead_lettered_messages_to:

@@ -16,8 +16,6 @@ def check_served(entity: EntityView) -> None:
     missing = ""
     if not isinstance(queue, QueueDescription):
         missing = "topics"
-    elif queue.requires_session:
-        missing = "message sessions"
     elif queue.forward_to:
         missing = "automatic forwarding"
     if missing:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from busbar.gateway.attached import Attached
 from busbar.gateway.authority import Authority
+from busbar.gateway.session_turns import SessionTurns
 from busbar.model.limits import Limits
 from busbar.model.port import NamespacePort
 
@@ -25,3 +26,4 @@ class Service:
     container_id: str
     tracking: str
     """Ends every error text, so that a user's report finds its place in the operator's log."""
+    session_turns: SessionTurns = field(default_factory=SessionTurns)

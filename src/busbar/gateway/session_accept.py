@@ -5,18 +5,17 @@ Rules:
 2. For the next available one, all fragments are asked to say when they have one (AwaitSession), which locks nothing. One
    that has offered is asked for the lock (AcceptSession). If somebody else was faster there, it is awaited anew.
 3. Only one fragment at a time is asked for a lock: an accept never holds two sessions, not even in passing.
-4. Each accept begins with another fragment, so that none is preferred.
+4. Fragments are asked in an order that the caller chooses (session_turns.py); of several that have offered, the first in it.
 5. A fragment that is out is asked again from time to time, and the others go on meanwhile. One that does not answer a claim
    in time is told to forget it.
 6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
-   and not used: the fragment may offer the session to others at once. A claim that was not taken is
-   followed by a Leave, which the fragment sees after the claim: whatever became of it, no lock remains.
+   and not used: the fragment may offer the session to others at once. A claim that was not taken is followed by a Leave,
+   which the fragment sees after the claim: whatever became of it, no lock remains.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Sequence
 
 from busbar.gateway.peer import Peer
@@ -34,7 +33,6 @@ CLAIM_WAIT = 2.0
 NONE_AVAILABLE = "No message session became available in time; accept again to go on waiting."
 
 _Act = Callable[[], None]
-_turns = itertools.count()
 
 
 async def accept_named(peer: Peer, fragment: int, consumer: int, session: str) -> SessionAccepted:
@@ -55,10 +53,10 @@ async def accept_named(peer: Peer, fragment: int, consumer: int, session: str) -
 
 
 async def accept_next(
-    peer: Peer, fragments: Sequence[int], consumer: int, wait: float
+    peer: Peer, fragments: Sequence[int], consumer: int, first: int, wait: float
 ) -> tuple[int, SessionAccepted]:
     """Rule 2: the index of the fragment and what it gave. Raises OperationTimeout after `wait` seconds."""
-    return await NextSession(peer, fragments, consumer, next(_turns) % len(fragments)).accept(wait)
+    return await NextSession(peer, fragments, consumer, first).accept(wait)
 
 
 class NextSession:
@@ -116,7 +114,7 @@ class NextSession:
         """Rule 3."""
         if self._claim is not None or not self._offered:
             return
-        index = next(iter(self._offered))
+        index = min(self._offered, key=self._order.index)
         del self._offered[index]
         claim = self._claim = _Claim(self, index)
         request = self._peer.expect(claim)

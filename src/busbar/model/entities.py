@@ -83,6 +83,7 @@ class QueueDescription:
             duplicate_window_ms=(
                 self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
             ),
+            requires_session=self.requires_session,
         )
 
 

@@ -133,7 +133,7 @@ def test_the_packaged_sample_is_clean() -> None:
     text = resources.files("busbar.app").joinpath("sample", "Config.json").read_text("utf-8")
     config = parse_config(text, "sample")
     assert config.warnings == ()
-    assert [name for name, _ in config.entities] == ["orders", "payments", "queue.1"]
+    assert [name for name, _ in config.entities] == ["orders", "payments", "workflows", "replies", "queue.1"]
 
 
 def test_the_emulators_limits_are_not_ours() -> None:

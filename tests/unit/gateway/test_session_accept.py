@@ -12,6 +12,7 @@ from busbar.gateway import session_accept
 from busbar.gateway.peer import Answered, Peer
 from busbar.gateway.pending import PendingEffect
 from busbar.gateway.session_accept import NextSession, accept_named, accept_next
+from busbar.gateway.session_turns import SessionTurns
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
 from busbar.model.errors import (
@@ -146,8 +147,8 @@ async def test_never_two_claims_at_a_time(fragments: Fragments) -> None:
     accepting = waiting(fragments)
     await turn()
     fragments.offer(102)
-    fragments.offer(100)
     fragments.offer(101)
+    fragments.offer(100)
     assert fragments.asked(AcceptSession) == [102]
 
     fragments.refuse(AcceptSession, 102, OperationTimeout)
@@ -160,16 +161,24 @@ async def test_never_two_claims_at_a_time(fragments: Fragments) -> None:
     assert sorted(fragments.asked(CancelAwait)) == [101, 102], "what was offered and not used is given back"
 
 
-async def test_each_accept_begins_with_another_fragment() -> None:
-    firsts = []
-    for _ in range(4):
-        fragments = Fragments()
-        accepting = asyncio.create_task(accept_next(cast(Peer, fragments), [100, 101, 102, 103], CONSUMER, 9))
-        await turn()
-        firsts.append(fragments.asked(AwaitSession)[0])
-        accepting.cancel()
-        await turn()
-    assert sorted(firsts) == [100, 101, 102, 103]
+async def test_fragments_take_turns(fragments: Fragments) -> None:
+    """Who gave the last session is asked last; of those that have offered, the next in turn is taken."""
+    turns = SessionTurns()
+    assert turns.first("Q", 3) == 0
+    turns.gave("q", 0)
+    first = turns.first("Q", 3)
+    accepting = asyncio.create_task(accept_next(cast(Peer, fragments), [100, 101, 102], CONSUMER, first, 9))
+    await turn()
+    assert fragments.asked(AwaitSession) == [101, 102, 100]
+    fragments.offer(101)
+    fragments.offer(100)
+    fragments.offer(102)
+    fragments.refuse(AcceptSession, 101, OperationTimeout)
+    assert fragments.asked(AcceptSession) == [101, 102]
+    fragments.give(102, "s")
+    assert (await accepting)[0] == 2
+    turns.gave("q", 2)
+    assert turns.first("q", 3) == 0
 
 
 async def test_time_is_up(fragments: Fragments) -> None:

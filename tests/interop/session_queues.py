@@ -1,0 +1,110 @@
+"""Session-aware queues for tests, regular and partitioned, and what a test does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
+
+from tests.interop.administration import BareHttp, entry
+from tests.interop.azure_sdk import Azure, Handler, in_thread
+from tests.serving import Busbar
+
+LIMITS = {
+    "min_lock_duration": 100,
+    "min_time_to_live": 100,
+    "min_size_in_megabytes": 1,
+    "size_step": 1,
+    "max_partitioned": 1000,
+}
+
+BRIEF_LOCK = 1.5
+"""Seconds that a session of a `brief` queue is locked."""
+MODEST_LOCK = 3
+"""Of a `modest` queue: the SDK's automatic renewer looks only every half second."""
+
+KINDS: dict[str, tuple[str, str]] = {
+    "workflow": ("", ""),
+    "brief": (f"<LockDuration>PT{BRIEF_LOCK}S</LockDuration>", ""),
+    "modest": (f"<LockDuration>PT{MODEST_LOCK}S</LockDuration>", ""),
+    "tiny": ("<MaxSizeInMegabytes>1</MaxSizeInMegabytes>", ""),
+    "buried": ("", "<DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>"),
+    "twice": ("", "<MaxDeliveryCount>2</MaxDeliveryCount>"),
+}
+"""What a queue of each kind has before and after RequiresSession, in the order of the schema."""
+
+PLACES = ("regular", "partitioned")
+DEEP = bool(os.environ.get("BUSBAR_DEEP"))
+WAYS = (
+    [(client, place) for client in ("sync", "async") for place in PLACES]
+    if DEEP
+    else [("sync", "regular"), ("async", "partitioned")]
+)
+"""With which client on which kind of queue a test runs: each of the four is there twice, all pairs in the long campaign."""
+
+
+class SessionQueues:
+    """Creates a queue for each test that wants one: sixteen fragments each would make a long start."""
+
+    def __init__(self, server: Busbar) -> None:
+        self._http = BareHttp(server)
+        self._created = 0
+
+    def take(self, place: str, kind: str = "workflow") -> str:
+        self._created += 1
+        name = f"{place}-{kind}-{self._created}"
+        before, after = KINDS[kind]
+        partitioned = "<EnablePartitioning>true</EnablePartitioning>" if place == "partitioned" else ""
+        description = f"{before}<RequiresSession>true</RequiresSession>{after}{partitioned}"
+        status, _type, text = self._http.request(
+            "PUT", f"/{name}?api-version=2021-05", entry(f"QueueDescription {description}")
+        )
+        assert status == 201, text
+        return name
+
+
+class World:
+    """One client of the SDK, and queues of one kind."""
+
+    def __init__(self, sdk: Azure, place: str, queues: SessionQueues) -> None:
+        self.sdk = sdk
+        self.place = place
+        self._queues = queues
+
+    def queue(self, kind: str = "workflow") -> str:
+        return self._queues.take(self.place, kind)
+
+    def accept(self, queue: str, session: Any = NEXT_AVAILABLE_SESSION, **options: Any) -> Handler:
+        """A session receiver that is being opened."""
+        return self.sdk.receiver(queue, session_id=session, **options)
+
+    async def send(self, queue: str, session: str, *texts: str, **options: Any) -> None:
+        """One after the other, so that their order is known."""
+        sender = self.sdk.sender(queue)
+        for text in texts:
+            await sender.send_messages(message(session, text, **options))
+
+
+def message(session: str | None, text: str, **options: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(text, session_id=session, **options)
+
+
+async def on_session(receiver: Handler, method: str, *arguments: Any) -> Any:
+    """Call a method of the receiver's session, which waits in either client's way."""
+    await receiver.opened()
+    call = getattr(receiver.raw.session, method)
+    if asyncio.iscoroutinefunction(call):
+        return await call(*arguments)
+    return await in_thread(call, *arguments)
+
+
+async def listed_sessions(server: Busbar, queue: str, **options: Any) -> list[str]:
+    """The session ids that the SDK finds, sorted."""
+
+    def listed() -> list[str]:
+        with ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client:
+            return list(client.list_queue_sessions(queue, **options))
+
+    return sorted(await in_thread(listed))
