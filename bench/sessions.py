@@ -1,0 +1,175 @@
+"""Message sessions: throughput with 1, 100 and 100,000 of them, and how long an accept takes among a million.
+
+Throughput is a backlog of 1 KiB messages, spread over the sessions, that workers on one connection receive and complete:
+each accepts the next available session, takes what is there, and closes it. Sending is measured too.
+
+An accept of the next available session looks at nothing that grows with the number of those that wait: with a million
+of them it may take twice as long as with a thousand. The million is written by the fragment's own machine into the
+store of a stopped server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import uvloop
+
+from bench.load import LinkRefused, Receiver, connect, session_payload
+from bench.measured import rooms_are_compiled
+from busbar.amqp.envelope import parse_message
+from busbar.fragment.machine import Fragment
+from busbar.model.commands import Send
+from busbar.model.settings import FragmentSettings
+from busbar.store.sqlite import SqliteStore
+from tests.serving import Busbar, config_text
+
+BODY = b"x" * 1024
+WORKERS = 32
+THROUGHPUTS = ((1, 40_000), (100, 40_000), (100_000, 100_000))
+"""How many sessions, and how many messages in all."""
+WAITING = (1_000, 1_000_000)
+ACCEPTS = 400
+RATIO = 2.0
+QUEUE = {"RequiresSession": True, "MaxSizeInMegabytes": 5120}
+
+
+async def throughput(port: int, queue: str, sessions: int, messages: int) -> None:
+    connection = await connect(port)
+    sender = await connection.sender(queue, session_payload(lambda n: f"session-{n % sessions}", BODY))
+    began = time.perf_counter()
+    await sender.send(messages)
+    sending = time.perf_counter() - began
+    assert not sender.refused, sender.refused[:3]
+    taken = Taken(messages)
+    began = time.perf_counter()
+    await asyncio.gather(*[work(port, queue, taken) for _ in range(min(WORKERS, sessions))])
+    receiving = time.perf_counter() - began
+    print(
+        f"{sessions:>9,} sessions{messages / sending:>14,.0f} sent/s{messages / receiving:>14,.0f} completed/s"
+        f"{taken.accepts / receiving:>14,.0f} accepts/s"
+    )
+    await connection.close()
+
+
+class Taken:
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.accepts = 0
+
+
+async def work(port: int, queue: str, taken: Taken) -> None:
+    connection = await connect(port)
+    while taken.left > 0:
+        with suppress(LinkRefused):
+            receiver = await connection.receiver(queue, session=None, wait=200, credit=1_000)
+            taken.accepts += 1
+            taken.left -= await emptied(receiver)
+            leave(receiver)
+    await connection.close()
+
+
+async def emptied(receiver: Receiver) -> int:
+    """Complete what the session has; it is empty when nothing has come for a moment."""
+    while True:
+        seen = receiver.received
+        with suppress(TimeoutError):
+            await asyncio.wait_for(receiver.settled(seen + 1), 0.01 if seen else 1)
+        if receiver.received == seen:
+            await receiver.settled(seen)
+            return seen
+
+
+def leave(receiver: Receiver) -> None:
+    assert receiver.link is not None
+    receiver.link.detach()
+    receiver.connection.flush()
+
+
+async def accept_latency(port: int, queue: str) -> float:
+    """The median time of an accept, in ms. The session is closed again and goes to the end of the line."""
+    connection = await connect(port)
+    times = []
+    for _ in range(ACCEPTS):
+        began = time.perf_counter()
+        receiver = await connection.receiver(queue, session=None, credit=0)
+        times.append((time.perf_counter() - began) * 1000)
+        leave(receiver)
+    await connection.close()
+    return statistics.median(times)
+
+
+def fill(data: Path, count: int) -> None:
+    """One message in each of so many sessions, in the store of the only queue of a stopped server."""
+    store = SqliteStore(data / "store-0.db")
+    store.claim()
+    head = store.heads()[0]
+    settings = FragmentSettings(60_000, 10, 0, False, 0, True, True, requires_session=True)
+    machine = Fragment(head.fragment, settings, head, 0, [])
+    payload = session_payload(lambda n: f"session-{n:08}", b"x" * 64)
+    now = time.time_ns() // 1_000_000
+    for first in range(0, count, 1_000):
+        drafts = [
+            parse_message(encoded, 0, len(encoded), str(number), 128)
+            for number in range(first, first + 1_000)
+            for encoded in (payload(number),)
+        ]
+        command = Send(head.fragment, 1, 1, drafts, False)
+        reads = machine.needs(command, now)
+        if reads:
+            store.read(head.fragment, reads)
+            machine.supply(reads)
+        machine.apply(command, now, 1)
+        machine.take_effects()
+        changes = machine.take_changes()
+        if changes is not None:
+            store.commit([changes])
+    store.close()
+
+
+def latency_among(count: int, environment: dict[str, str]) -> tuple[float, float]:
+    """The median accept in ms, and the server's memory in MB."""
+    with TemporaryDirectory(prefix="busbar-bench-") as directory:
+        server = Busbar(Path(directory) / "data", config_text({"q": QUEUE}), environment=environment)
+        server.start()
+        server.stop()
+        fill(server.data, count)
+        server.start()
+        try:
+            return uvloop.run(accept_latency(server.port, "q")), server.resident_bytes() / 1024 / 1024
+        finally:
+            server.stop()
+
+
+def main() -> int:
+    compiled = rooms_are_compiled()
+    environment = {} if compiled else {"BUSBAR_INTERPRETED": "1"}
+    with TemporaryDirectory(prefix="busbar-bench-") as directory:
+        queues = {f"q{sessions}": QUEUE for sessions, _messages in THROUGHPUTS}
+        server = Busbar(Path(directory) / "data", config_text(queues), environment=environment)
+        server.start()
+        try:
+            for sessions, messages in THROUGHPUTS:
+                uvloop.run(throughput(server.port, f"q{sessions}", sessions, messages))
+        finally:
+            server.stop()
+    latencies = []
+    for count in WAITING:
+        latency, memory = latency_among(count, environment)
+        latencies.append(latency)
+        print(f"{count:>9,} sessions wait: an accept takes {latency:.2f} ms; {memory:.0f} MB of memory")
+    ratio = latencies[1] / latencies[0]
+    print(f"{'ratio':>18}: {ratio:.2f}")
+    if ratio > RATIO:
+        print(f"\nover the budget: with {WAITING[1]:,} sessions an accept may take {RATIO} times as long")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
