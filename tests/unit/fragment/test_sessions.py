@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.fragment.bounds import Bounds
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEFERRED
@@ -412,3 +413,25 @@ def test_a_queue_without_sessions_knows_none() -> None:
     queue = Queue(settings())
     assert refusal(queue.run(c.AcceptSession(1, 1, 5, 6, "a"))[0]) == "amqp:not-implemented"
     assert queue.run(c.CancelAwait(1, 1, 5)) == []
+
+
+# ---- memory ----
+
+
+def test_a_page_of_the_line_is_in_memory_and_read_once() -> None:
+    bounds = Bounds()
+    bounds.line_page, bounds.line_sessions = 10, 20
+    queue = SessionQueue(bounds=bounds)
+    queue.send_to(*(f"s{i}" for i in range(300)))
+    queue.restart(clean=False)
+    sessions = queue.machine._state.sessions
+    assert sessions is not None
+    queue.reads = 0
+    for i in range(300):
+        receiver = queue.accept()
+        assert receiver.session == f"s{i}"
+        assert len(sessions.line) <= 10
+        receiver.take(1, delete=True)
+        receiver.close()
+        assert not sessions.held
+    assert queue.reads <= 300 + 300 // 10 + 1, "a page for each session, and one for ten in the line"
