@@ -165,7 +165,7 @@ async def test_peek_reaches_every_message(partitioned_azure: Azure, either: str)
     await partitioned_azure.once(either).receive_messages(max_message_count=20, max_wait_time=1)
 
 
-@pytest.mark.req("P6", "P14", "P21")
+@pytest.mark.req("P6", "P14")
 async def test_a_key_names_one_fragment_and_keeps_its_order(
     partitioned_azure: Azure, partitioned: str
 ) -> None:
