@@ -210,6 +210,14 @@ def test_a_page_has_at_least_one_message(store: Store, max_bytes: int) -> None:
     assert numbers(page(store, 1, ACTIVE, max_bytes=max_bytes)) == [1]
 
 
+def test_heads_of_some_fragments(store: Store) -> None:
+    for fragment in (7, 3, 5):
+        store.create(fragment)
+    assert {3, 5, 7} <= {head.fragment for head in store.heads()}
+    assert [head.fragment for head in store.heads([7, 99, 3])] == [3, 7]
+    assert store.heads([]) == []
+
+
 def test_a_page_says_whether_it_reached_the_end_of_its_lane(store: Store) -> None:
     put(store, 1, ACTIVE, *(record(n, size=100) for n in range(1, 6)))
     for limit, max_bytes, complete in [(9, 10_000, True), (3, 10_000, False), (9, 250, False)]:

@@ -38,7 +38,8 @@ def load(
 ) -> dict[int, Durable]:
     """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and
     number their messages from what `last` says."""
-    heads = {head.fragment: head for head in store.heads()}
+    fragments = list(fragments)
+    heads = {head.fragment: head for head in store.heads(fragments)}
     loaded = {}
     fresh = []
     for fragment in fragments:

@@ -53,8 +53,8 @@ class Store(Protocol):
         A fragment that is not there is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
         """
 
-    def heads(self) -> list[Head]:
-        """The counters of every fragment, in the order of their ids."""
+    def heads(self, only: Sequence[int] | None = None) -> list[Head]:
+        """The counters of every fragment (or of these, as far as they are there), in the order of their ids."""
 
     def create(self, fragment: int) -> None:
         """Add an empty fragment (idempotent)."""

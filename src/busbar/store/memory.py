@@ -163,8 +163,10 @@ class MemoryStore:
             self._broken = True
             raise OutcomeUnknown("the store failed during a commit (injected)")
 
-    def heads(self) -> list[Head]:
-        return [self._owned().fragments[key].head.copy() for key in sorted(self._owned().fragments)]
+    def heads(self, only: Sequence[int] | None = None) -> list[Head]:
+        here = self._owned().fragments
+        asked = here if only is None else here.keys() & set(only)
+        return [here[key].head.copy() for key in sorted(asked)]
 
     def create(self, fragment: int) -> None:
         self._owned().fragments.setdefault(fragment, _Fragment(empty_head(fragment)))

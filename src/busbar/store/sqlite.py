@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 
 from busbar.fragment.changes import Changes, Head, Lock
@@ -68,8 +69,12 @@ class SqliteStore:
 
         self._file.transact(work, adds)
 
-    def heads(self) -> list[Head]:
-        found = self._file.select("SELECT * FROM fragment ORDER BY id")
+    def heads(self, only: Sequence[int] | None = None) -> list[Head]:
+        if only is None:
+            found = self._file.select("SELECT * FROM fragment ORDER BY id")
+        else:
+            these = "SELECT * FROM fragment WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+            found = self._file.select(these, (dumps(list(only)),))
         return [
             Head(key, last, counts, size, remembered, dropped, turn)
             for key, last, *counts, size, remembered, dropped, turn in found
