@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import ReadExpiry, ReadLine, ReadSession, ReadSessionIds
-from busbar.store.sqlite_rows import Value, in_chunks
+from busbar.store.sqlite_rows import LARGEST_CHUNK, Value, in_chunks, statement
 
 # The row that is there keeps its turn.
 _ADD = (
@@ -22,12 +22,8 @@ _MOVE = (
 )
 _MOVE_WIDTH = 3
 
-# CROSS JOIN fixes the order: one look at the key for each session.
-_EMPTY = (
-    "WITH taken(fragment, id) AS (VALUES {rows})"
-    " DELETE FROM session WHERE active <= 0 AND (fragment, id) IN (SELECT fragment, id FROM taken)"
-)
-_EMPTY_WIDTH = 2
+# Of one fragment: for pairs of fragment and id SQLite would look at every session.
+_EMPTY = "DELETE FROM session WHERE active <= 0 AND id IN (VALUES {rows}) AND fragment = ?"
 
 _SET_STATE = "INSERT OR REPLACE INTO session_state(fragment, id, at, size, state) VALUES {rows}"
 _SET_STATE_WIDTH = 5
@@ -68,7 +64,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
     """Perform what the changes say of sessions, inside the caller's transaction."""
     added: list[Value] = []
     moved: list[Value] = []
-    taken: list[Value] = []
+    taken: dict[int, list[str]] = {}
     states: list[Value] = []
     for changes in batches:
         fragment = changes.fragment
@@ -76,7 +72,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             if change.active:
                 added += (fragment, id, change.turn, change.active)
                 if change.active < 0:
-                    taken += (fragment, id)
+                    taken.setdefault(fragment, []).append(id)
             if change.moved:
                 moved += (fragment, id, change.turn)
         for id, (at, state) in changes.states.items():
@@ -85,7 +81,13 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             else:
                 states += (fragment, id, at, len(state), state)
     in_chunks(connection, _ADD, _ADD_WIDTH, added)
-    in_chunks(connection, _EMPTY, _EMPTY_WIDTH, taken)
+    for fragment, emptied in taken.items():
+        at, left = 0, len(emptied)
+        while left:
+            count = min(1 << (left.bit_length() - 1), LARGEST_CHUNK)
+            connection.execute(statement(_EMPTY, 1, count), (*emptied[at : at + count], fragment))
+            at += count
+            left -= count
     in_chunks(connection, _MOVE, _MOVE_WIDTH, moved)
     in_chunks(connection, _SET_STATE, _SET_STATE_WIDTH, states)
 
