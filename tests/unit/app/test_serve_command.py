@@ -111,16 +111,17 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
     file = tmp_path / "Config.json"
     file.write_text(
         """{"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [
-            {"Name": "s", "Properties": {"RequiresSession": true, "Nonsense": 1}}, {"Name": "plain"}],
+            {"Name": "s", "Properties": {"RequiresSession": true, "Nonsense": 1}}, {"Name": "plain"},
+            {"Name": "f", "Properties": {"ForwardTo": "plain"}}],
             "Topics": [{"Name": "t1"}, {"Name": "t2"}]}]}}"""
     )
     with serving("--data", str(tmp_path / "d"), "--config", str(file)) as (process, _):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
     assert "warning: topics are not served yet; clients of these entities are refused: t1, t2\n" in err
-    assert "warning: message sessions are not served yet; clients of these entities are refused: s\n" in err
+    assert "warning: forwarding is not served yet; clients of these entities are refused: f\n" in err
     assert "Properties.Nonsense is not known here" in err
-    assert "forwarding" not in err
+    assert "sessions" not in err
 
     file.write_text(file.read_text().replace('"RequiresSession": true', '"RequiresSession": false'))
     status, _, err = ends("serve", "--data", str(tmp_path / "d"), "--config", str(file), "--port", "0")
