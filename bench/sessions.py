@@ -34,7 +34,8 @@ WORKERS = 32
 THROUGHPUTS = ((1, 40_000, 40_000), (100, 40_000, 40_000), (100_000, 100_000, 5_000))
 """How many sessions, how many messages in all, and how many of them are received."""
 WAITING = (1_000, 1_000_000)
-ACCEPTS = 400
+ACCEPTS = 200
+ROUNDS = 4
 RATIO = 2.0
 QUEUE = {"RequiresSession": True, "MaxSizeInMegabytes": 5120}
 
@@ -136,19 +137,28 @@ def fill(data: Path, count: int) -> None:
     store.close()
 
 
-def latency_among(count: int, environment: dict[str, str]) -> tuple[float, float]:
-    """The median accept in ms, and the server's memory in MB."""
-    with TemporaryDirectory(prefix="busbar-bench-") as directory:
-        server = Busbar(Path(directory) / "data", config_text({"q": QUEUE}), environment=environment)
-        server.start()
-        uvloop.run(send_one(server.port, "q"))
-        server.stop()
-        fill(server.data, count)
-        server.start()
-        try:
-            return uvloop.run(accept_latency(server.port, "q")), server.resident_bytes() / 1024 / 1024
-        finally:
+def latencies(directory: Path, environment: dict[str, str]) -> list[float]:
+    """The median accept in ms for each of WAITING; the best of ROUNDS, taken in turn, since the machine is shared."""
+    servers = []
+    best = [float("inf")] * len(WAITING)
+    try:
+        for count in WAITING:
+            server = Busbar(directory / str(count), config_text({"q": QUEUE}), environment=environment)
+            server.start()
+            uvloop.run(send_one(server.port, "q"))
             server.stop()
+            fill(server.data, count)
+            servers.append(server.start())
+        for _ in range(ROUNDS):
+            for index, server in enumerate(servers):
+                best[index] = min(best[index], uvloop.run(accept_latency(server.port, "q")))
+        for count, latency, server in zip(WAITING, best, servers, strict=True):
+            memory = server.resident_bytes() / 1024 / 1024
+            print(f"{count:>9,} sessions wait: an accept takes {latency:.2f} ms; {memory:.0f} MB of memory")
+    finally:
+        for server in servers:
+            server.stop()
+    return best
 
 
 def main() -> int:
@@ -163,12 +173,9 @@ def main() -> int:
                 uvloop.run(throughput(server.port, f"q{sessions}", sessions, messages, taking))
         finally:
             server.stop()
-    latencies = []
-    for count in WAITING:
-        latency, memory = latency_among(count, environment)
-        latencies.append(latency)
-        print(f"{count:>9,} sessions wait: an accept takes {latency:.2f} ms; {memory:.0f} MB of memory")
-    ratio = latencies[1] / latencies[0]
+    with TemporaryDirectory(prefix="busbar-bench-") as directory:
+        few, many = latencies(Path(directory), environment)
+    ratio = many / few
     print(f"{'ratio':>18}: {ratio:.2f}")
     if ratio > RATIO:
         print(f"\nover the budget: with {WAITING[1]:,} sessions an accept may take {RATIO} times as long")

@@ -16,7 +16,7 @@ def main() -> None:
     connection, queue = sys.argv[1:]
     with ServiceBusClient.from_connection_string(connection, retry_total=0) as client:
         while True:
-            receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
+            receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1.5)
             try:
                 with receiver:
                     got = receiver.receive_messages(max_message_count=100, max_wait_time=1)

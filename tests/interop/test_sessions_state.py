@@ -10,6 +10,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceeded
 
 from bench.load import connect, session_payload
 from tests.interop.azure_sdk import take_one
+from tests.interop.http_runtime import Http
 from tests.interop.session_queues import World, listed_sessions, on_session
 from tests.serving import Busbar
 
@@ -111,6 +112,20 @@ async def test_a_long_list_in_pages(world: World, session_broker: Busbar) -> Non
     assert not sender.refused
     await connection.close()
     assert await listed_sessions(session_broker, queue) == names
+
+
+@pytest.mark.req("S6")
+async def test_http_sends_into_sessions_and_cannot_receive_from_them(
+    session_broker: Busbar, session_queue: str
+) -> None:
+    http = Http(session_broker.port, session_broker.key)
+    try:
+        assert (await http.send(session_queue, b"x", {"SessionId": "s"})).status == 201
+        (await http.send(session_queue, b"x")).error(403, 40301)
+        (await http.peek_lock(session_queue, 0)).error(403, 40301)
+    finally:
+        await http.close()
+    assert await listed_sessions(session_broker, session_queue) == ["s"]
 
 
 async def test_a_plain_queue_has_no_list(session_broker: Busbar) -> None:
