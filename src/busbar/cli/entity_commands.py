@@ -28,6 +28,9 @@ Name = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
 Fragments = Annotated[
     bool, typer.Option("--fragments", help="What each of its fragments holds, and in which store.")
 ]
+DuplicatesOption = Annotated[
+    bool, typer.Option("--duplicates", help="What its duplicate detection dropped, and the latest of it.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
 
 
@@ -64,7 +67,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
 
     @command(
         app,
-        without=without if kind is QUEUE else (*without, "fragments"),
+        without=without if kind is QUEUE else (*without, "fragments", "duplicates"),
         help=f"Show a {noun}: its properties and what it holds now.",
         examples=(f"busbar {noun} show {at}{example}", f"busbar {noun} show {at}{example} -o json"),
     )
@@ -74,6 +77,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         name_option: NameOption = None,
         topic: Topic,
         fragments: Fragments = False,
+        duplicates: DuplicatesOption = False,
         output: Output = OutputFormat.TABLE,
         where: Where,
     ) -> None:
@@ -81,11 +85,11 @@ def entity_commands(kind: Kind) -> typer.Typer:
         # A name that cannot be one is refused before anybody is asked.
         path, what = locate(kind, wanted, topic)
         with _client(where) as client:
-            if fragments:
-                from busbar.cli.stores import show_fragments
+            if fragments or duplicates:
+                from busbar.cli.stores import show_duplicates, show_fragments
 
                 fetch(client, kind, wanted, topic)
-                show_fragments(client, path, what, output)
+                (show_fragments if fragments else show_duplicates)(client, path, what, output)
                 return
             _show(kind, fetch(client, kind, wanted, topic), topic, output)
 

@@ -62,6 +62,17 @@ def show_fragments(client: ManagementClient, path: str, what: str, output: Outpu
         print(reason)
 
 
+def show_duplicates(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:
+    found = _ask(client, "GET", f"duplicates/{path}", what)
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    print(f"{found['dropped']} dropped; {found['remembered']} ids are remembered.")
+    rows = [(_time(drop["time"]), drop["messageId"], str(drop["original"] or "")) for drop in found["latest"]]
+    if rows:
+        print_table(("Dropped at", "Message id", "Original"), rows, "")
+
+
 def _fragment_row(view: View) -> tuple[str, ...]:
     if view["state"] != "open":
         return str(view["index"]), view["store"], view["state"], "", "", "", "", ""

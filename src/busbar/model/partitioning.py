@@ -45,3 +45,8 @@ def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
 def split_number(number: int) -> tuple[int, int]:
     """Rule 4: the index of the fragment, and the number in it."""
     return number >> NUMBER_BITS, number & NUMBER_MASK
+
+
+def wire_number(index: int, number: int) -> int:
+    """Rule 4, the other way."""
+    return index << NUMBER_BITS | number

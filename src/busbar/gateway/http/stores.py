@@ -1,8 +1,9 @@
-"""What an operator asks about stores and fragments. JSON, with the Manage right:
+"""What an operator asks about stores, fragments and duplicates. JSON, with the Manage right:
 
 GET   /$busbar/stores                   all stores
 POST  /$busbar/stores/{name}/{change}   offline, online or reset; the store as it is then
 GET   /$busbar/fragments/{entity}       the fragments of an entity
+GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from busbar.gateway.authority import MANAGE
 from busbar.gateway.http.authorization import authorize
+from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.namespace import HttpContext
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import FragmentView, StoreView
@@ -28,6 +30,10 @@ async def handle(request: web.Request, path: str, context: HttpContext) -> web.R
         await authorize(request, MANAGE, rest, context)
         _allow(request, "GET")
         return web.json_response([_json(view) for view in await context.port.fragments(rest)])
+    if kind == "duplicates" and rest:
+        await authorize(request, MANAGE, rest, context)
+        _allow(request, "GET")
+        return web.json_response(await duplicates_of(request, rest, context))
     await authorize(request, MANAGE, "", context)
     if kind == "stores" and not rest:
         _allow(request, "GET")
