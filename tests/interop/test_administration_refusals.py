@@ -17,6 +17,7 @@ from azure.core.exceptions import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
+from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
 from tests.interop.administration import Administration, BareHttp, administrations, entry
 from tests.serving import Busbar, config_text, serving
@@ -83,6 +84,16 @@ async def test_what_is_missing_is_not_found(admin: Administration, name: str) ->
         admin.list_rules(f"{name}-topic", "t"),
     ):
         await refused(attempt, ResourceNotFoundError, 404, "SubCode=40400.")
+
+
+async def test_expressions_that_say_nothing_are_refused(admin: Administration, name: str) -> None:
+    await admin.create_topic(name)
+    await admin.create_subscription(name, "s")
+    for expression, text in (("amount >", "ends too early"), ("sys.Nonsense = 1", "not a system property")):
+        attempt = admin.create_rule(name, "s", "r", filter=SqlRuleFilter(expression))
+        await refused(attempt, HttpResponseError, 400, text)
+    action = admin.create_rule(name, "s", "r", filter=SqlRuleFilter("a = 1"), action=SqlRuleAction("a = 1"))
+    await refused(action, HttpResponseError, 400, "makes no sense at 'a'")
 
 
 async def test_values_out_of_range_are_refused_with_their_names(admin: Administration, name: str) -> None:

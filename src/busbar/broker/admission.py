@@ -33,6 +33,7 @@ from busbar.model.entities import (
     EntityKind,
     QueueDescription,
     RuleDescription,
+    SqlFilter,
     SubscriptionDescription,
     Tier,
     TopicDescription,
@@ -94,7 +95,20 @@ class Admission:
     def check_first_rule(self, path: str, name: str, rule: RuleDescription) -> None:
         """The rule that a new subscription brings."""
         check_name(name, "rule", self._limits)
+        self._check_rule(path, rule)
+
+    def _check_rule(self, path: str, rule: RuleDescription) -> None:
         check_rule(path, rule, self._limits)
+        if isinstance(rule.filter, SqlFilter) or rule.action is not None:
+            from busbar.rules.syntax import (  # parsers are built for those who need them
+                check_action,
+                check_filter,
+            )
+
+            if isinstance(rule.filter, SqlFilter):
+                check_filter(rule.filter.expression)
+            if rule.action is not None:
+                check_action(rule.action.expression)
 
     def updated(self, old: EntityView, description: D, now: int) -> D:
         """What is written down for a changed one."""
@@ -116,7 +130,7 @@ class Admission:
         elif isinstance(description, SubscriptionDescription):
             check_subscription(path, description, self._limits, self._tier)
         else:
-            check_rule(path, description, self._limits)
+            self._check_rule(path, description)
         if isinstance(description, QueueDescription | SubscriptionDescription):
             self._check_target(path, "ForwardTo", description.forward_to)
             self._check_target(

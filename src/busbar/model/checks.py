@@ -125,7 +125,7 @@ def check_subscription(
 
 
 def check_rule(path: str, rule: RuleDescription, limits: Limits) -> RuleDescription:
-    """Lengths and values; whether an expression has a meaning is for those to say who evaluate it."""
+    """Lengths and values; what an expression may say is in rules/syntax.py."""
     what = f"Rule '{path}'"
     if isinstance(rule.filter, SqlFilter):
         _check_expression(f"{what}: the filter's SqlExpression", rule.filter, limits)

@@ -1,0 +1,1 @@
+"""The language of rules: SQL filters and actions of subscriptions."""
