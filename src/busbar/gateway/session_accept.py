@@ -6,6 +6,8 @@ Rules:
    that has offered is asked for the lock (AcceptSession). If somebody else was faster there, it is awaited anew.
 3. Only one fragment at a time is asked for a lock: an accept never holds two sessions, not even in passing.
 4. Fragments are asked in an order that the caller chooses (session_turns.py); of several that have offered, the first in it.
+   Stores do not answer at the same moment: in the first ORDER_WAIT an offer waits for those before it in the order, or the
+   quickest store would always be the first.
 5. A fragment that is out is asked again from time to time, and the others go on meanwhile. One that does not answer a claim
    in time is told to forget it.
 6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
@@ -27,6 +29,8 @@ LEAST_WAIT = 0.1
 """Seconds that fragments have for their answers, however short the client's time."""
 RETRY = 0.5
 """Seconds until a fragment that is out is asked again."""
+ORDER_WAIT = 0.005
+"""Seconds that all fragments have to say whether they have a session now."""
 CLAIM_WAIT = 2.0
 """Seconds that a fragment which has offered a session has to answer a claim."""
 
@@ -75,6 +79,7 @@ class NextSession:
         self._loop = asyncio.get_running_loop()
         self._won: asyncio.Future[tuple[int, SessionAccepted]] = self._loop.create_future()
         self._over = False
+        self._all_asked = False
 
     async def accept(self, wait: float) -> tuple[int, SessionAccepted]:
         taken = False
@@ -82,6 +87,7 @@ class NextSession:
             for index in self._order:
                 self._await(index)
             self._peer.flush()
+            self._later(ORDER_WAIT, self._order_is_known)
             async with asyncio.timeout(max(wait, LEAST_WAIT)):
                 won = await self._won
             taken = True
@@ -108,7 +114,17 @@ class NextSession:
         assert isinstance(effect, SessionOffered)
         self._out.pop(index, None)
         self._offered[index] = request
+        if self._all_asked or not any(other in self._awaited for other in self._before(index)):
+            self._claim_next()
+
+    def _before(self, index: int) -> list[int]:
+        return self._order[: self._order.index(index)]
+
+    def _order_is_known(self) -> None:
+        """Rule 4: who is silent has no session now."""
+        self._all_asked = True
         self._claim_next()
+        self._peer.flush()
 
     def _claim_next(self) -> None:
         """Rule 3."""

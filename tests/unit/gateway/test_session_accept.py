@@ -121,8 +121,8 @@ def waiting(
 
 
 async def turn() -> None:
-    for _ in range(3):
-        await asyncio.sleep(0)
+    """Until every fragment has had the time to say what it has now."""
+    await asyncio.sleep(3 * session_accept.ORDER_WAIT)
 
 
 async def test_all_are_awaited_and_only_who_offered_is_asked(fragments: Fragments) -> None:
@@ -141,6 +141,27 @@ async def test_all_are_awaited_and_only_who_offered_is_asked(fragments: Fragment
     assert sorted(fragments.asked(CancelAwait)) == [100, 102]
     assert fragments.asked(Leave) == []
     assert not fragments.waiting and not fragments.awaits_left()
+
+
+async def test_the_quickest_does_not_come_before_its_turn(fragments: Fragments) -> None:
+    accepting = waiting(fragments, first=1)
+    await asyncio.sleep(0)
+    fragments.offer(100)
+    fragments.offer(102)
+    assert fragments.asked(AcceptSession) == [], "101 is first, and may still answer"
+    await turn()
+    assert fragments.asked(AcceptSession) == [102], "then the next in the order 101, 102, 100"
+    fragments.give(102, "s")
+    assert (await accepting)[0] == 2
+
+
+async def test_whose_turn_it_is_need_not_wait(fragments: Fragments) -> None:
+    accepting = waiting(fragments, first=1)
+    await asyncio.sleep(0)
+    fragments.offer(101)
+    assert fragments.asked(AcceptSession) == [101]
+    fragments.give(101, "s")
+    assert (await accepting)[0] == 1
 
 
 async def test_never_two_claims_at_a_time(fragments: Fragments) -> None:
