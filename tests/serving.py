@@ -18,6 +18,9 @@ from typing import Any
 Properties = Mapping[str, object]
 
 READY_SECONDS = 30.0
+PATIENCE = {"hello_wait": 120_000, "token_wait": 120_000, "link_wait": 120_000}
+"""Limits for servers whose clients share an event loop with tests that block it: a client that is being opened must not be
+taken for one that has nothing to say."""
 
 
 def config_text(queues: Mapping[str, Properties], limits: Mapping[str, object] | None = None) -> str:

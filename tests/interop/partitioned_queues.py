@@ -7,9 +7,17 @@ from typing import Any
 
 from proton import Message, symbol
 
+from tests.serving import PATIENCE
+
 PARTITIONED = 24
 BRIEF_LOCK = 0.8
-LIMITS = {"min_lock_duration": 100, "min_size_in_megabytes": 1, "size_step": 1, "min_duplicate_window": 100}
+LIMITS = {
+    **PATIENCE,
+    "min_lock_duration": 100,
+    "min_size_in_megabytes": 1,
+    "size_step": 1,
+    "min_duplicate_window": 100,
+}
 
 
 def queue_table() -> dict[str, dict[str, object]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.serving import PATIENCE
+
 LIMITS = {
+    **PATIENCE,
     "min_lock_duration": 100,
     "min_time_to_live": 100,
     "min_size_in_megabytes": 1,

@@ -10,9 +10,10 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 
 from tests.interop.administration import BareHttp, entry
 from tests.interop.azure_sdk import Azure, Handler, in_thread
-from tests.serving import Busbar
+from tests.serving import PATIENCE, Busbar
 
 LIMITS = {
+    **PATIENCE,
     "min_lock_duration": 100,
     "min_time_to_live": 100,
     "min_size_in_megabytes": 1,
