@@ -176,7 +176,6 @@ def test_the_namespace_may_have_more_rules(namespace: Busbar, entities: Entities
         assert wire.attach(1, SENDER, name).condition == "amqp:unauthorized-access"
 
 
-@pytest.mark.req("B12")
 def test_an_entity_has_a_limited_number_of_amqp_connections(namespace: Busbar, entities: Entities) -> None:
     """5,000 by default; 3 here. Senders and receivers of a queue share them, HTTP is not counted."""
     entities.put("crowded")
