@@ -12,15 +12,15 @@ while one of them may have it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse_message, tag_to_uuid
 from busbar.amqp.message import Message
-from busbar.amqp.types import Array, Int, Symbol, Timestamp
+from busbar.amqp.types import Array, Int, Timestamp
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.fragments import Fragments
+from busbar.gateway.operations import Operations, answer
 from busbar.gateway.outgoing import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -49,15 +49,12 @@ from busbar.model.effects import Peeked, Purged, Received, Renewed, Sent
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
-    BusbarError,
     InvalidOperation,
     MessageLockLost,
     MessageSizeExceeded,
-    NotImplementedHere,
     QuotaExceeded,
     ServerBusy,
     SessionLockLost,
-    Unauthorized,
     error_of,
 )
 from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
@@ -91,7 +88,7 @@ class ManagementNode:
         self._router = Router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
-        self._operations: dict[str, tuple[str, Callable[[Body], Awaitable[Reply]]]] = {
+        self._operations: Operations = {
             "com.microsoft:peek-message": (LISTEN, self._peek),
             "com.microsoft:renew-lock": (LISTEN, self._renew),
             "com.microsoft:receive-by-sequence-number": (LISTEN, self._receive),
@@ -105,39 +102,7 @@ class ManagementNode:
             self._operations[name] = (LISTEN, perform)
 
     async def perform(self, request: Message) -> Message:
-        """The reply to any request: a result, or an error as status, condition and text."""
-        reply = Message()
-        try:
-            status, body = await self._run(request)
-            reply.application_properties = {
-                "statusCode": Int(status),
-                "statusDescription": "OK" if status == 200 else "No content",
-            }
-            reply.value = body
-        except BusbarError as error:
-            reply.application_properties = {
-                "statusCode": Int(error.status),
-                "statusDescription": f"{error.text} {self._peer.service.tracking}",
-                "errorCondition": Symbol(error.condition),
-            }
-            reply.value = {}
-        return reply
-
-    async def _run(self, request: Message) -> Reply:
-        properties = request.application_properties or {}
-        operation = properties.get("operation")
-        if not isinstance(operation, str):
-            raise ArgumentError("A management request needs the application property 'operation'.")
-        known = self._operations.get(operation)
-        if known is None:
-            raise NotImplementedHere(
-                f"The operation '{operation}' is not served on '{self._entity.path}'; "
-                f"served are {', '.join(sorted(self._operations))}."
-            )
-        right, perform = known
-        if not self._peer.may(right, self._resource):
-            raise Unauthorized(f"The operation '{operation}' on '{self._resource}' needs the right {right}.")
-        return await perform(Body(operation, request.value))
+        return await answer(request, self._operations, self._peer, self._resource)
 
     async def _peek(self, body: Body) -> Reply:
         limits = self._peer.service.limits
