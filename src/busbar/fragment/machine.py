@@ -101,12 +101,8 @@ class Fragment:
                 return state.duplicates.reads(command)
         elif isinstance(command, Demand):
             if command.credit > 0 and self.settings.can_receive:
-                sessions = state.sessions
-                if sessions is None or command.sub == DEAD:
+                if state.sessions is None or command.sub == DEAD:
                     return serving.window_reads(state, state.window(command.sub))
-                session = sessions.of(command.origin, command.consumer)
-                if session is not None:
-                    return session_serving.demand_reads(state, sessions, session, command.credit, now)
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
             reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
