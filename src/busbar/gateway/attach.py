@@ -7,6 +7,7 @@
     broker      queue, its dead letters OutgoingLink    needs Listen
     broker      queue with sessions     SessionLink     needs Listen; waits for a session
 
+A topic and its subscriptions have their management node alone so far.
 The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
 again after the wait for a session.
 """
@@ -22,11 +23,13 @@ from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
 from busbar.gateway.requests import ReplyLink, RequestLink
+from busbar.gateway.rule_management import TopicNode
 from busbar.gateway.served import (
     check_gives,
     check_no_transfer,
     check_served,
     check_takes,
+    is_topic,
     message_size,
     requires_session,
 )
@@ -73,7 +76,8 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
         return _request_response(peer, link, node, replies, None)
     _authorize(peer, link, node)
     entity = await peer.service.port.entity(node.path)
-    check_served(entity)
+    if node.kind is NodeKind.ENTITY or not is_topic(entity):
+        check_served(entity)
     check_no_transfer(entity, node.transfer)
     peer.occupy(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
@@ -164,6 +168,9 @@ def _request_response(
         return reply
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
+    if is_topic(entity):
+        topic = TopicNode(peer, entity, node.resource, node.dead_letter)
+        return RequestLink(peer, link, siblings, topic.perform, size)
     sub = DEAD if node.dead_letter else ACTIVE
     management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
     return RequestLink(peer, link, siblings, management.perform, size)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from busbar.model.entities import EntityStatus, QueueDescription, RuleDescription, SubscriptionDescription
+from busbar.model.entities import (
+    EntityStatus,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
@@ -22,6 +28,11 @@ def check_served(entity: EntityView) -> None:
         raise NotImplementedHere(
             f"'{entity.path}' uses {missing}, which this version of Busbar does not serve yet."
         )
+
+
+def is_topic(entity: EntityView) -> bool:
+    """A topic or a subscription of one."""
+    return isinstance(entity.description, TopicDescription | SubscriptionDescription)
 
 
 def requires_session(entity: EntityView) -> bool:
