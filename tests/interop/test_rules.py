@@ -4,6 +4,7 @@ test_javascript.py; the one for Python manages rules over HTTP.)"""
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -260,3 +261,24 @@ def test_links_end_with_the_topic(namespace: Busbar, http: BareHttp) -> None:
         assert http.request("DELETE", f"/ending?{VERSION}")[0] == 200
         assert [wire.until(DETACH).condition for _ in range(2)] == ["amqp:not-found"] * 2
         assert wire.attach(4, SENDER, "ending/$management").condition == "amqp:not-found"
+
+
+def test_a_topic_shows_how_many_filters_it_has(client: PlainAmqp, http: BareHttp, subscription: str) -> None:
+    topic = subscription.split("/")[0]
+
+    def counts() -> list[str]:
+        text = http.request("GET", f"/{topic}?{VERSION}")[2]
+        return re.findall("<(?:Sql|Correlation)FilterCount>(\\d+)<", text)
+
+    assert counts() == ["0", "0"]
+    create(
+        http, f"{topic}/Subscriptions/other", "SubscriptionDescription"
+    )  # brings one that lets all through
+    assert add(client, subscription, "sql", sql_filter={"expression": "size > 5"}) == 200
+    assert add(client, subscription, "correlation", correlation_filter={"label": "x"}) == 200
+    assert counts() == ["2", "1"]
+    changed = entry('RuleDescription <Filter i:type="CorrelationFilter"><To>t</To></Filter>')
+    assert http.request("PUT", f"/{subscription}/Rules/sql?{VERSION}", changed, If_Match="*")[0] == 200
+    assert counts() == ["1", "2"]
+    assert http.request("DELETE", f"/{subscription}?{VERSION}")[0] == 200
+    assert counts() == ["1", "0"]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from busbar.broker.admission import PARTITIONS, Admission
+from busbar.broker.admission import Admission
 from busbar.broker.assembly import Assembly
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
@@ -45,6 +45,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError, EntityNotFound, QuotaExceeded
 from busbar.model.limits import Limits
 from busbar.model.names import key_of, rule_path
+from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
 
@@ -231,6 +232,10 @@ class Catalogue:
 
     def subscription_count(self, topic: str) -> int:
         return self._entries.count(EntityKind.SUBSCRIPTION, topic)
+
+    def filter_count(self, topic: str, *, correlation: bool) -> int:
+        """Rules of all its subscriptions, with a filter of the one kind or of the other."""
+        return self._entries.filters(topic, correlation)
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """Those of the entity itself; none if there is no such entity."""
@@ -480,4 +485,4 @@ def _fragment_count(description: Description) -> int:
     """Topics and subscriptions get their fragments when they are served."""
     if not isinstance(description, QueueDescription):
         return 0
-    return PARTITIONS if description.enable_partitioning else 1
+    return FRAGMENTS if description.enable_partitioning else 1

@@ -146,6 +146,8 @@ class LocalPort:
             accessed=self._catalogue.accessed(view),
             subscriptions=self._catalogue.subscription_count(view.path),
             available=len(inspected) == len(view.fragments),
+            sql_filters=self._catalogue.filter_count(view.path, correlation=False),
+            correlation_filters=self._catalogue.filter_count(view.path, correlation=True),
         )
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
