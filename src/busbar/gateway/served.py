@@ -66,14 +66,15 @@ def check_gives(entity: EntityView) -> None:
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The size in bytes that a message of this entity may have."""
+    """The size in bytes that a message of this entity may have. The namespace's limit is everyone's: it may have been
+    lowered since the entity was made."""
     description = entity.description
     own = (
         0
         if isinstance(description, SubscriptionDescription | RuleDescription)
         else description.max_message_size
     )
-    return own or limits.default_message_size or limits.max_message_size
+    return min(own or limits.default_message_size or limits.max_message_size, limits.max_message_size)
 
 
 def _status(entity: EntityView) -> EntityStatus:
