@@ -130,10 +130,8 @@ async def _session(peer: Peer, link: Link, node: Node, entity: EntityView, wish:
     try:
         if wish.session is None:
             wait = wait_of(link, peer.service.limits)
-            turns = peer.service.session_turns
-            first = turns.first(entity.path, len(entity.fragments))
-            index, accepted = await accept_next(peer, entity.fragments, seat.number, first, wait)
-            turns.gave(entity.path, index)
+            turns = peer.service.session_turns.of(entity.path, len(entity.fragments))
+            index, accepted = await accept_next(peer, entity.fragments, seat.number, turns, wait)
         else:
             index = index_of_key(wish.session, len(entity.fragments))
             accepted = await accept_named(peer, entity.fragments[index], seat.number, wish.session)
