@@ -66,6 +66,10 @@ class Entities:
     def status(self, path: str) -> int:
         return self._http.request("GET", f"/{path}?{VERSION}")[0]
 
+    def accessed(self, path: str) -> str:
+        text = self._http.request("GET", f"/{path}?{VERSION}")[2]
+        return text.partition("<AccessedAt>")[2].partition("<")[0]
+
     def send(self, path: str) -> int:
         return self._http.request("POST", f"/{path}/messages", "hello")[0]
 
@@ -279,6 +283,19 @@ def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, 
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert entities.status("forgotten") == entities.status("awaited") == 404
+
+
+def test_using_an_entity_is_noticed_and_looking_at_it_is_not(namespace: Busbar, entities: Entities) -> None:
+    never = "0001-01-01T00:00:00Z"
+    entities.put("looked-at")
+    entities.put("attached-to")
+    assert entities.accessed("looked-at") == entities.accessed("looked-at") == never
+    with logged_in(namespace.port) as wire:
+        wire.attach(0, SENDER, "attached-to")
+        assert entities.accessed("attached-to") != never, "at once, though nothing was sent"
+    assert entities.send("looked-at") == 201
+    first = entities.accessed("looked-at")
+    assert first != never and entities.accessed("looked-at") == first
 
 
 def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -> None:

@@ -92,7 +92,6 @@ class Catalogue:
         self._idler: asyncio.Task[None] | None = None
         self._watching: list[ChangeSink] = []
         self._loaded = 0
-        self._accessed: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
 
     # ---- opening and closing ----
@@ -244,9 +243,6 @@ class Catalogue:
             return ()
         return view.description.authorization_rules
 
-    def note_access(self, view: EntityView) -> None:
-        self._accessed[key_of(view.path)] = self._clock()
-
     def note_use(self, paths: Iterable[str]) -> None:
         """Links are attached to these entities now."""
         now = self._clock()
@@ -254,11 +250,9 @@ class Catalogue:
             if self._entries.get(path) is not None:
                 self._in_use[key_of(path)] = now
 
-    def accessed(self, view: EntityView) -> int:
-        """When the entity was last looked up or used, since the broker started (0: not yet)."""
-        return max(self._accessed.get(key_of(view.path), 0), self._used(view))
-
-    def _used(self, view: EntityView) -> int:
+    def used(self, view: EntityView) -> int:
+        """When links or requests last had to do with its messages, since the broker started (0: not yet). Who looks at its
+        description does not use it."""
         applied = [self._stores.active(fragment) for fragment in view.fragments]
         return max(self._in_use.get(key_of(view.path), 0), *applied, 0)
 
@@ -385,7 +379,6 @@ class Catalogue:
         self._stores.leave(homes)
         for one in reversed(gone):
             self._entries.remove(one.path)
-            self._accessed.pop(key_of(one.path), None)
             self._in_use.pop(key_of(one.path), None)
         for one in gone:
             self._tell(one.path, None)
@@ -453,7 +446,7 @@ class Catalogue:
             return False
         if self._stores.out() & {*view.stores}:
             return False  # nobody could use it
-        since = max(self._used(view), view.updated, self._loaded)
+        since = max(self.used(view), view.updated, self._loaded)
         return self._clock() - since >= description.auto_delete_on_idle
 
 

@@ -297,6 +297,7 @@ class GatewayConnection(asyncio.Protocol):
             raise ServerBusy("The connection is closed.")
         self.service.attached.enter(path, self)
         self._occupied[link] = path
+        self.service.port.in_use((path,))  # at once: it may have been about to be deleted as idle
 
     def _vacate(self, link: Link) -> None:
         path = self._occupied.pop(link, None)
