@@ -91,15 +91,18 @@ class Shares:
         self.unasked = False
         """The last plan left a fragment out for which there was nothing left."""
         self._first = 0
+        """Whose turn it is: its place in the list."""
 
     def plan(self, want: int, most: int, *, pressing: bool = False) -> dict[FragmentDemand, int]:
         """Whom to ask for how many messages more; noted as asked. `most` bounds a window."""
         demands = self.demands
         count = len(demands)
         budget = want + count - self.outstanding
+        grants: dict[FragmentDemand, int] = {}
+        if self.unasked and budget < min(want // 4, SMALL) and not pressing:
+            return grants  # as before: it is not worth a turn
         standing = max(1, min(STANDING, want // count))
         least = 1 if pressing else 0
-        grants: dict[FragmentDemand, int] = {}
         flowing = 0
         self.unasked = False
         for demand in demands:
