@@ -122,15 +122,18 @@ def session_pool(session_broker: Busbar) -> SessionQueues:
     return SessionQueues(session_broker)
 
 
-@pytest_asyncio.fixture(params=WAYS, ids="-".join, loop_scope="session")
-async def world(
-    request: pytest.FixtureRequest, session_broker: Busbar, session_pool: SessionQueues, farewells: Farewells
-) -> AsyncIterator[World]:
-    """The vendor's SDK on session-aware queues: both clients, regular and partitioned."""
-    client, place = request.param
-    sdk = Azure(session_broker.connection_string, farewells, asynchronous=client == "async")
-    yield World(sdk, place, session_pool)
-    sdk.leave()
+@pytest_asyncio.fixture(loop_scope="session")
+async def worlds(
+    session_broker: Busbar, session_pool: SessionQueues, farewells: Farewells
+) -> AsyncIterator[list[World]]:
+    """The vendor's SDK on session-aware queues: both clients, regular and partitioned (`every_way` gives them to a test)."""
+    sdks = [
+        Azure(session_broker.connection_string, farewells, asynchronous=client == "async")
+        for client, _ in WAYS
+    ]
+    yield [World(sdk, client, place, session_pool) for sdk, (client, place) in zip(sdks, WAYS, strict=True)]
+    for sdk in sdks:
+        sdk.leave()
     await asyncio.sleep(0)
 
 
