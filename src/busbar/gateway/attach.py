@@ -138,7 +138,7 @@ async def _session(peer: Peer, link: Link, node: Node, entity: EntityView, wish:
     except BaseException:
         seat.give_up()
         raise
-    end = SessionLink(peer, link, entity, seat, index, accepted.session, link.snd_settle_mode == SETTLED)
+    end = SessionLink(peer, link, entity, seat, index, accepted, link.snd_settle_mode == SETTLED)
     try:
         _authorize(peer, link, node)
         if seat.lost:
