@@ -180,3 +180,50 @@ def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert printed.count(" out") == 4 and "taken offline by an operator" in printed
     assert run(["queue", "show", "none", "--fragments", *data]) == 3
+
+
+def test_without_a_majority_what_is_lost_can_be_given_up(
+    server: Busbar, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", str(server.data))
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    homes = [fragment["store"] for fragment in busbar(server, "queue", "show", "p", "--fragments")]
+    also_out = next(store for store in STORES if store not in (OUT, homes[index_of_key(kept, 16)]))
+    with client_of(server) as client, client.get_queue_sender("p") as sender:
+        sender.send_messages(ServiceBusMessage("is lost", partition_key=lost))
+        sender.send_messages(ServiceBusMessage("is there", partition_key=kept))
+    assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 1
+    assert "Another Busbar" in capsys.readouterr().err
+    assert server.stop() == 0
+    for store in (OUT, also_out):
+        for file in server.data.glob(f"{store}.db*"):
+            file.unlink()
+    with pytest.raises(ServerDied, match=r"only 2 of 4 stores.*busbar stores reset store-\d --stopped"):
+        server.start()
+
+    assert run(["stores", "reset", "store-9", "--stopped", "--yes", *data]) == 4
+    healthy = homes[index_of_key(kept, 16)]
+    assert run(["stores", "reset", healthy, "--stopped", "--yes", *data]) == 4
+    assert "is in use" in capsys.readouterr().err
+    assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 0
+    assert "begun anew" in capsys.readouterr().out
+
+    server.start()
+    assert f"the store {also_out} is out: its file is missing" in server.error_text
+    states = {store["name"]: store["state"] for store in busbar(server, "stores")}
+    assert states == {store: "out" if store == also_out else "open" for store in STORES}
+    with (
+        client_of(server) as client,
+        client.get_queue_sender("p") as sender,
+        client.get_queue_receiver("p") as receiver,
+    ):
+        (found,) = receiver.receive_messages(max_wait_time=2)
+        assert str(found) == "is there"
+        receiver.complete_message(found)
+        sender.send_messages(ServiceBusMessage("new", partition_key=lost))
+        (found,) = receiver.receive_messages(max_wait_time=5)
+        receiver.complete_message(found)
+        number = (found.sequence_number or 0) & ((1 << 48) - 1)
+        assert number > 1_000_000_000_000, "no number is given twice, although nobody knows which were"
+    (shown,) = busbar(server, "stores", "reset", also_out, "--yes")
+    assert shown["state"] == "open"
