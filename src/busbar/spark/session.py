@@ -43,6 +43,7 @@ def open_session(
     prepare_environment()
     settings = dict(COMMON)
     if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(_cores(master))
     settings |= config or {}
