@@ -135,6 +135,9 @@ class _Settlement:
             self.done.set_result(None)
 
 
+_SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The message was settled before."))
+
+
 class ReceiverLink(LinkEnd):
     """A receiver on one connection; it ends with it."""
 
@@ -145,6 +148,7 @@ class ReceiverLink(LinkEnd):
         self._credit = credit
         self._buffer: deque[Received] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._held: set[int] = set()  # delivered and not settled: the broker answers for no others
         self._settling: dict[int, _Settlement] = {}
 
     async def attach(self, address: str, timeout: float) -> None:
@@ -160,6 +164,8 @@ class ReceiverLink(LinkEnd):
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         self._buffer.extend([Received(self, delivery) for delivery in deliveries])
+        if not self.delete:
+            self._held.update([delivery.id for delivery in deliveries])
         self._ask()
         self._wake()
 
@@ -191,11 +197,17 @@ class ReceiverLink(LinkEnd):
 
     async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
         settlement = _Settlement(ids, code)
-        for number in ids:
+        held = [number for number in ids if number in self._held]
+        self._held.difference_update(held)
+        for number in held:
             self._settling[number] = settlement
-        self.link.dispose(ids, state, False)
-        self.connection.touch()
-        await asyncio.wait([settlement.done], timeout=timeout)
+        if len(held) < len(ids):
+            for number in set(ids).difference(held):
+                settlement.answered(number, _SETTLED_BEFORE)
+        if held:
+            self.link.dispose(held, state, False)
+            self.connection.touch()
+            await asyncio.wait([settlement.done], timeout=timeout)
         if not settlement.done.done():
             lost = ConnectionLost(f"No answer to a settlement for {timeout:g} s: the connection is given up.")
             self.connection.abort(lost)
