@@ -19,6 +19,7 @@ from busbar.broker.placement import place
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
 from tests.interop.administration import Administration
+from tests.interop.http_runtime import Http
 from tests.serving import Busbar, ServerDied, config_text
 
 pytestmark = pytest.mark.timeout(60)
@@ -227,3 +228,33 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
         assert number > 1_000_000_000_000, "no number is given twice, although nobody knows which were"
     (shown,) = busbar(server, "stores", "reset", also_out, "--yes")
     assert shown["state"] == "open"
+
+
+@pytest.mark.req("P4", "P14", "P18", "P25")
+async def test_http_while_a_store_is_out(server: Busbar) -> None:
+    """A message or a batch without a key goes to another fragment; one with a key is refused so that it can be retried."""
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    http = Http(server.port, server.key)
+    assert (await http.send("p", b"waits", {"PartitionKey": lost})).status == 201
+    busbar(server, "stores", "offline", OUT)
+    sent = set()
+    for number in range(32):  # twice around all fragments
+        assert (await http.send("p", f"free {number}".encode())).status == 201
+        sent.add(f"free {number}")
+    assert (await http.send("p", b"other key", {"PartitionKey": kept})).status == 201
+    for number in range(4):
+        batch = [{"Body": f"batch {number}.{part}"} for part in range(3)]
+        assert (await http.send_batch("p", batch)).status == 201
+        sent |= {message["Body"] for message in batch}
+    refused = (await http.send("p", b"no", {"PartitionKey": lost})).error(503)
+    assert OUT in refused
+    assert OUT in (await http.send(REGULAR_OUT, b"no")).error(503)
+
+    received = []
+    while (answer := await http.take("p", timeout=1)).status == 200:
+        received.append(answer.body.decode())
+    assert answer.status == 204
+    assert sorted(received) == sorted([*sent, "other key"])
+    busbar(server, "stores", "online", OUT)
+    assert (await http.take("p")).body == b"waits"
+    await http.close()
