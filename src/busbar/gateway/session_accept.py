@@ -2,15 +2,16 @@
 
 Rules:
 1. A named session lies in the fragment of its key; that one is asked for the lock, and its answer is final.
-2. For the next available one, fragments are asked to say when they have one (AwaitSession), which locks nothing. One that
-   has offered is asked for the lock (AcceptSession). If somebody else was faster there, it is awaited anew.
+2. For the next available one, a fragment that is known to have sessions is asked for the lock of one (AcceptSession), which
+   is all that there is to do where many wait. If it has none left, or none is known to have any, all are asked to say when
+   they have one (AwaitSession), which locks nothing; who has offered is asked for the lock. If somebody else was faster
+   there, it is awaited anew.
 3. Only one fragment at a time is asked for a lock, and the next only when it has answered, however long that takes: an
-   accept never holds two sessions, not even in passing. Who has offered lives, and answers a claim at once; if its store
-   fails in between, the host refuses for it. A late answer is as good as any.
-4. Fragments are asked in an order (session_turns.py). The first may be asked alone, if it is known to have sessions; then
-   the others are asked when it is silent for FIRST_WAIT, out, or was emptied by somebody else. Of several that have
-   offered, the first in the order is claimed. Stores do not answer at the same moment: an offer waits for those before it
-   in the order, but not for long (FIRST_WAIT for whose turn it is, ORDER_WAIT for others), or the quickest would always win.
+   accept never holds two sessions, not even in passing. Who has given or offered a session lately lives, and answers at
+   once; if its store fails in between, the host refuses for it. One that is SLOW is not asked first by others.
+4. Fragments are asked in an order (session_turns.py): of several that have offered, the first in it is claimed. Stores do
+   not answer at the same moment: an offer waits for those before it in the order, but not for long (FIRST_WAIT for whose
+   turn it is, ORDER_WAIT for others), or the quickest would always win.
 5. A fragment that is out is asked again from time to time, and the others go on meanwhile.
 6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
    and not used: the fragment may offer the session to others at once. A claim that was not taken is followed by a Leave,
@@ -36,6 +37,11 @@ FIRST_WAIT = 0.02
 """Seconds that the fragment whose turn it is has to say whether it has a session now."""
 ORDER_WAIT = 0.005
 """Seconds that all others have to say whether they have a session now."""
+AT_ONCE = 0.1
+"""Seconds within which an offer says that sessions wait. A later one says that receivers do: who comes anew must not take it
+from them, as a claim without an offer may."""
+SLOW = 1.0
+"""Seconds after which a fragment that was asked for a lock is taken for one that hangs."""
 
 NONE_AVAILABLE = "No message session became available in time; accept again to go on waiting."
 
@@ -81,6 +87,8 @@ class NextSession:
         self._out: dict[int, BusbarError] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._others_asked = False
         self._won: asyncio.Future[tuple[int, SessionAccepted]] = self._loop.create_future()
         self._over = False
         self._waited_for = set(self._order)
@@ -88,11 +96,15 @@ class NextSession:
     async def accept(self, wait: float) -> tuple[int, SessionAccepted]:
         taken = False
         try:
-            self._await(self._order[0])
-            if not self._alone:
-                self._await_others()
+            first = self._order[0]
+            if self._alone:
+                self._claim_at(first)
+                self._later(SLOW, self._hangs)
+            else:
+                self._await(first)
+                self._later(FIRST_WAIT, lambda: self._do_not_wait_for([first]))
+                self._ask_others()
             self._peer.flush()
-            self._later(FIRST_WAIT, self._first_is_silent)
             async with asyncio.timeout(max(wait, LEAST_WAIT)):
                 won = await self._won
             taken = True
@@ -119,36 +131,23 @@ class NextSession:
             return
         assert isinstance(effect, SessionOffered)
         self._out.pop(index, None)
-        self._turns.has(index)
+        if self._loop.time() - self._began < AT_ONCE:
+            self._turns.has(index)
         self._offered[index] = request
         self._claim_next()
 
-    def _first_is_silent(self) -> None:
-        first = self._order[0]
-        self._waited_for.discard(first)
-        if first in self._awaited:
-            self._turns.has_none(first)
-        if self._claim is None:
-            self._ask_others()
-            self._claim_next()
-        self._peer.flush()
-
     def _ask_others(self) -> None:
-        """Rule 4: whom we asked alone has no session for us now."""
-        if self._alone:
-            self._alone = False
-            self._await_others()
+        """All but the first, once."""
+        if not self._others_asked:
+            self._others_asked = True
+            others = self._order[1:]
+            for index in others:
+                self._await(index)
+            self._later(ORDER_WAIT, lambda: self._do_not_wait_for(others))
 
-    def _await_others(self) -> None:
-        for index in self._order[1:]:
-            self._await(index)
-        self._later(ORDER_WAIT, self._others_are_silent)
-
-    def _others_are_silent(self) -> None:
-        self._waited_for.intersection_update(self._order[:1])
-        for index in self._order[1:]:
-            if index in self._awaited:
-                self._turns.has_none(index)
+    def _do_not_wait_for(self, indexes: list[int]) -> None:
+        """Rule 4: who is silent has no session now."""
+        self._waited_for.difference_update(indexes)
         self._claim_next()
         self._peer.flush()
 
@@ -161,11 +160,18 @@ class NextSession:
         if any(other in self._awaited and other in self._waited_for for other in before):
             return
         del self._offered[index]
+        self._claim_at(index)
+
+    def _claim_at(self, index: int) -> None:
         claim = self._claim = _Claim(self, index)
         request = self._peer.expect(claim)
         self._peer.command(
             AcceptSession(self._fragments[index], self._peer.origin, request, self._consumer, None)
         )
+
+    def _hangs(self) -> None:
+        if self._claim is not None:
+            self._turns.has_none(self._claim.index)
 
     def claim_answered(self, claim: _Claim, effect: Effect) -> None:
         if self._over or claim is not self._claim:
@@ -178,6 +184,7 @@ class NextSession:
         assert isinstance(effect, Refused)
         if effect.condition == OperationTimeout.condition:
             self._turns.has_none(claim.index)
+            self._waited_for.discard(claim.index)
             self._await(claim.index)
         else:
             if not effect.certain:
@@ -190,8 +197,8 @@ class NextSession:
         error = error_of(effect.condition, effect.text, effect.certain)
         if effect.condition in (ServerBusy.condition, InternalError.condition):
             self._out[index] = error
+            self._turns.has_none(index)
             self._later(RETRY, lambda: self._await_again(index))
-            self._ask_others()
         elif not self._won.done():
             self._won.set_exception(error)
 

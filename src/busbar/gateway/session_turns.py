@@ -3,7 +3,7 @@
 Rules:
 1. Fragments take turns, as sessions do in each of them: the one behind that which was asked, or has given, is the next.
 2. Asking all of sixteen fragments for one session is dear, and needless where many sessions wait. So it is remembered which
-   fragments had some when they were last asked, and the next of these is asked alone. Every accept in so many as there are
+   fragments had some when they last spoke, and the next of these is asked first. Every accept in so many as there are
    fragments asks all of them: one that had none is not forgotten, and none is left waiting while others are busy.
 """
 
@@ -42,9 +42,9 @@ class EntityTurns:
         """So many accepts may ask one fragment alone before the next that asks all."""
 
     def begin(self) -> tuple[list[int], bool]:
-        """The order in which an accept asks, and whether it asks the first alone as long as that may answer."""
+        """The order in which an accept asks, and whether it asks the first alone, which had sessions."""
         order = [(self._next + step) % self.fragments for step in range(self.fragments)]
-        alone = bool(self._rich) and self._alone > 0
+        alone = bool(self._rich) and (self._alone > 0 or self.fragments == 1)
         if alone:
             self._alone -= 1
             while order[0] not in self._rich:
@@ -59,7 +59,7 @@ class EntityTurns:
         self._rich.add(index)
 
     def has_none(self, index: int) -> None:
-        """It was silent, or its last session was taken by somebody else."""
+        """It said so, or does not answer."""
         self._rich.discard(index)
 
     def gave(self, index: int, first: int) -> None:

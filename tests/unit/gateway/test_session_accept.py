@@ -213,45 +213,75 @@ async def test_of_those_that_have_offered_the_next_in_turn_is_taken(fragments: F
 async def test_a_fragment_that_had_sessions_is_asked_alone(fragments: Fragments) -> None:
     accepting = begin(fragments, alone_at(1))
     await asyncio.sleep(0)
-    fragments.offer(101)
     fragments.give(101, "s")
     assert (await accepting)[0] == 1
-    assert fragments.asked(AwaitSession) == [101]
-    assert fragments.asked(CancelAwait) == []
+    assert fragments.asked(AcceptSession) == [101]
+    assert fragments.asked(AwaitSession) == fragments.asked(CancelAwait) == []
 
 
-async def test_the_others_are_asked_if_it_is_silent(fragments: Fragments) -> None:
+async def test_all_are_awaited_if_it_has_none_left(fragments: Fragments) -> None:
     turns = alone_at(1)
     accepting = begin(fragments, turns)
-    await asyncio.sleep(2 * session_accept.FIRST_WAIT)
+    await asyncio.sleep(0)
+    fragments.refuse(AcceptSession, 101, OperationTimeout)
     assert fragments.asked(AwaitSession) == [101, 102, 100]
-    fragments.offer(100)
-    await turn()
-    fragments.give(100, "s")
-    assert (await accepting)[0] == 0
-    assert turns.begin()[0][0] == 0, "101 has none now"
+    fragments.offer(102)
+    fragments.give(102, "s")
+    assert (await accepting)[0] == 2
+    assert sorted(fragments.asked(CancelAwait)) == [100, 101]
+    assert turns.begin()[0][0] == 2, "101 has none now"
 
 
 @pytest.mark.parametrize("error", [ServerBusy, InternalError])
-async def test_the_others_are_asked_at_once_if_it_is_out(fragments: Fragments, error: type[Any]) -> None:
+async def test_the_others_are_awaited_if_it_is_out(fragments: Fragments, error: type[Any]) -> None:
     accepting = begin(fragments, alone_at(1))
     await asyncio.sleep(0)
-    fragments.refuse(AwaitSession, 101, error)
-    assert fragments.asked(AwaitSession) == [101, 102, 100]
+    fragments.refuse(AcceptSession, 101, error)
+    assert fragments.asked(AwaitSession) == [102, 100]
     fragments.offer(102)
     fragments.give(102, "s")
     assert (await accepting)[0] == 2
 
 
-async def test_the_others_are_asked_at_once_if_somebody_was_faster(fragments: Fragments) -> None:
-    accepting = begin(fragments, alone_at(1))
+async def test_a_late_offer_is_for_who_has_waited(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "AT_ONCE", 0.01)
+    turns = EntityTurns(1)
+    accepting = begin(fragments, turns)
+    await turn()
+    fragments.offer(100)
+    assert turns.begin()[1] is False, "who comes now awaits its turn behind it"
+    fragments.give(100, "s")
+    await accepting
+
+
+async def test_who_lost_a_race_makes_others_wait_behind_it(fragments: Fragments) -> None:
+    turns = EntityTurns(1)
+    accepting = begin(fragments, turns)
     await asyncio.sleep(0)
-    fragments.offer(101)
-    fragments.refuse(AcceptSession, 101, OperationTimeout)
-    assert sorted(fragments.asked(AwaitSession)) == [100, 101, 101, 102]
-    fragments.offer(101)
-    fragments.give(101, "s")
-    assert (await accepting)[0] == 1
+    fragments.offer(100)
+    assert turns.begin()[1] is True
+    fragments.refuse(AcceptSession, 100, OperationTimeout)
+    assert turns.begin()[1] is False
+    fragments.offer(100)
+    fragments.give(100, "s")
+    await accepting
+
+
+async def test_one_that_hangs_is_not_asked_first_by_others(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "SLOW", 0.01)
+    turns = alone_at(1)
+    accepting = begin(fragments, turns)
+    await asyncio.sleep(0.05)
+    assert turns.begin()[1] is False
+    assert fragments.asked(AwaitSession) == [], "this one waits for it: nobody knows what it has done"
+    accepting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await accepting
+    assert fragments.locks_left() == []
 
 
 def alone_at(index: int, count: int = 3) -> EntityTurns:
