@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.reads import Read
 
 
@@ -46,7 +46,7 @@ class Store(Protocol):
         """Give the store up cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none: puts, edits in their order, deletes, ids forgotten, ids, sessions, heads.
+        """Make the changes durable, all or none: puts, edits in their order, keeps, deletes, ids forgotten, ids, sessions, heads.
 
         An id that is on its shelf already gets the new time and number.
 
@@ -70,6 +70,12 @@ class Store(Protocol):
 
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
+
+    def taps(self, fragment: int) -> list[TapRow]:
+        """Where the taps of a fragment stand."""
+
+    def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
+        """The batch that each writer has committed, and when it said so."""
 
     def shelves(self, fragment: int) -> list[int]:
         """The shelves that have ids, rising. Costs a step for each shelf, not for each id."""
