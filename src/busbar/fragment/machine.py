@@ -33,7 +33,7 @@ from mypy_extensions import i64
 
 from busbar.fragment import accepting, browsing, sending, serving, session_ending, session_serving, settling
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
 from busbar.fragment.sessions import Sessions
@@ -77,6 +77,8 @@ class Fragment:
         locks: list[Lock],
         bounds: Bounds | None = None,
         shelves: list[int] | None = None,
+        taps: list[TapRow] | None = None,
+        writers: dict[str, tuple[int, int]] | None = None,
     ) -> None:
         """A fragment as its store knows it; `locks` were kept over a clean shutdown, `shelves` hold ids."""
         self.id = id
@@ -309,11 +311,19 @@ class Fragment:
 
     # ---- when things go wrong, and at the end ----
 
-    def undo(self, batches: list[Changes], effects: list[Effect], head: Head, next_due: i64) -> None:
+    def undo(
+        self,
+        batches: list[Changes],
+        effects: list[Effect],
+        head: Head,
+        next_due: i64,
+        taps: list[TapRow] | None = None,
+        writers: dict[str, tuple[int, int]] | None = None,
+    ) -> None:
         """Commits have failed, and none of the effects was performed.
 
-        The batches are newest first; `head` and `next_due` are the store's. The host has taken all changes and
-        effects before.
+        The batches are newest first; `head`, `next_due`, `taps` and `writers` are the store's. The host has taken all
+        changes and effects before.
         """
         state = self._state
         held = state.locks.held
