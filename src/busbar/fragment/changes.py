@@ -43,6 +43,7 @@ class Head:
         last_event: i64 = 0,
         events: i64 = 0,
         kept_size: i64 = 0,
+        kept_dead_size: i64 = 0,
     ) -> None:
         self.fragment = fragment
         self.last = last  # the last number given; never goes back
@@ -55,6 +56,7 @@ class Head:
         self.last_event = last_event  # the last position given to an event; never goes back
         self.events = events  # kept for taps
         self.kept_size = kept_size  # bytes of the messages in KEPT and KEPT_DEAD; they are not in `size`
+        self.kept_dead_size = kept_dead_size  # of those in KEPT_DEAD alone
 
     def copy(self) -> Head:
         return Head(
@@ -69,6 +71,7 @@ class Head:
             self.last_event,
             self.events,
             self.kept_size,
+            self.kept_dead_size,
         )
 
 

@@ -211,6 +211,7 @@ class TapState:
         truncated: bool,
         kept: i64,
         kept_bytes: i64,
+        end: i64 = 0,
     ) -> None:
         self.id = id
         self.position = position  # everything up to here was passed
@@ -218,8 +219,9 @@ class TapState:
         self.event_position = event_position
         self.event_lost = event_lost
         self.truncated = truncated  # a limit was reached: it keeps nothing until it is resumed
-        self.kept = kept  # messages kept in the fragment for taps that are no further than this one
+        self.kept = kept  # at most so many messages are kept that it has not passed
         self.kept_bytes = kept_bytes
+        self.end = end  # up to here it can read now: if it consumes, nothing that somebody else has locked
 
 
 @final
@@ -259,7 +261,7 @@ class MessageEvent:
         self.outcome = outcome
         self.time = time
         self.enqueued = enqueued
-        self.deliveries = deliveries
+        self.deliveries = deliveries  # those that failed so far
         self.reason = reason  # of dead-lettering; the message id of a duplicate
 
 
