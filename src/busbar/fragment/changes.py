@@ -139,6 +139,9 @@ class TapRow:
         self.event_lost = event_lost
         self.truncated = truncated
 
+    def copy(self) -> TapRow:
+        return TapRow(self.id, self.position, self.lost, self.event_position, self.event_lost, self.truncated)
+
 
 @final
 class Keep:

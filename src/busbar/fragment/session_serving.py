@@ -20,7 +20,7 @@ from busbar.fragment.reads import Read, ReadExpiry
 from busbar.fragment.session_ending import give_up
 from busbar.fragment.sessions import UNKNOWN, Session, Sessions, earlier, expiry
 from busbar.fragment.state import State
-from busbar.model.effects import Delivered, Drained
+from busbar.model.effects import RECEIVED_AND_DELETED, Delivered, Drained
 from busbar.model.message import ACTIVE, Record
 
 # ---- messages come ----
@@ -60,11 +60,7 @@ def _wants(state: State, session: Session) -> bool:
     consumer = session.consumer
     if consumer is None:
         return True
-    return (
-        consumer.credit > 0
-        and state.settings.can_receive
-        and len(session.numbers) < state.bounds.session_locks
-    )
+    return consumer.credit > 0 and state.serves(ACTIVE) and len(session.numbers) < state.bounds.session_locks
 
 
 def _needs_read(session: Session, now: i64) -> bool:
@@ -117,7 +113,7 @@ def has_work(state: State, sessions: Sessions) -> bool:
 
 def demand_reads(state: State, sessions: Sessions, session: Session, credit: i64, now: i64) -> list[Read]:
     """What must be read before the holder, with that much more credit, can be served."""
-    if not state.settings.can_receive or not _needs_read(session, now):
+    if not state.serves(ACTIVE) or not _needs_read(session, now):
         return []
     sessions.asked = [session]
     return _reads(session, credit, now)
@@ -175,8 +171,9 @@ def absorb_expiry(sessions: Sessions, read: ReadExpiry) -> bool:
 
 def serve(state: State, sessions: Sessions, now: i64, nonce: i64, budget: i64) -> i64:
     """Serve the sessions that can be served from memory, touching at most `budget` messages; what is left of it."""
-    if sessions.receiving != state.settings.can_receive:
-        sessions.receiving = state.settings.can_receive
+    receiving = state.serves(ACTIVE)
+    if sessions.receiving != receiving:
+        sessions.receiving = receiving
         for session in sessions.held.values():
             sessions.stirred[session.id] = session
     while True:
@@ -257,7 +254,7 @@ def _deliver(state: State, session: Session, nonce: i64, budget: i64) -> i64:
         window.waiting.remove(consumer)
     fragment = state.ledger.head.fragment
     if consumer.delete:
-        state.delete(ACTIVE, records)
+        state.delete(ACTIVE, records, RECEIVED_AND_DELETED)
         state.effects.append(Delivered(consumer.origin, consumer.consumer, fragment, records, 0, 0))
     else:
         state.locks.take(records, ACTIVE, nonce, FOREVER, state.room())
