@@ -207,7 +207,10 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
 
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:
     """The error that a condition and its text stand for (they crossed a process or a machine as plain values)."""
-    kind = _BY_CONDITION.get(condition, InternalError)
-    error = kind(text)
+    if condition == EntityNotFound.condition:
+        error: BusbarError = EntityNotFound("")
+        error.args = (text,)  # which is worded already
+    else:
+        error = _BY_CONDITION.get(condition, InternalError)(text)
     error.certain = certain
     return error
