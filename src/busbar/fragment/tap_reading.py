@@ -35,7 +35,14 @@ from busbar.model.effects import (
     TapState,
     TapStates,
 )
-from busbar.model.errors import ArgumentOutOfRange, EntityNotFound, TapOwned, TapPassed, TapTruncated
+from busbar.model.errors import (
+    ArgumentOutOfRange,
+    EntityNotFound,
+    InvalidOperation,
+    TapOwned,
+    TapPassed,
+    TapTruncated,
+)
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, Record
 
 STREAM: Final = [ACTIVE, DEFERRED, DEAD, DEAD_DEFERRED, KEPT]
@@ -135,6 +142,10 @@ def _is_there(state: State, command: ReadTap, tap: Tap) -> bool:
     """Is all there behind the position from which the page is asked for? If not, the command is refused."""
     row = tap.row
     events = command.stream == EVENTS
+    if events and not tap.settings.events:
+        text = f"The tap '{tap.settings.name}' was made without events."
+        state.refuse(command, InvalidOperation.condition, text)
+        return False
     position = row.event_position if events else row.position
     lost: i64 = row.event_lost if events else 0 if tap.settings.consumes else row.lost
     what = "Events" if events else "Messages"

@@ -345,7 +345,7 @@ class Taps:
         self, ledger: Ledger, n: i64, outcome: i64, now: i64, enqueued: i64, deliveries: i64, reason: str
     ) -> None:
         """Something has happened to a message, and somebody wants to know, or wanted to."""
-        if self.recording:
+        if self.recording or ledger.head.events > 0:  # those that are going still stand before this one
             if ledger.head.events == 0:
                 self._event_known = True
                 self._event_time = now

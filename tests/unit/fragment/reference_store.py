@@ -41,6 +41,9 @@ class ReferenceStore:
         self.events: dict[int, MessageEvent] = {}  # by position
         self.written: dict[tuple[str, bytes], int] = {}  # writer and id: batch
         self.writers: dict[str, tuple[int, int]] = {}
+        self.buried: dict[
+            int, int
+        ] = {}  # by Record.dead the number: all that ever were (a real store forgets)
 
     def snapshot(self) -> ReferenceStore:
         other = ReferenceStore(self.head.fragment)
@@ -53,6 +56,7 @@ class ReferenceStore:
         other.events = dict(self.events)
         other.written = dict(self.written)
         other.writers = dict(self.writers)
+        other.buried = dict(self.buried)
         return other
 
     def commit(self, changes: Changes) -> None:
@@ -68,6 +72,8 @@ class ReferenceStore:
         for edit in changes.edits:
             old = self.lanes[edit.lane].pop(edit.n)
             assert edit.n not in self.lanes[edit.to]
+            if edit.dead and not old.dead:
+                self.buried[edit.dead] = edit.n
             assert edit.dead == old.dead or (old.dead == 0 < edit.dead <= changes.head.last_dead)
             edited = old.changed(edit.deliveries, edit.overlay)
             edited.dead = edit.dead
@@ -114,7 +120,7 @@ class ReferenceStore:
             del self.events[at]
         for id, row in changes.taps.items():
             if row is None:
-                del self.taps[id]
+                self.taps.pop(id, None)  # it may have come and gone in one group
             else:
                 old = self.taps.get(id)
                 if old is not None:
