@@ -1,15 +1,17 @@
-"""Every suite of ports runs over each of them."""
+"""Every suite of ports and of stores runs over each of them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from busbar.model.port import NamespacePort
+from busbar.store.contract import Store
 from tests.conformance.port_process import fragments
 from tests.conformance.ports import other_process
+from tests.conformance.stores import PLACES, Open
 
 
 @pytest.fixture(params=["same process", "other process"])
@@ -20,3 +22,16 @@ async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     else:
         async with other_process(tmp_path) as remote:
             yield remote
+
+
+@pytest.fixture(params=PLACES)
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    return PLACES[request.param](tmp_path)
+
+
+@pytest.fixture
+def store(open_store: Open) -> Iterator[Store]:
+    store = open_store()
+    store.claim()
+    yield store
+    store.close()

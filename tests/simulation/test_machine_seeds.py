@@ -14,7 +14,7 @@ import pytest
 
 from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft
-from busbar.model.settings import FragmentSettings
+from busbar.model.settings import FragmentSettings, TapSettings
 from tests.simulation.machine_world import World
 
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
@@ -53,7 +53,11 @@ class Life:
         self.ids = Random(f"ids of {seed}")
         self.window = 0 if seed in SCENARIOS.values() else self.ids.choice([0, 40, 100, 100, 400])
         self.names = self.ids.choice([["", "a", "b", "c"], [f"id {i}" for i in range(200)]])
-        self.world = World(self._settings(True, True), seed)
+        self.taps_random = Random(f"taps of {seed}")
+        self.next_tap = 0
+        self.taps: list[TapSettings] = []
+        self.begin()
+        self.world = self.make_world(self._settings(True, True), seed)
         self.log: list[str] = []
         self.sizes = r.choice([[0, 1, 5], [0, 100, 300], [200]])
         kinds = [
@@ -77,9 +81,25 @@ class Life:
         self.kinds = [kind for kind, _ in kinds]
         self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
 
+    def begin(self) -> None:
+        """Before the world is made."""
+
+    def make_world(self, settings: FragmentSettings, seed: int) -> World:
+        return World(settings, seed)
+
     def _settings(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         lock, most, ttl, dead, quota = self.settings
-        return FragmentSettings(lock, most, ttl, bool(dead), quota, can_send, can_receive, self.window)
+        return FragmentSettings(
+            lock,
+            most,
+            ttl,
+            bool(dead),
+            quota,
+            can_send,
+            can_receive,
+            self.window,
+            taps=self.taps,
+        )
 
     def step(self) -> None:
         self.random.choices(self.kinds, self.weights)[0]()

@@ -8,6 +8,9 @@ Rules:
 4. What is forwarded to exists, is a queue or a topic, and is not the entity itself.
 5. A client that reads a partitioned entity sees its size times 16 and may send that back.
 6. An authorization rule without keys gets two; an update that names none keeps them. An entity that forwards is never idle.
+7. Taps are on what messages are received from: on a queue or on its dead-letter queue, each with names of its own. One of
+   them may consume, and only on the queue; it begins with the first message that is there, since it deletes what it passes.
+8. A tap has the owner that took it first, until somebody takes it over.
 """
 
 from __future__ import annotations
@@ -41,21 +44,29 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import (
     ArgumentError,
+    ArgumentOutOfRange,
     EntityAlreadyExists,
     EntityNotFound,
     InvalidOperation,
     QuotaExceeded,
+    TapNotFound,
+    TapOwned,
 )
 from busbar.model.limits import Limits
 from busbar.model.names import key_of, parent_and_name, rule_path, subscription_path
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import EntityView
+from busbar.model.taps import TapChange, TapDescription
 
 FIXED = {
     "requires_session": "RequiresSession",
     "requires_duplicate_detection": "RequiresDuplicateDetection",
     "enable_partitioning": "EnablePartitioning",
 }
+
+LONGEST_OWNER = 1024
+MOST = 2**62
+"""Of a tap's times and sizes."""
 
 D = TypeVar("D", bound=Description)
 
@@ -122,6 +133,44 @@ class Admission:
         self._check(old.path, admitted)
         return admitted
 
+    def tap_created(self, entity: EntityView, tap: TapDescription) -> tuple[TapDescription, ...]:
+        """The taps of the entity with a new one."""
+        if not isinstance(entity.description, QueueDescription):
+            raise InvalidOperation(
+                f"'{entity.path}' is no queue; taps are on queues and their dead-letter queues."
+            )
+        check_name(tap.name, "tap", self._limits)
+        _check_tap(tap)
+        if _tap_of(entity, tap.name, tap.dead_letter) is not None:
+            raise EntityAlreadyExists(f"'{entity.path}' has a tap '{tap.name}' already.")
+        _below(len(entity.taps), self._limits.max_taps, entity.path, "taps")
+        if tap.consumes:
+            other = next((known for known in entity.taps if known.consumes), None)
+            if other is not None:
+                raise InvalidOperation(
+                    f"The tap '{other.name}' consumes '{entity.path}' already; there can be one that does."
+                )
+            tap = replace(tap, from_earliest=True)
+        return (*entity.taps, tap)
+
+    def taps_changed(
+        self, entity: EntityView, name: str, dead_letter: bool, change: TapChange
+    ) -> tuple[TapDescription, ...]:
+        """The taps of the entity with one of them changed, or without it."""
+        tap = _tap_of(entity, name, dead_letter)
+        if tap is None:
+            raise TapNotFound(entity.path, name)
+        if change.delete:
+            return tuple(other for other in entity.taps if other is not tap)
+        if tap.owner and tap.owner != change.owner and not change.take_over:
+            raise TapOwned(
+                f"The tap '{tap.name}' of '{entity.path}' belongs to '{tap.owner}', not to '{change.owner}'. "
+                "Take it over if that reader is gone."
+            )
+        changed = replace(tap, owner=change.owner)
+        _check_tap(changed)
+        return tuple(changed if other is tap else other for other in entity.taps)
+
     def _check(self, path: str, description: Description) -> None:
         if isinstance(description, QueueDescription):
             check_queue(path, description, self._limits, self._tier)
@@ -170,6 +219,32 @@ def _below(count: int, most: int, parent: str, what: str) -> None:
     if count >= most:
         where = f"'{parent}'" if parent else "The namespace"
         raise QuotaExceeded(f"{where} has {count} {what}; more than {most} are not allowed.")
+
+
+def _tap_of(entity: EntityView, name: str, dead_letter: bool) -> TapDescription | None:
+    """By its name in any case."""
+    for tap in entity.taps:
+        if tap.dead_letter == dead_letter and key_of(tap.name) == key_of(name):
+            return tap
+    return None
+
+
+def _check_tap(tap: TapDescription) -> None:
+    for what, value in (("maximum age", tap.max_age), ("maximum size", tap.max_size)):
+        if not 0 <= value <= MOST:
+            raise ArgumentOutOfRange(
+                f"The {what} of the tap '{tap.name}' is {value}; it is 0 (no limit) or more."
+            )
+    if not 1 <= tap.lease <= MOST:
+        raise ArgumentOutOfRange(f"The lease of the tap '{tap.name}' is {tap.lease} ms; it is at least 1 ms.")
+    if len(tap.owner) > LONGEST_OWNER:
+        raise ArgumentOutOfRange(
+            f"The owner of the tap '{tap.name}' has {len(tap.owner)} characters; at most {LONGEST_OWNER} are allowed."
+        )
+    if tap.consumes and tap.dead_letter:
+        raise InvalidOperation(
+            f"The tap '{tap.name}' cannot consume: that is for queues, not dead-letter queues."
+        )
 
 
 def _check_fixed(old: EntityView, new: Description) -> None:

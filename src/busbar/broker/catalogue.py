@@ -12,6 +12,8 @@ Rules:
 5. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
    broker's start) and no link was attached to it.
 6. An entity is there as long as the catalogue has it, whether its stores are or not.
+7. Taps are part of their entity's entry, and a change of one is a change like others. Their ids are given once, like those
+   of fragments.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from busbar.model.names import key_of, rule_path
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
+from busbar.model.taps import TapChange, TapDescription
 
 MAX_FRAGMENT = 2**32 - 1
 LONGEST_WATCH = 30_000
@@ -56,6 +59,7 @@ LONGEST_WATCH = 30_000
 _ENTITY = "entity/"
 _EMPTYING = "emptying/"
 _COUNTER = "last-fragment"
+_TAP_COUNTER = "last-tap"
 _NAMESPACE = "namespace"
 
 _namespaces = msgspec.json.Decoder(NamespaceProperties)
@@ -85,6 +89,7 @@ class Catalogue:
         self._entries = Entries()
         self._admission = Admission(self._entries, limits, tier)
         self._last_fragment = 0
+        self._last_tap = 0
         self._emptying: dict[int, str] = {}
         self._changing = asyncio.Lock()
         self._gathered: _Gathered | None = None
@@ -119,6 +124,8 @@ class Catalogue:
         for key, value in entries.items():
             if key == _COUNTER:
                 self._last_fragment = max(self._last_fragment, int(value))
+            elif key == _TAP_COUNTER:
+                self._last_tap = max(self._last_tap, int(value))
             elif key.startswith(_EMPTYING):
                 self._emptying[int(key.removeprefix(_EMPTYING))] = value.decode() or self._stores.names[0]
             elif key.startswith(_ENTITY):
@@ -351,18 +358,36 @@ class Catalogue:
             view = replace(
                 old, description=self._admission.updated(old, description, now), updated=max(now, old.updated)
             )
-            self._copies.check(view.stores)
-            if self._gathered is not None:
-                self._gathered.changes.update(_definitions([view]))
-                self._gathered.holders |= {*view.stores}
-            else:
-                await self._copies.write(_definitions([view]), view.stores)
-            self._entries.put(view)
-            for store, fragments in _settings_by_store(view).items():
-                for fragment, settings in fragments.items():
-                    self._stores.host(store).change(fragment, settings)
-            self._tell(view.path, view)
-            return view
+            return await self._rewrite(view, {})
+
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        async with self._changing:
+            old = self.find(path)
+            self._last_tap += 1  # a gap is harmless, as with fragments
+            taps = self._admission.tap_created(old, replace(tap, id=self._last_tap, created=self._clock()))
+            return await self._rewrite(replace(old, taps=taps), {_TAP_COUNTER: str(self._last_tap).encode()})
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        async with self._changing:
+            old = self.find(path)
+            taps = self._admission.taps_changed(old, name, dead_letter, change)
+            return old if taps == old.taps else await self._rewrite(replace(old, taps=taps), {})
+
+    async def _rewrite(self, view: EntityView, others: dict[str, bytes | None]) -> EntityView:
+        """Put a changed entry in force, with other changes of the catalogue that belong to it."""
+        self._copies.check(view.stores)
+        changes = {**_definitions([view]), **others}
+        if self._gathered is not None:
+            self._gathered.changes.update(changes)
+            self._gathered.holders |= {*view.stores}
+        else:
+            await self._copies.write(changes, view.stores)
+        self._entries.put(view)
+        for store, fragments in _settings_by_store(view).items():
+            for fragment, settings in fragments.items():
+                self._stores.host(store).change(fragment, settings)
+        self._tell(view.path, view)
+        return view
 
     async def delete(self, path: str) -> None:
         async with self._changing:
@@ -458,6 +483,7 @@ def _settings_by_store(view: EntityView) -> dict[str, dict[int, FragmentSettings
     if not isinstance(view.description, QueueDescription):
         return {}
     settings = view.description.fragment_settings()
+    settings.taps = [tap.settings() for tap in view.taps]
     found: dict[str, dict[int, FragmentSettings]] = {}
     for fragment, store in zip(view.fragments, view.stores, strict=True):
         found.setdefault(store, {})[fragment] = settings

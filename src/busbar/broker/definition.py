@@ -27,6 +27,7 @@ from busbar.model.entities import (
 )
 from busbar.model.names import rule_path, subscription_path
 from busbar.model.port import EntityView
+from busbar.model.taps import TapDescription
 
 VERSION = 2
 
@@ -43,6 +44,7 @@ class _Definition(msgspec.Struct):
     updated: int = 0
     version: int = 1
     stores: tuple[str, ...] = ()
+    taps: tuple[TapDescription, ...] = ()
 
 
 class _Rule(msgspec.Struct):
@@ -64,7 +66,15 @@ def encode_definition(view: EntityView) -> bytes:
     kind, description = _encoded(view.description)
     return msgspec.json.encode(
         _Definition(
-            kind, view.path, view.fragments, description, view.created, view.updated, VERSION, view.stores
+            kind,
+            view.path,
+            view.fragments,
+            description,
+            view.created,
+            view.updated,
+            VERSION,
+            view.stores,
+            view.taps,
         )
     )
 
@@ -82,6 +92,7 @@ def _view(definition: _Definition) -> EntityView:
         definition.created,
         definition.updated,
         definition.stores,
+        definition.taps,
     )
 
 

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.reads import Read, ReadSession, ReadSessionIds
-from busbar.fragment.serving import add_credit
+from busbar.fragment.serving import add_credit, refuse_receiving
 from busbar.fragment.session_serving import doom
 from busbar.fragment.sessions import Key, Session, Sessions
 from busbar.fragment.state import State
@@ -37,7 +37,6 @@ from busbar.model.commands import (
 from busbar.model.effects import Done, Renewed, SessionAccepted, SessionOffered, SessionState
 from busbar.model.effects import Sessions as SessionIds
 from busbar.model.errors import (
-    EntityDisabled,
     InvalidOperation,
     OperationTimeout,
     QuotaExceeded,
@@ -71,7 +70,7 @@ def forget_awaits(sessions: Sessions, origin: i64) -> None:
 
 def offer(state: State, sessions: Sessions, now: i64) -> None:
     """Tell those who await of the sessions that wait."""
-    if not sessions.awaits or not state.settings.can_receive:
+    if not sessions.awaits or not state.serves(ACTIVE):
         return
     if sessions.offers > 0 and now >= sessions.offered_at + sessions.bounds.offer_ms:
         sessions.offers = 0
@@ -104,7 +103,7 @@ def _front_is_good(state: State, sessions: Sessions, now: i64) -> bool:
 
 def could_offer(state: State, sessions: Sessions, now: i64) -> bool:
     """Somebody awaits, and there is something to be done about it at once."""
-    if not sessions.awaits or not state.settings.can_receive:
+    if not sessions.awaits or not state.serves(ACTIVE):
         return False
     first = sessions.line.first()
     if first is None:
@@ -113,7 +112,7 @@ def could_offer(state: State, sessions: Sessions, now: i64) -> bool:
 
 
 def line_reads(state: State, sessions: Sessions, now: i64) -> list[Read]:
-    if not sessions.awaits or not state.settings.can_receive:
+    if not sessions.awaits or not state.serves(ACTIVE):
         return []
     return sessions.line.reads(now)
 
@@ -129,14 +128,14 @@ def offer_ends(sessions: Sessions) -> i64:
 
 
 def accept_reads(state: State, sessions: Sessions, command: AcceptSession, now: i64) -> list[Read]:
-    if command.session is not None or not state.settings.can_receive:
+    if command.session is not None or not state.serves(ACTIVE):
         return []
     return sessions.line.reads(now)
 
 
 def accept(state: State, sessions: Sessions, command: AcceptSession, now: i64) -> None:
-    if not state.settings.can_receive:
-        state.refuse(command, EntityDisabled.condition, "The entity is disabled for receiving.")
+    if not state.serves(ACTIVE):
+        refuse_receiving(state, command)
         return
     if sessions.of(command.origin, command.consumer) is not None:
         text = "The receiver holds a session already; it can hold one."

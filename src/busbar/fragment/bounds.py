@@ -39,4 +39,11 @@ class Bounds:
         self.filter_bytes: i64 = 80 * 1024  # at first; grows fourfold, up to:
         self.filter_most: i64 = 20 * 1024 * 1024  # for 10 million ids: docs/adr/0005-ids-on-shelves.md
         self.filter_slice: i64 = 1024 * 1024  # cleared by one turn
+        # Taps and writers
+        self.swept: i64 = (
+            1_000  # kept messages, or events, that go in one turn since every tap has passed them
+        )
+        self.span_records: i64 = 20_000  # shown to a tap at once
+        self.span_bytes: i64 = 4 * 1024 * 1024
+        self.written_ids: i64 = 50_000  # of writers, known without asking the store
         self.overlay_bytes: i64 = 64 * 1024  # properties that settlements add to one message

@@ -19,6 +19,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from busbar.model.effects import MessageEvent
 from busbar.model.message import LANES, Overlay, Record
 
 OVERHEAD: Final = 64
@@ -38,6 +39,11 @@ class Head:
         ids: i64 = 0,
         dropped: i64 = 0,
         turn: i64 = 0,
+        last_dead: i64 = 0,
+        last_event: i64 = 0,
+        events: i64 = 0,
+        kept_size: i64 = 0,
+        kept_dead_size: i64 = 0,
     ) -> None:
         self.fragment = fragment
         self.last = last  # the last number given; never goes back
@@ -46,9 +52,27 @@ class Head:
         self.ids = ids  # remembered by duplicate detection
         self.dropped = dropped  # duplicates, ever; those since the last commit are missing
         self.turn = turn  # the last one given to a session; never goes back
+        self.last_dead = last_dead  # the last number given to a dead letter (Record.dead); never goes back
+        self.last_event = last_event  # the last position given to an event; never goes back
+        self.events = events  # kept for taps
+        self.kept_size = kept_size  # bytes of the messages in KEPT and KEPT_DEAD; they are not in `size`
+        self.kept_dead_size = kept_dead_size  # of those in KEPT_DEAD alone
 
     def copy(self) -> Head:
-        return Head(self.fragment, self.last, list(self.counts), self.size, self.ids, self.dropped, self.turn)
+        return Head(
+            self.fragment,
+            self.last,
+            list(self.counts),
+            self.size,
+            self.ids,
+            self.dropped,
+            self.turn,
+            self.last_dead,
+            self.last_event,
+            self.events,
+            self.kept_size,
+            self.kept_dead_size,
+        )
 
 
 def empty_head(fragment: int) -> Head:
@@ -63,12 +87,15 @@ IdRow = tuple[int, bytes, int, int]
 class Edit:
     """Move a message to another lane and/or set its delivery count and overlay (`lane == to`: no move)."""
 
-    def __init__(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None) -> None:
+    def __init__(
+        self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64 = 0
+    ) -> None:
         self.lane = lane
         self.n = n
         self.to = to
         self.deliveries = deliveries
         self.overlay = overlay
+        self.dead = dead  # Record.dead as it is after the edit
 
 
 @final
@@ -93,6 +120,40 @@ class Lock:
 
 
 @final
+class TapRow:
+    """Where a tap stands in a fragment (TapState says what the fields mean)."""
+
+    def __init__(
+        self,
+        id: i64,
+        position: i64,
+        lost: i64 = 0,
+        event_position: i64 = 0,
+        event_lost: i64 = 0,
+        truncated: bool = False,
+    ) -> None:
+        self.id = id
+        self.position = position
+        self.lost = lost
+        self.event_position = event_position
+        self.event_lost = event_lost
+        self.truncated = truncated
+
+    def copy(self) -> TapRow:
+        return TapRow(self.id, self.position, self.lost, self.event_position, self.event_lost, self.truncated)
+
+
+@final
+class Keep:
+    """Messages that go from a lane to KEPT or KEPT_DEAD, or from the one to the other, as they are."""
+
+    def __init__(self, lane: i64, to: i64, numbers: list[int]) -> None:
+        self.lane = lane
+        self.to = to
+        self.numbers = numbers
+
+
+@final
 class Changes:
     """One fragment's part of a group commit."""
 
@@ -105,6 +166,14 @@ class Changes:
         self.ids_upto: tuple[int, bytes] | None = None  # forget all ids whose shelf and id are not above this
         self.sessions: dict[str, SessionChange] = {}
         self.states: dict[str, tuple[int, bytes | None]] = {}  # of sessions: when it was set (None: cleared)
+        self.keeps: list[Keep] = []  # after the edits, before the deletes
+        self.taps: dict[int, TapRow | None] = {}  # by id (None: gone)
+        self.events: list[MessageEvent] = []  # to record
+        self.events_upto: i64 = 0  # forget events up to this position
+        self.written: list[tuple[str, int, bytes]] = []  # writer, batch and id (16 bytes): to remember
+        # What is known of a writer: the batch it has committed and when it said so (None: forget it, its ids are gone).
+        # Its ids of batches before that one go.
+        self.writers: dict[str, tuple[int, int] | None] = {}
         self.head: Head | None = None  # the counters after this commit
         # For undoing a refused commit: the locks that ended, in the order of their end. Those that were taken are
         # named by the Delivered and Received effects which are discarded with the commit.

@@ -6,7 +6,8 @@ Rules
 - Numbers are given in rising order and never again. The numbers given since the changes were opened start
   at `_first`, so a message with such a number was put by the very changes that are open.
 - A message put and deleted by the same changes is written by neither: it leaves no trace but the last
-  number.
+  number. One that is put and kept for taps by the same changes is put where it is kept.
+- Kept messages are not in `size`, which is what a quota is held against, but in `kept_size`.
 - Ended locks are noted in the changes that end them, so that an undo can bring them back. An end that
   changes nothing durable (a release) is noted only if changes are open; undone without a note it stays a
   release, which is harmless.
@@ -18,8 +19,9 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Edit, Head, IdRow, Lock, SessionChange
-from busbar.model.message import Overlay, Record
+from busbar.fragment.changes import Changes, Edit, Head, IdRow, Keep, Lock, SessionChange, TapRow
+from busbar.model.effects import MessageEvent
+from busbar.model.message import KEPT, KEPT_DEAD, Overlay, Record
 
 
 @final
@@ -29,6 +31,9 @@ class Ledger:
         self._changes: Changes | None = None
         self._first: i64 = 0
         self._cancelled: set[int] = set()
+        self._kept: dict[
+            int, tuple[int, int]
+        ] = {}  # put by the open changes and kept: from which lane to which
 
     def _open(self) -> Changes:
         changes = self._changes
@@ -59,9 +64,9 @@ class Ledger:
         """Numbers up to `last` are taken."""
         self.head.last = last
 
-    def edit(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None) -> None:
+    def edit(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64) -> None:
         changes = self._open()
-        changes.edits.append(Edit(lane, n, to, deliveries, overlay))
+        changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead))
         changes.weight += 1
         if lane != to:
             counts = self.head.counts
@@ -91,7 +96,100 @@ class Ledger:
         count = len(numbers)
         changes.weight += count
         head.counts[lane] -= count
-        head.size -= size
+        if lane == KEPT:
+            head.kept_size -= size
+        elif lane == KEPT_DEAD:
+            head.kept_size -= size
+            head.kept_dead_size -= size
+        else:
+            head.size -= size
+
+    # ---- taps ----
+
+    def keep(self, lane: i64, to: i64, numbers: list[int], size: i64) -> None:
+        """Move messages of a lane that have `size` bytes in all to KEPT or KEPT_DEAD."""
+        if not numbers:
+            return
+        changes = self._open()
+        head = self.head
+        stored = numbers
+        if head.last >= self._first:
+            first: int = self._first
+            stored = []
+            for n in numbers:
+                if n >= first:
+                    self._kept[n] = (lane, to)
+                else:
+                    stored.append(n)
+        if stored:
+            _add(changes.keeps, lane, to, stored)
+        count = len(numbers)
+        changes.weight += count
+        head.counts[lane] -= count
+        head.counts[to] += count
+        if lane != KEPT:
+            head.size -= size
+            head.kept_size += size
+        if to == KEPT_DEAD:
+            head.kept_dead_size += size
+
+    def next_dead(self) -> i64:
+        """The number of the next dead letter. The edit that buries it must follow."""
+        self.head.last_dead += 1
+        return self.head.last_dead
+
+    def set_tap(self, row: TapRow) -> None:
+        """Write the row as it is when the changes are taken."""
+        changes = self._open()
+        changes.taps[row.id] = row
+        changes.weight += 1
+
+    def drop_tap(self, id: i64) -> None:
+        changes = self._open()
+        changes.taps[id] = None
+        changes.weight += 1
+
+    def record(self, n: i64, outcome: i64, now: i64, enqueued: i64, deliveries: i64, reason: str) -> None:
+        """An event, with the next position."""
+        changes = self._open()
+        head = self.head
+        head.last_event += 1
+        head.events += 1
+        changes.events.append(MessageEvent(head.last_event, n, outcome, now, enqueued, deliveries, reason))
+        changes.weight += 1
+
+    def skip_event(self) -> i64:
+        """The position of an event that nobody keeps."""
+        self._open().weight += 1
+        self.head.last_event += 1
+        return self.head.last_event
+
+    def forget_events(self, upto: i64, count: i64) -> None:
+        """The first events, `count` of them, up to this position."""
+        changes = self._open()
+        changes.events_upto = upto
+        changes.weight += count
+        self.head.events -= count
+
+    # ---- ids ----
+
+    def written(self, writer: str, batch: i64, ids: list[bytes]) -> None:
+        """Ids that a writer has sent."""
+        changes = self._open()
+        number: int = batch
+        for id in ids:
+            changes.written.append((writer, number, id))
+        changes.weight += len(ids)
+
+    def set_writer(self, writer: str, batch: i64, at: i64) -> None:
+        changes = self._open()
+        changes.writers[writer] = (batch, at)
+        changes.weight += 1
+
+    def drop_writer(self, writer: str) -> None:
+        changes = self._open()
+        changes.writers[writer] = None
+        changes.weight += 1
 
     def remember(self, ids: list[IdRow]) -> None:
         """Ids of messages that the open changes put."""
@@ -176,6 +274,42 @@ class Ledger:
                 changes.puts[lane] = [r for r in changes.puts[lane] if r.n not in cancelled]
             changes.edits = [edit for edit in changes.edits if edit.n not in cancelled]
             self._cancelled = set()
+        if self._kept:
+            _put_where_kept(changes, self._kept)
+            self._kept = {}
+        if changes.taps:
+            for id, row in list(changes.taps.items()):
+                if row is not None:
+                    changes.taps[id] = row.copy()
+        if changes.events_upto > 0 and changes.events:
+            changes.events = [event for event in changes.events if event.at > changes.events_upto]
         changes.head = self.head.copy()
         self._changes = None
         return changes
+
+
+def _add(keeps: list[Keep], lane: i64, to: i64, numbers: list[int]) -> None:
+    if keeps and keeps[-1].lane == lane and keeps[-1].to == to:
+        keeps[-1].numbers += numbers
+    else:
+        keeps.append(Keep(lane, to, list(numbers)))
+
+
+def _put_where_kept(changes: Changes, kept: dict[int, tuple[int, int]]) -> None:
+    """Messages that were put and kept by the same changes. One that was edited in between goes its way in the store."""
+    edited: set[int] = set()
+    for edit in changes.edits:
+        n: int = edit.n
+        if n in kept and n not in edited:
+            edited.add(n)
+            lane, to = kept[n]
+            _add(changes.keeps, lane, to, [n])
+    for put_in in list(changes.puts):
+        stay: list[Record] = []
+        for record in changes.puts[put_in]:
+            number: int = record.n
+            if number in kept and number not in edited:
+                changes.puts.setdefault(kept[number][1], []).append(record)
+            else:
+                stay.append(record)
+        changes.puts[put_in] = stay

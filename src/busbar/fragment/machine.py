@@ -12,11 +12,13 @@ How the host drives it
 5. `undo` when commits have failed.
 
 What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
-most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due.
+most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due. A tick
+also lets go of what is kept for no tap any more (Bounds.swept).
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
 ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
 entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
+Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send).
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -31,20 +33,33 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment import accepting, browsing, sending, serving, session_ending, session_serving, settling
+from busbar.fragment import (
+    accepting,
+    browsing,
+    sending,
+    serving,
+    session_ending,
+    session_serving,
+    settling,
+    tap_reading,
+)
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
 from busbar.fragment.sessions import Sessions
 from busbar.fragment.state import State
+from busbar.fragment.taps import NOW, Taps
 from busbar.model.commands import (
     AcceptSession,
+    AdvanceTap,
     AwaitSession,
     CancelAwait,
     CancelScheduled,
     Command,
+    CommitWrites,
     Demand,
+    FindTime,
     Inspect,
     InspectDuplicates,
     Leave,
@@ -52,17 +67,20 @@ from busbar.model.commands import (
     Peek,
     Purge,
     ReadState,
+    ReadTap,
     ReceiveDeferred,
     Renew,
     RenewSession,
+    ResumeTap,
     Send,
     Settle,
+    ShowTaps,
     Tick,
     WriteState,
 )
 from busbar.model.effects import Delivered, Drained, Effect, Received
 from busbar.model.errors import NotImplementedHere
-from busbar.model.message import DEAD, Record
+from busbar.model.message import ACTIVE, DEAD, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -77,8 +95,11 @@ class Fragment:
         locks: list[Lock],
         bounds: Bounds | None = None,
         shelves: list[int] | None = None,
+        taps: list[TapRow] | None = None,
+        writers: dict[str, tuple[int, int]] | None = None,
     ) -> None:
-        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `shelves` hold ids."""
+        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `shelves` hold ids, `writers` are
+        their committed batches and when those were."""
         self.id = id
         self.settings = settings
         self._state = State(
@@ -88,6 +109,8 @@ class Fragment:
             locks,
             bounds if bounds is not None else Bounds(),
             shelves if shelves is not None else [],
+            [row.copy() for row in taps] if taps is not None else [],
+            writers if writers is not None else {},
         )
 
     # ---- a command's way through ----
@@ -96,16 +119,23 @@ class Fragment:
         """What must be read from the store before the command is applied; nothing: apply it at once."""
         state = self._state
         state.settings = self.settings
+        state.now = now
         if isinstance(command, Send):
+            reads: list[Read] = []
             if self.settings.duplicate_window_ms > 0:
-                return state.duplicates.reads(command)
+                reads = state.duplicates.reads(command)
+            if command.writer is not None:
+                reads += state.writers.reads(command, command.writer)
+            return reads
         elif isinstance(command, Demand):
-            if command.credit > 0 and self.settings.can_receive:
+            if command.credit > 0 and state.serves(DEAD if command.sub == DEAD else ACTIVE):
                 if state.sessions is None or command.sub == DEAD:
                     return serving.window_reads(state, state.window(command.sub))
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
             reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
+            if state.taps is not None:
+                reads += state.taps.tick_reads(state.ledger.head)
             if serving.could_serve(state, state.main):
                 reads += serving.window_reads(state, state.main)
             if serving.could_serve(state, state.dead):
@@ -122,6 +152,10 @@ class Fragment:
             return sending.cancel_reads(state, command)
         elif isinstance(command, Purge):
             return serving.purge_reads(state, command)
+        elif isinstance(command, ReadTap):
+            return tap_reading.tap_reads(state, command)
+        elif isinstance(command, FindTime):
+            return tap_reading.time_reads(state, command)
         elif state.sessions is not None:
             return self._session_needs(state.sessions, command, now)
         return []
@@ -181,6 +215,9 @@ class Fragment:
         """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
         state = self._state
         state.settings = self.settings
+        state.now = now
+        if state.taps is not None or self.settings.taps:
+            self._begin_with_taps(command, now)
         budget = state.bounds.turn_messages
         if isinstance(command, ReceiveDeferred):
             # First, since the end of a lock would change what was read; such a lock still hides its message.
@@ -201,6 +238,7 @@ class Fragment:
             elif isinstance(command, Tick):
                 sending.activate(state, now)
                 sending.forget_ids(state, now)
+                state.writers.tick(state.ledger, now)
             else:
                 self._apply_rare(command, now)
         if state.supplied:
@@ -209,6 +247,25 @@ class Fragment:
             accepting.offer(state, state.sessions, now)
             budget = session_serving.serve(state, state.sessions, now, nonce, budget)
         serving.serve(state, now, nonce, budget)
+        if state.taps is not None:
+            self._end_with_taps(state.taps, now)
+
+    def _begin_with_taps(self, command: Command, now: i64) -> None:
+        state = self._state
+        taps = state.taps
+        if taps is None:
+            taps = Taps(state.bounds, [])
+            state.taps = taps
+        taps.reconcile(self.settings, state.ledger, now)
+        taps.end_leases(now)
+        if isinstance(command, Tick):
+            tap_reading.tick(state)
+
+    def _end_with_taps(self, taps: Taps, now: i64) -> None:
+        state = self._state
+        taps.enforce(state.ledger, now)
+        if not self.settings.taps and taps.idle(state.ledger.head):
+            state.taps = None
 
     def _apply_rare(self, command: Command, now: i64) -> None:
         state = self._state
@@ -228,6 +285,18 @@ class Fragment:
             browsing.inspect(state, command)
         elif isinstance(command, InspectDuplicates):
             browsing.inspect_duplicates(state, command)
+        elif isinstance(command, ReadTap):
+            tap_reading.read_tap(state, command, now)
+        elif isinstance(command, ShowTaps):
+            tap_reading.show(state, command)
+        elif isinstance(command, AdvanceTap):
+            tap_reading.advance(state, command, now)
+        elif isinstance(command, ResumeTap):
+            tap_reading.resume(state, command)
+        elif isinstance(command, FindTime):
+            tap_reading.find_time(state, command)
+        elif isinstance(command, CommitWrites):
+            sending.commit_writes(state, command, now)
         elif state.sessions is not None:
             self._apply_to_sessions(state.sessions, command, now)
         elif command.request > 0:
@@ -279,12 +348,20 @@ class Fragment:
         due = state.duplicates.due(self.settings.duplicate_window_ms)
         if wake == 0 or (0 < due < wake):
             wake = due
+        due = state.writers.due()
+        if wake == 0 or (0 < due < wake):
+            wake = due
+        taps = state.taps
+        if taps is not None or self.settings.taps:
+            due = NOW if taps is None or taps.stale(self.settings) else taps.due(state.ledger.head)
+            if wake == 0 or (0 < due < wake):
+                wake = due
         sessions = state.sessions
         if sessions is not None:
             due = sessions.earliest()
             if wake == 0 or (0 < due < wake):
                 wake = due
-            due = accepting.offer_ends(sessions) if self.settings.can_receive else 0
+            due = accepting.offer_ends(sessions) if state.serves(ACTIVE) else 0
             if wake == 0 or (0 < due < wake):
                 wake = due
         return wake
@@ -293,6 +370,7 @@ class Fragment:
         """Is there something to do at once, so that the host should submit a Tick?"""
         state = self._state
         state.settings = self.settings
+        state.now = now
         wake = self.wake_at()
         if 0 < wake <= now:
             return True
@@ -305,11 +383,19 @@ class Fragment:
 
     # ---- when things go wrong, and at the end ----
 
-    def undo(self, batches: list[Changes], effects: list[Effect], head: Head, next_due: i64) -> None:
+    def undo(
+        self,
+        batches: list[Changes],
+        effects: list[Effect],
+        head: Head,
+        next_due: i64,
+        taps: list[TapRow] | None = None,
+        writers: dict[str, tuple[int, int]] | None = None,
+    ) -> None:
         """Commits have failed, and none of the effects was performed.
 
-        The batches are newest first; `head` and `next_due` are the store's. The host has taken all changes and
-        effects before.
+        The batches are newest first; `head`, `next_due`, `taps` and `writers` are the store's. The host has taken all
+        changes and effects before.
         """
         state = self._state
         held = state.locks.held
@@ -324,6 +410,8 @@ class Fragment:
         state.ledger = Ledger(head)
         state.duplicates.undo(batches, effects)
         state.ledger.head.dropped = state.duplicates.dropped
+        self._undo_taps(taps)
+        state.writers.undo(batches, writers if writers is not None else state.writers.rows())
         state.due = next_due
         state.main.forget(1)
         state.dead.forget(1)
@@ -335,6 +423,14 @@ class Fragment:
                 self._give_credit_back(effect.origin, effect.consumer, len(effect.records), False)
             elif isinstance(effect, Drained):
                 self._give_credit_back(effect.origin, effect.consumer, 0, True)
+
+    def _undo_taps(self, rows: list[TapRow] | None) -> None:
+        state = self._state
+        taps = state.taps
+        if taps is None:
+            taps = Taps(state.bounds, [])
+            state.taps = taps  # until the next turn, if there is nothing of them
+        taps.undo([row.copy() for row in rows] if rows is not None else taps.rows())
 
     def _drop_locks(self, records: list[Record], nonce: i64) -> None:
         held = self._state.locks.held

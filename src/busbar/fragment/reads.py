@@ -7,6 +7,7 @@ from typing import final
 from mypy_extensions import i64
 
 from busbar.fragment.changes import IdRow
+from busbar.model.effects import MessageEvent
 from busbar.model.message import Record
 
 
@@ -128,3 +129,80 @@ class ReadSessionIds(Read):
         self.skip = skip
         self.top = top
         self.ids: list[str] = []
+
+
+# ---- taps and writers ----
+
+
+@final
+class ReadSpan(Read):
+    """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead): after one position, up to
+    another, up to a count and (but at least one) a number of bytes. `lanes_of` gets the lane of each record.
+
+    `complete`: nothing of what was asked for lies behind the last record.
+    """
+
+    def __init__(
+        self, lanes: list[int], by_dead: bool, after: i64, upto: i64, limit: i64, max_bytes: i64
+    ) -> None:
+        super().__init__()
+        self.lanes = lanes
+        self.by_dead = by_dead
+        self.after = after
+        self.upto = upto
+        self.limit = limit
+        self.max_bytes = max_bytes
+        self.lanes_of: list[int] = []
+        self.complete = False
+
+
+KeptRow = tuple[int, int, int, int]
+"""A kept message: its number, Record.dead, its size, and when it was enqueued."""
+
+
+@final
+class ReadKept(Read):
+    """The first kept messages up to a position, up to a count: of KEPT by number, of KEPT_DEAD by Record.dead."""
+
+    def __init__(self, lane: i64, upto: i64, limit: i64) -> None:
+        super().__init__()
+        self.lane = lane
+        self.upto = upto
+        self.limit = limit
+        self.rows: list[KeptRow] = []
+
+
+@final
+class ReadEvents(Read):
+    """Events after one position, up to another, up to a count."""
+
+    def __init__(self, after: i64, upto: i64, limit: i64) -> None:
+        super().__init__()
+        self.after = after
+        self.upto = upto
+        self.limit = limit
+        self.events: list[MessageEvent] = []
+
+
+@final
+class ReadTime(Read):
+    """The highest position (number, or with `by_dead` Record.dead) of these lanes whose message was enqueued before a time;
+    0 if there is none. Of what a store holds in these lanes; times rise with numbers, so no index is needed."""
+
+    def __init__(self, lanes: list[int], by_dead: bool, before: i64) -> None:
+        super().__init__()
+        self.lanes = lanes
+        self.by_dead = by_dead
+        self.before = before
+        self.position: i64 = 0
+
+
+@final
+class ReadWritten(Read):
+    """Which of these ids a writer has sent, in any batch that is remembered."""
+
+    def __init__(self, writer: str, ids: list[bytes]) -> None:
+        super().__init__()
+        self.writer = writer
+        self.ids = ids
+        self.found: set[bytes] = set()

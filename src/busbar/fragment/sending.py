@@ -11,6 +11,7 @@ Rules
   counted already.
 - Where the entity detects duplicates (duplicates.py), a message whose id is known is dropped: it is neither counted
   nor numbered, and its sender hears that it was sent.
+- What a writer sends again (writers.py) is dropped in the same way; the number of the original is not known then (0).
 - Where the entity requires sessions a message without a session id is refused, an atomic send with one as a whole.
 """
 
@@ -24,10 +25,10 @@ from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.fragment.reads import Read, ReadDue, ReadMany
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
-from busbar.model.commands import CancelScheduled, Send
-from busbar.model.effects import Done, Sent
-from busbar.model.errors import EntityDisabled, InvalidOperation, MessageNotFound, QuotaExceeded
-from busbar.model.message import ACTIVE, SCHEDULED, Record
+from busbar.model.commands import CancelScheduled, CommitWrites, Send
+from busbar.model.effects import COMPLETED, DUPLICATE_DROPPED, Done, Sent
+from busbar.model.errors import BatchOver, EntityDisabled, InvalidOperation, MessageNotFound, QuotaExceeded
+from busbar.model.message import ACTIVE, SCHEDULED, Draft, Record
 
 NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
@@ -37,6 +38,16 @@ def send(state: State, command: Send, now: i64) -> None:
     if not settings.can_send:
         state.refuse(command, EntityDisabled.condition, "The entity is disabled for sending.")
         return
+    writer = command.writer
+    written: list[bytes] = []  # the ids of a writer's messages
+    sent_before: set[bytes] = set()
+    fresh: list[bytes] = []
+    if writer is not None:
+        if command.batch < state.writers.committed(writer):
+            state.refuse(command, BatchOver.condition, _over(writer, command.batch))
+            return
+        written = state.writers.ids_of(command)
+        sent_before = state.writers.known(writer, written, state.supplied)
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
@@ -52,7 +63,7 @@ def send(state: State, command: Send, now: i64) -> None:
                 if draft.session_id is None:
                     state.refuse(command, InvalidOperation.condition, NO_SESSION)
                     return
-        asked = _asked(state, command, ids, now)
+        asked = _asked(state, command, ids, written, sent_before, now)
         if asked > room:
             state.refuse(command, QuotaExceeded.condition, _full(head.size, asked, quota))
             return
@@ -77,16 +88,25 @@ def send(state: State, command: Send, now: i64) -> None:
             numbers.append(0)
             continue
         id = b""
-        if ids:
+        wid = b""
+        original: i64 = -1
+        if written:
+            wid = written[len(numbers)]
+            if wid and wid in sent_before:
+                original = 0
+        if ids and original < 0:
             id = ids[len(numbers)]
             original = duplicates.original(id, now - duplicate_window) if id else -1
-            if original >= 0:
-                duplicates.note_drop(draft, now, original)
-                if repeated is None:
-                    repeated = []
-                repeated.append(len(numbers))
-                numbers.append(original)
-                continue
+        if original >= 0:
+            _drop(state, draft, original, now)
+            if repeated is None:
+                repeated = []
+            repeated.append(len(numbers))
+            numbers.append(original)
+            if wid and wid not in sent_before:
+                sent_before.add(wid)
+                fresh.append(wid)
+            continue
         content = draft.content
         size: i64 = len(content) + OVERHEAD
         if size > room:
@@ -97,6 +117,9 @@ def send(state: State, command: Send, now: i64) -> None:
         room -= size
         n += 1
         numbers.append(n)
+        if wid:
+            sent_before.add(wid)
+            fresh.append(wid)
         if id:
             duplicates.remember(id, now, n, duplicate_window, remembered)
         ttl = draft.ttl
@@ -129,21 +152,39 @@ def send(state: State, command: Send, now: i64) -> None:
             arrive(state, sessions, record)
     if ids:
         ledger.remember(remembered)
-        head.dropped = duplicates.dropped
         duplicates.rotate()
+    if writer is not None and fresh:
+        state.writers.remember(ledger, writer, command.batch, fresh, now)
+    if repeated is not None:
+        head.dropped = duplicates.dropped
     state.effects.append(Sent(command.origin, command.request, numbers, refused, repeated))
 
 
-def _asked(state: State, command: Send, ids: list[bytes], now: i64) -> i64:
+def _drop(state: State, draft: Draft, original: i64, now: i64) -> None:
+    state.duplicates.note_drop(draft, now, original)
+    taps = state.taps
+    if taps is not None and taps.events:
+        taps.record(state.ledger, original, DUPLICATE_DROPPED, now, 0, 0, draft.message_id)
+
+
+def _asked(
+    state: State, command: Send, ids: list[bytes], written: list[bytes], sent_before: set[bytes], now: i64
+) -> i64:
     """How many bytes the messages of a send need that are not duplicates."""
     asked: i64 = 0
     horizon = now - state.settings.duplicate_window_ms
     seen: set[bytes] = set()
     index: i64 = 0
     for draft in command.drafts:
+        at = index
+        index += 1
+        if written:
+            id = written[at]
+            if id and (id in seen or id in sent_before):
+                continue
+            seen.add(id)
         if ids:
-            id = ids[index]
-            index += 1
+            id = ids[at]
             if id and (id in seen or state.duplicates.original(id, horizon) >= 0):
                 continue
             seen.add(id)
@@ -156,6 +197,15 @@ def _full(size: i64, asked: i64, quota: i64) -> str:
         f"The maximum entity size has been reached: the entity holds {size} bytes, {asked} more would exceed "
         f"its maximum of {quota} bytes."
     )
+
+
+def _over(writer: str, batch: i64) -> str:
+    return f"Batch {batch} of the writer '{writer}' is over: a later one is committed. Nothing was sent."
+
+
+def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
+    state.writers.commit(state.ledger, command.writer, command.batch, now)
+    state.effects.append(Done(command.origin, command.request))
 
 
 def due_reads(state: State, now: i64) -> list[Read]:
@@ -201,7 +251,7 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
             window.arrive(record, 0)
         else:
             direct = False
-    state.delete(SCHEDULED, scheduled)
+    state.delete(SCHEDULED, scheduled, COMPLETED)
     state.ledger.put(ACTIVE, puts, size)
     state.ledger.given(n)
     if sessions is not None:
@@ -230,5 +280,5 @@ def cancel(state: State, command: CancelScheduled) -> None:
             text = f"There is no scheduled message with the sequence number {n}; nothing was cancelled."
             state.refuse(command, MessageNotFound.condition, text)
             return
-    state.delete(SCHEDULED, records)
+    state.delete(SCHEDULED, records, COMPLETED)
     state.effects.append(Done(command.origin, command.request))

@@ -9,7 +9,8 @@ Rules
   removed or dead-lettered. In the dead-letter sub-queue nothing expires.
 - A drain is answered when the credit is used up or nothing is available, neither in memory nor in the
   store.
-- While the entity is disabled for receiving nobody is served, and a drain is answered at once.
+- While the entity is disabled for receiving, or a tap consumes the sub-queue, nobody is served, and a drain is answered at
+  once.
 - Where the entity requires sessions, consumers of the main sub-queue get what session_serving.py says. One that
   holds no session is told so (SessionLost), and one that leaves gives up its session.
 """
@@ -28,9 +29,18 @@ from busbar.fragment.sending import known_numbers
 from busbar.fragment.session_ending import give_up
 from busbar.fragment.sessions import Session
 from busbar.fragment.state import State, deferred_lane
-from busbar.model.commands import Demand, Leave, Purge, ReceiveDeferred
-from busbar.model.effects import Delivered, Drained, Purged, Received, SessionLost
-from busbar.model.errors import EntityDisabled, MessageNotFound, SessionLockLost
+from busbar.model.commands import Command, Demand, Leave, Purge, ReceiveDeferred
+from busbar.model.effects import (
+    EXPIRED,
+    PURGED,
+    RECEIVED_AND_DELETED,
+    Delivered,
+    Drained,
+    Purged,
+    Received,
+    SessionLost,
+)
+from busbar.model.errors import EntityDisabled, InvalidOperation, MessageNotFound, SessionLockLost
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
 
 NO_LOCK: Final = "The receiver does not hold the session of the message."
@@ -116,11 +126,10 @@ def serve(state: State, now: i64, nonce: i64, budget: i64) -> None:
     """Serve both sub-queues, touching at most `budget` messages."""
     main = state.main
     dead = state.dead
-    if state.settings.can_receive:
-        if main.waiting and state.sessions is None:
-            budget = _serve(state, main, now, now, nonce, budget)
-        if dead.waiting:
-            _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
+    if main.waiting and state.sessions is None and state.serves(ACTIVE):
+        budget = _serve(state, main, now, now, nonce, budget)
+    if dead.waiting and state.serves(DEAD):
+        _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
     if main.draining:
         _end_drains(state, main)
     if dead.draining:
@@ -152,7 +161,7 @@ def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budge
         elif len(waiting) > 1:
             waiting.rotate(-1)
         if consumer.delete:
-            state.delete(window.lane, records)
+            state.delete(window.lane, records, RECEIVED_AND_DELETED)
             state.effects.append(Delivered(consumer.origin, consumer.consumer, fragment, records, 0, 0))
         else:
             state.locks.take(records, window.lane, nonce, until, state.room())
@@ -174,7 +183,7 @@ def _take_expired(window: Window, now: i64, limit: i64) -> list[Record]:
 
 
 def _end_drains(state: State, window: Window) -> None:
-    over = not state.settings.can_receive or (
+    over = not state.serves(window.lane) or (
         window.available() == 0 and (state.unread(window) == 0 or _has_no_messages(state, window))
     )
     for consumer in list(window.draining):
@@ -191,7 +200,7 @@ def _has_no_messages(state: State, window: Window) -> bool:
 
 def could_serve(state: State, window: Window) -> bool:
     """Somebody waits, and there is something for them, in memory or in the store."""
-    if not window.waiting or not state.settings.can_receive or _has_no_messages(state, window):
+    if not window.waiting or not state.serves(window.lane) or _has_no_messages(state, window):
         return False
     return window.available() > 0 or state.unread(window) > 0
 
@@ -203,6 +212,15 @@ def window_reads(state: State, window: Window) -> list[Read]:
             return []
         return [window.ask_page(state.bounds.page_records, state.bounds.page_bytes)]
     return [window.ask_stubs()] if window.blocked() else []
+
+
+def refuse_receiving(state: State, command: Command) -> None:
+    """The sub-queue is not served now."""
+    if state.settings.can_receive:
+        text = "A tap consumes the entity: while its lease runs, nobody else receives from it."
+        state.refuse(command, InvalidOperation.condition, text)
+    else:
+        state.refuse(command, EntityDisabled.condition, "The entity is disabled for receiving.")
 
 
 # ---- deferred messages ----
@@ -217,10 +235,10 @@ def deferred_reads(state: State, command: ReceiveDeferred) -> list[Read]:
 
 
 def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i64) -> None:
-    if not state.settings.can_receive:
-        state.refuse(command, EntityDisabled.condition, "The entity is disabled for receiving.")
-        return
     lane = deferred_lane(command.sub)
+    if not state.serves(ACTIVE if lane == DEFERRED else DEAD):
+        refuse_receiving(state, command)
+        return
     sessions = state.sessions
     session: Session | None = None
     if sessions is not None and lane == DEFERRED:
@@ -250,12 +268,12 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
                 state.refuse(command, SessionLockLost.condition, NO_LOCK)
                 return
     if expired:
-        state.delete(lane, expired)
+        state.delete(lane, expired, EXPIRED)
     if missing:
         text = f"There is no deferred message with the sequence number {missing[0]}, or it is locked."
         state.refuse(command, MessageNotFound.condition, text)
     elif command.delete:
-        state.delete(lane, records)
+        state.delete(lane, records, RECEIVED_AND_DELETED)
         state.effects.append(Received(command.origin, command.request, records, 0, 0))
     elif session is not None:
         state.locks.take(records, lane, nonce, FOREVER, state.room())
@@ -290,6 +308,11 @@ def purge_reads(state: State, command: Purge) -> list[Read]:
 
 def purge(state: State, command: Purge) -> None:
     """Numbers rise with time, so the first message that is too young ends it."""
+    taps = state.taps
+    if taps is not None and taps.leased(DEAD if command.sub == DEAD else ACTIVE, state.now):
+        text = "A tap consumes the entity: while its lease runs, nothing is purged."
+        state.refuse(command, InvalidOperation.condition, text)
+        return
     if state.sessions is not None and command.sub != DEAD:
         _purge_sessions(state, command)
         return
@@ -302,7 +325,7 @@ def purge(state: State, command: Purge) -> None:
             break
         window.drop_first()
         gone.append(record)
-    state.delete(window.lane, gone)
+    state.delete(window.lane, gone, PURGED)
     state.effects.append(Purged(command.origin, command.request, len(gone)))
 
 
@@ -335,7 +358,7 @@ def _purge_sessions(state: State, command: Purge) -> None:
                 break
             if record.n not in held:
                 gone.append(record)
-    state.delete(ACTIVE, gone)
+    state.delete(ACTIVE, gone, PURGED)
     if gone and sessions is not None:
         sessions.line.forget()
         for id in {record.session_id for record in gone if record.session_id is not None}:

@@ -26,7 +26,7 @@ from busbar.fragment.locks import FOREVER
 from busbar.fragment.sessions import Key, Session, Sessions, earlier, expiry
 from busbar.fragment.settling import count_and_return
 from busbar.fragment.state import State
-from busbar.model.effects import Effect, SessionAccepted, SessionLost
+from busbar.model.effects import LOCK_EXPIRED, Effect, SessionAccepted, SessionLost
 from busbar.model.message import ACTIVE
 
 
@@ -55,7 +55,7 @@ def expire_sessions(state: State, sessions: Sessions, now: i64, limit: i64) -> i
         locks = _let_go(state, sessions, session)
         left = False
         for lock in locks:
-            record = count_and_return(state, lock, lock.record.overlay)
+            record = count_and_return(state, lock, lock.record.overlay, LOCK_EXPIRED)
             if record is not None and lock.lane == ACTIVE:
                 if record.n <= session.doomed:
                     state.expire(ACTIVE, [record])

@@ -22,7 +22,7 @@ from busbar.fragment.reads import Read, ReadExpiry
 from busbar.fragment.session_ending import give_up
 from busbar.fragment.sessions import UNKNOWN, Session, Sessions, earlier, expiry
 from busbar.fragment.state import State
-from busbar.model.effects import Delivered, Drained
+from busbar.model.effects import RECEIVED_AND_DELETED, Delivered, Drained
 from busbar.model.message import ACTIVE, Record
 
 # ---- messages come ----
@@ -62,11 +62,7 @@ def _wants(state: State, session: Session) -> bool:
     consumer = session.consumer
     if consumer is None:
         return True
-    return (
-        consumer.credit > 0
-        and state.settings.can_receive
-        and len(session.numbers) < state.bounds.session_locks
-    )
+    return consumer.credit > 0 and state.serves(ACTIVE) and len(session.numbers) < state.bounds.session_locks
 
 
 def _needs_read(session: Session, now: i64) -> bool:
@@ -169,8 +165,9 @@ def absorb_expiry(sessions: Sessions, read: ReadExpiry) -> bool:
 
 def serve(state: State, sessions: Sessions, now: i64, nonce: i64, budget: i64) -> i64:
     """Serve the sessions that can be served from memory, touching at most `budget` messages; what is left of it."""
-    if sessions.receiving != state.settings.can_receive:
-        sessions.receiving = state.settings.can_receive
+    receiving = state.serves(ACTIVE)
+    if sessions.receiving != receiving:
+        sessions.receiving = receiving
         for session in sessions.held.values():
             sessions.stirred[session.id] = session
     while True:
@@ -251,7 +248,7 @@ def _deliver(state: State, session: Session, nonce: i64, budget: i64) -> i64:
         window.waiting.remove(consumer)
     fragment = state.ledger.head.fragment
     if consumer.delete:
-        state.delete(ACTIVE, records)
+        state.delete(ACTIVE, records, RECEIVED_AND_DELETED)
         state.effects.append(Delivered(consumer.origin, consumer.consumer, fragment, records, 0, 0))
     else:
         state.locks.take(records, ACTIVE, nonce, FOREVER, state.room())

@@ -148,6 +148,15 @@ class Sessions:
         session.counted_ready = 0
         session.counted_returned = 0
 
+    def forget_read(self) -> None:
+        """Messages of any session are gone: what was read of them is read again."""
+        self.line.forget()
+        for id, session in self.held.items():
+            session.window.forget(1)
+            session.complete = False
+            self.account(session)
+            self.stirred[id] = session
+
     def of(self, origin: i64, consumer: i64) -> Session | None:
         key: Key = (origin, consumer)
         return self.by_consumer.get(key)

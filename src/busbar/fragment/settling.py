@@ -30,7 +30,14 @@ from busbar.fragment.locks import FOREVER
 from busbar.fragment.state import State, deferred_lane, in_dead_letter_queue
 from busbar.fragment.text import merged, overlay_size, too_many_deliveries
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
-from busbar.model.effects import Renewed, Settled
+from busbar.model.effects import (
+    ABANDONED,
+    COMPLETED,
+    DEFERRED_BY_RECEIVER,
+    LOCK_EXPIRED,
+    Renewed,
+    Settled,
+)
 from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
 from busbar.model.message import ACTIVE, Overlay, Record
 
@@ -104,7 +111,7 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
         lane = lock.lane
         overlay = overlays[i]
         if outcome == ABANDON:
-            count_and_return(state, lock, overlay)
+            count_and_return(state, lock, overlay, ABANDONED)
         elif outcome == DEAD_LETTER:
             state.bury(lane, record, record.deliveries, overlay)
         elif outcome == DEFER:
@@ -112,10 +119,11 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
             if lane == ACTIVE:
                 state.leave_session(record)
             if to != lane or command.overlay:
-                ledger.edit(lane, record.n, to, record.deliveries, overlay)
+                ledger.edit(lane, record.n, to, record.deliveries, overlay, record.dead)
+            state.note(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
         else:
             if command.overlay:
-                ledger.edit(lane, record.n, lane, record.deliveries, overlay)
+                ledger.edit(lane, record.n, lane, record.deliveries, overlay, record.dead)
                 record = record.changed(record.deliveries, overlay)
             state.give_back(lane, record)
     ledger.note_unlocked(ended)
@@ -134,7 +142,7 @@ def _complete(state: State, ended: list[Lock], numbers: list[int] | None) -> Non
     """Delete messages; nearly always all of one lane."""
     lane = ended[0].lane
     size: i64 = 0
-    same = numbers is not None and state.sessions is None
+    same = numbers is not None and state.sessions is None and state.taps is None
     for lock in ended:
         size += lock.record.size
         if lock.lane != lane:
@@ -146,7 +154,7 @@ def _complete(state: State, ended: list[Lock], numbers: list[int] | None) -> Non
     for lock in ended:
         by_lane.setdefault(lock.lane, []).append(lock)
     for each, locks in by_lane.items():
-        state.delete(each, [lock.record for lock in locks])
+        state.delete(each, [lock.record for lock in locks], COMPLETED)
 
 
 def _hold_again(state: State, locks: list[Lock]) -> None:
@@ -154,8 +162,8 @@ def _hold_again(state: State, locks: list[Lock]) -> None:
         state.locks.held[lock.record.n] = lock
 
 
-def count_and_return(state: State, lock: Lock, overlay: Overlay | None) -> Record | None:
-    """A delivery has failed: count it, and give the message back (as it is now) or dead-letter it (None)."""
+def count_and_return(state: State, lock: Lock, overlay: Overlay | None, outcome: i64) -> Record | None:
+    """A delivery has failed in this way: count it, and give the message back (as it is now) or dead-letter it (None)."""
     record = lock.record
     lane = lock.lane
     deliveries = record.deliveries + 1
@@ -163,7 +171,8 @@ def count_and_return(state: State, lock: Lock, overlay: Overlay | None) -> Recor
     if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
         state.bury(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
         return None
-    state.ledger.edit(lane, record.n, lane, deliveries, overlay)
+    state.ledger.edit(lane, record.n, lane, deliveries, overlay, record.dead)
+    state.note(record, outcome, deliveries, "")
     record = record.changed(deliveries, overlay)
     state.give_back(lane, record)
     return record
@@ -174,7 +183,7 @@ def expire_locks(state: State, now: i64, limit: i64) -> i64:
     expired = state.locks.expire(now, limit)
     if expired:
         for lock in expired:
-            count_and_return(state, lock, lock.record.overlay)
+            count_and_return(state, lock, lock.record.overlay, LOCK_EXPIRED)
         state.ledger.note_unlocked(expired)
     return len(expired)
 

@@ -3,6 +3,8 @@
 The two sub-queues, main and dead-letter, each have a lane of available and a lane of deferred messages:
 main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available lanes have a window. Where the
 entity requires sessions, the main sub-queue has one for each session that somebody holds, and none of its own.
+
+A message leaves its sub-queue for good in one place, `delete`, where taps may keep it (taps.py).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import final
 from mypy_extensions import i64
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Head, Lock
+from busbar.fragment.changes import Head, Lock, TapRow
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.duplicates import Duplicates
 from busbar.fragment.lane import Window
@@ -20,10 +22,13 @@ from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.reads import Read
 from busbar.fragment.sessions import Key, Sessions
-from busbar.fragment.text import EXPIRED, merged
+from busbar.fragment.taps import Taps
+from busbar.fragment.text import EXPIRED, merged, reason_of
+from busbar.fragment.writers import Writers
 from busbar.model.commands import Command
-from busbar.model.effects import Effect, Refused
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, Overlay, Record
+from busbar.model.effects import DEAD_LETTERED, Effect, Refused
+from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -37,8 +42,11 @@ class State:
         locks: list[Lock],
         bounds: Bounds,
         shelves: list[int],
+        taps: list[TapRow],
+        writers: dict[str, tuple[int, int]],
     ) -> None:
         self.settings = settings
+        self.now: i64 = 0  # of the turn
         self.bounds = bounds
         self.ledger = Ledger(head)
         self.sessions: Sessions | None = None
@@ -53,6 +61,11 @@ class State:
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
         self.duplicates = Duplicates(bounds, shelves, head.ids, head.dropped)
+        self.taps: Taps | None = None  # while there are any, or something is left of them
+        found = Taps(bounds, taps)
+        if settings.taps or not found.idle(head):
+            self.taps = found
+        self.writers = Writers(bounds, writers)
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.effects: list[Effect] = []
         self.supplied: list[Read] = []
@@ -69,6 +82,13 @@ class State:
             if session is not None:
                 return session.window
         return self.window(consumer.sub)
+
+    def serves(self, sub: i64) -> bool:
+        """May receivers get messages of the sub-queue now?"""
+        if not self.settings.can_receive:
+            return False
+        taps = self.taps
+        return taps is None or not taps.leased(sub, self.now)
 
     def unread(self, window: Window) -> i64:
         """How many available messages of the window's lane are only in the store."""
@@ -113,8 +133,12 @@ class State:
         unread = self.unread(self.dead)
         if lane == ACTIVE:
             self.leave_session(record)
-        self.ledger.edit(lane, record.n, DEAD, deliveries, overlay)
+        dead = self.ledger.next_dead()
+        self.ledger.edit(lane, record.n, DEAD, deliveries, overlay, dead)
         buried = record.changed(deliveries, overlay)
+        buried.dead = dead
+        if self.taps is not None:
+            self.note(record, DEAD_LETTERED, deliveries, reason_of(overlay))
         if record.n < self.dead.cursor:
             self.give_back(DEAD, buried)
         else:
@@ -126,19 +150,32 @@ class State:
             for record in records:
                 self.bury(lane, record, record.deliveries, merged(record.overlay, EXPIRED))
         else:
-            self.delete(lane, records)
+            self.delete(lane, records, EXPIRED_AND_DROPPED)
 
-    def delete(self, lane: i64, records: list[Record]) -> None:
-        """Remove messages that are in no window and under no lock."""
-        numbers: list[int] = []
-        size: i64 = 0
-        for record in records:
-            numbers.append(record.n)
-            size += record.size
+    def delete(self, lane: i64, records: list[Record], outcome: i64) -> None:
+        """Remove messages that are in no window and under no lock: this has become of them."""
         if self.sessions is not None and lane == ACTIVE:
             for record in records:
                 self.leave_session(record)
-        self.ledger.delete(lane, numbers, size)
+        taps = self.taps
+        if taps is None or lane == SCHEDULED:
+            numbers: list[int] = []
+            size: i64 = 0
+            for record in records:
+                numbers.append(record.n)
+                size += record.size
+            self.ledger.delete(lane, numbers, size)
+            return
+        taps.gone(self.ledger, lane, records)
+        if taps.events:
+            for record in records:
+                self.note(record, outcome, record.deliveries, "")
+
+    def note(self, record: Record, outcome: i64, deliveries: i64, reason: str) -> None:
+        """Record what has become of a message, if a tap wants to know."""
+        taps = self.taps
+        if taps is not None and taps.events:
+            taps.record(self.ledger, record.n, outcome, self.now, record.enqueued, deliveries, reason)
 
     def leave_session(self, record: Record) -> None:
         """The message will not be active any more."""

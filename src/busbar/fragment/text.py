@@ -20,6 +20,16 @@ def amqp_string(text: str) -> bytes:
     return b"\xb1" + len(data).to_bytes(4, "big") + data
 
 
+def reason_of(overlay: Overlay | None) -> str:
+    """Why a message was dead-lettered, as far as somebody said so in a string."""
+    data = overlay.get(REASON, b"") if overlay is not None else b""
+    if data[:1] == b"\xa1":
+        return data[2:].decode("utf-8", "replace")
+    if data[:1] == b"\xb1":
+        return data[5:].decode("utf-8", "replace")
+    return ""
+
+
 EXPIRED: Final[Overlay] = {
     REASON: amqp_string("TTLExpiredException"),
     DESCRIPTION: amqp_string("The message expired and was dead lettered."),

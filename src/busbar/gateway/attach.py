@@ -36,6 +36,7 @@ from busbar.gateway.served import (
 from busbar.gateway.session_accept import accept_named, accept_next
 from busbar.gateway.session_filter import SessionWish, locked_until, session_wish, wait_of
 from busbar.gateway.session_link import SESSION_LOCK_LOST, SessionLink, SessionSeat
+from busbar.gateway.writers import BATCH, WRITER, writer_of_link
 from busbar.model.errors import (
     BusbarError,
     InvalidOperation,
@@ -113,8 +114,10 @@ def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> Incomin
     check_takes(entity, node.dead_letter)
     size = message_size(entity, peer.service.limits)
     mixed = MIXED_BATCHES in (link.desired_capabilities or ())
-    link.accept(size, offered_capabilities=[MIXED_BATCHES] if mixed else None)
-    return IncomingLink(peer, link, entity, size, mixed)
+    writer = writer_of_link(link.properties)
+    said: dict[object, object] | None = None if writer is None else {WRITER: writer.name, BATCH: writer.batch}
+    link.accept(size, properties=said, offered_capabilities=[MIXED_BATCHES] if mixed else None)
+    return IncomingLink(peer, link, entity, size, mixed, writer)
 
 
 def _outgoing(peer: Peer, link: Link, node: Node, entity: EntityView) -> OutgoingLink:

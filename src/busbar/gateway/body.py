@@ -36,6 +36,15 @@ class Body:
             raise ArgumentOutOfRange(f"'{key}' is {value}; it has to fit in 64 bits.")
         return int(value)
 
+    def flag(self, key: str) -> bool:
+        """False if it is not there."""
+        value = self._map.get(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "a boolean")
+        return value
+
     def text(self, key: str) -> str:
         value = self._map.get(key)
         if not isinstance(value, str):

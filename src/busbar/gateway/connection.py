@@ -33,6 +33,7 @@ from busbar.gateway.authority import Grant
 from busbar.gateway.grants import Grants
 from busbar.gateway.incoming import IncomingLink
 from busbar.gateway.outgoing import OutgoingLink
+from busbar.gateway.pages import PageTurns
 from busbar.gateway.peer import Answered, Consumer, Replenished
 from busbar.gateway.pending import PendingEffect, PendingLink
 from busbar.gateway.requests import ReplyLink, RequestLink
@@ -74,6 +75,7 @@ class GatewayConnection(asyncio.Protocol):
         self.service = service
         self.writable = True
         self.origin = 0
+        self.pages = PageTurns(self)
         self._guest = guest
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
@@ -239,6 +241,9 @@ class GatewayConnection(asyncio.Protocol):
             if isinstance(end, SessionLink) and end.session == session and end.path == path:
                 return end
         return None
+
+    def replies_wait(self) -> bool:
+        return any(isinstance(end, ReplyLink) and end.waiting for end, _path, _right in self._links.values())
 
     def retry(self, who: Replenished) -> None:
         self._retrying.append(who)

@@ -5,7 +5,8 @@ entity); a Service Bus batch is a Send of its own, all or none. A delivery is an
 rejected with the error - never anything else (SDKs hang on it).
 
 With the link capability MIXED_BATCHES, which a client asks for and the broker then offers, the messages of a batch to a
-partitioned entity may have different keys (sends.py says what becomes of them).
+partitioned entity may have different keys (sends.py says what becomes of them). With the properties of a writer it is a link
+of that writer (writers.py).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
-from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend
-from busbar.model.commands import Send
-from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere
+from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend, send_of
+from busbar.gateway.writers import Writer
+from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
 from busbar.model.message import Draft
 from busbar.model.port import EntityView
 
@@ -35,10 +36,13 @@ class IncomingLink:
         entity: EntityView,
         max_message_size: int,
         mixed_batches: bool = False,
+        writer: Writer | None = None,
     ) -> None:
         self._peer = peer
         self._link = link
-        self._router = Router(entity)
+        self._router = Router(entity, writer is not None)
+        self._writer = writer
+        self._fresh_id = peer.fresh_id if writer is None else _no_id
         self._max_message_size = max_message_size
         self._max_id = peer.service.limits.max_id_length
         self._max_header = peer.service.limits.max_header_size
@@ -54,7 +58,6 @@ class IncomingLink:
         drafts: list[Draft] = []
         ids: list[int] = []
         size = 0
-        peer = self._peer
         for delivery in deliveries:
             try:
                 self._check(delivery)
@@ -62,12 +65,17 @@ class IncomingLink:
                 if delivery.format == message_format_batch:
                     self._send_each(drafts, ids, size)
                     drafts, ids, size = [], [], 0
-                    batch = parse_batch(payload, peer.fresh_id, self._max_id, self._max_header)
+                    batch = parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
+                    if self._writer is not None:
+                        _check_ids(batch, self._writer)
                     self._send_batch(batch, -1 if delivery.settled else delivery.id, len(payload))
                     continue
-                drafts.append(
-                    parse_message(payload, 0, len(payload), peer.fresh_id(), self._max_id, self._max_header)
+                draft = parse_message(
+                    payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header
                 )
+                if self._writer is not None:
+                    _check_ids([draft], self._writer)
+                drafts.append(draft)
                 ids.append(-1 if delivery.settled else delivery.id)
                 size += len(payload)
             except BusbarError as error:
@@ -126,7 +134,7 @@ class IncomingLink:
             self._send(0, drafts, [delivery_id], size, atomic=True)
             return
         if self._mixed_batches:
-            MixedBatch(self._peer, self._link, router, delivery_id, drafts).send()
+            MixedBatch(self._peer, self._link, router, delivery_id, drafts, self._writer).send()
             return
         index = router.index_of_batch(drafts)
         if index >= 0:
@@ -141,12 +149,24 @@ class IncomingLink:
         peer = self._peer
         peer.arriving(size)
         request = peer.expect(AwaitedSend(peer, self._link, ids, size, atomic))
-        peer.command(Send(self._router.fragments[index], peer.origin, request, drafts, atomic))
+        fragment = self._router.fragments[index]
+        peer.command(send_of(self._writer, fragment, peer.origin, request, drafts, atomic))
 
     def _roam(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
         """To any fragment that takes it."""
         self._peer.arriving(size)
         RoamingSend(self._peer, self._link, ids, size, atomic, self._router, drafts).send()
+
+
+def _no_id() -> str:
+    return ""
+
+
+def _check_ids(drafts: list[Draft], writer: Writer) -> None:
+    if not all(draft.message_id for draft in drafts):
+        raise ArgumentError(
+            f"A message of the writer '{writer.name}' has no message id, by which it would be known again."
+        )
 
 
 def _size(drafts: list[Draft]) -> int:

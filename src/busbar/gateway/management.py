@@ -1,5 +1,5 @@
 """The `<entity>/$management` node: peek, renew, schedule, cancel, deferred messages, settlement by token, deletion. What
-concerns message sessions alone is in session_management.py.
+concerns message sessions alone is in session_management.py, what concerns taps in tap_management.py.
 
 Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
 errorCondition a symbol.
@@ -31,6 +31,7 @@ from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
 from busbar.gateway.session_link import SESSION_LOCK_LOST
 from busbar.gateway.session_management import SessionOperations
+from busbar.gateway.tap_management import TapOperations
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -100,6 +101,7 @@ class ManagementNode:
         self._sessions = SessionOperations(peer, entity, sub, max_message_size)
         for name, perform in self._sessions.operations.items():
             self._operations[name] = (LISTEN, perform)
+        self._operations.update(TapOperations(peer, entity, sub).operations)
 
     async def perform(self, request: Message) -> Message:
         return await answer(request, self._operations, self._peer, self._resource)

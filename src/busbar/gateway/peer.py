@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol, TypeVar
 
 from busbar.amqp.link import Link
 from busbar.gateway.authority import Grant
 from busbar.gateway.service import Service
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
+
+T = TypeVar("T")
 
 
 class Answered(Protocol):
@@ -67,12 +69,23 @@ class Asker(Protocol):
         """Send what there is to say and the commands of this turn."""
 
 
+class LargeReplies(Protocol):
+    async def take(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Make a large reply when it is its turn, and the client takes what it was answered before."""
+
+
 class Peer(Asker, Protocol):
     """The connection, as its links see it."""
 
     service: Service
     writable: bool
     """False while the client reads too slowly: then nothing more is asked for it."""
+
+    @property
+    def pages(self) -> LargeReplies: ...
+
+    def replies_wait(self) -> bool:
+        """A reply on some link waits for the client to take it."""
 
     async def ask(self, build: Callable[[int], Command]) -> Effect:
         """Submit the command built with a new request number and wait for its effect; a refusal is raised."""

@@ -35,6 +35,11 @@ class ReplyLink:
         target = self._link.target
         return None if target is None else target.address
 
+    @property
+    def waiting(self) -> bool:
+        """The client does not take what it was answered: there is no credit, or its AMQP session is full."""
+        return bool(self._waiting) or bool(self._link.session.backlog)
+
     def opened(self) -> None:
         """Replies follow requests."""
 

@@ -9,7 +9,8 @@
    they share commits.
 4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
    store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
-5. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
+5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
+6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ DISTINCT_KEYS = (
 class Router:
     """The fragments of one entity, as one sender reaches them."""
 
-    def __init__(self, entity: EntityView) -> None:
+    def __init__(self, entity: EntityView, repeats: bool = False) -> None:
         self.fragments = entity.fragments
         self.partitioned = len(entity.fragments) > 1
         description = entity.description
-        self._detects_duplicates = (
+        self._detects_duplicates = repeats or (
             isinstance(description, QueueDescription | TopicDescription)
             and description.requires_duplicate_detection
         )

@@ -15,6 +15,7 @@ from busbar.amqp.link import Link
 from busbar.amqp.types import Int, Symbol
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import FAILOVER_SECONDS, Router, may_fail_over
+from busbar.gateway.writers import Writer
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, QuotaExceeded
@@ -22,6 +23,15 @@ from busbar.model.message import Draft
 
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
+
+
+def send_of(
+    writer: Writer | None, fragment: int, origin: int, request: int, drafts: list[Draft], atomic: bool
+) -> Send:
+    """The command for messages of a writer, or of anybody else."""
+    if writer is None:
+        return Send(fragment, origin, request, drafts, atomic)
+    return Send(fragment, origin, request, drafts, atomic, writer.name, writer.batch)
 
 
 class AwaitedSend:
@@ -142,7 +152,16 @@ class RoamingSend(AwaitedSend):
 class MixedBatch:
     """One delivery that is answered when the parts of all its fragments are."""
 
-    def __init__(self, peer: Peer, link: Link, router: Router, delivery_id: int, drafts: list[Draft]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        link: Link,
+        router: Router,
+        delivery_id: int,
+        drafts: list[Draft],
+        writer: Writer | None = None,
+    ) -> None:
+        self._writer = writer
         self._peer = peer
         self._link = link
         self._router = router
@@ -202,9 +221,8 @@ class MixedBatch:
     def command(self, part: _Part, index: int, drafts: list[Draft]) -> None:
         peer = self._peer
         peer.arriving(sum([len(draft.content) for draft in drafts]))
-        peer.command(
-            Send(self._router.fragments[index], peer.origin, peer.expect(part), drafts, atomic=False)
-        )
+        fragment = self._router.fragments[index]
+        peer.command(send_of(self._writer, fragment, peer.origin, peer.expect(part), drafts, atomic=False))
 
     def arrived(self, drafts: list[Draft]) -> None:
         self._peer.arriving(-sum([len(draft.content) for draft in drafts]))

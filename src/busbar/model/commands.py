@@ -34,12 +34,26 @@ class Send(Command):
     """Store messages (those with a future `scheduled` time as scheduled ones). Answer: Sent.
 
     Atomic: all or none (a Service Bus batch). Otherwise each message is accepted or refused by itself.
+
+    With a `writer`, the messages are part of that writer's batch: a message whose id the writer has sent in this batch or
+    in the one before is dropped like a duplicate, however long ago that was; a send of a batch that is over is refused.
     """
 
-    def __init__(self, fragment: i64, origin: i64, request: i64, drafts: list[Draft], atomic: bool) -> None:
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        drafts: list[Draft],
+        atomic: bool,
+        writer: str | None = None,
+        batch: i64 = 0,
+    ) -> None:
         super().__init__(fragment, origin, request)
         self.drafts = drafts
         self.atomic = atomic
+        self.writer = writer
+        self.batch = batch
 
 
 @final
@@ -277,6 +291,103 @@ class ListSessions(Command):
         self.updated_after = updated_after
         self.skip = skip
         self.top = top
+
+
+# ---- taps, and writers that repeat themselves ----
+
+MESSAGES: Final = 0
+EVENTS: Final = 1
+MAX_BATCH: Final = (1 << 62) - 1
+"""A CommitWrites with it says that the writer is done for good."""
+
+
+@final
+class ReadTap(Command):
+    """Look at what a tap has not passed: after one position, up to another. Answer: TapPage, EventPage, or Refused.
+
+    Positions of messages are their numbers, in the dead-letter queue the order in which they came there; positions of
+    events are counted by themselves. `tap` 0 shows what the sub-queue holds, whether there is a tap or not.
+    """
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        tap: i64,
+        sub: i64,
+        stream: i64,
+        after: i64,
+        upto: i64,
+        count: i64,
+        max_bytes: i64,
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.tap = tap
+        self.sub = sub
+        self.stream = stream
+        self.after = after
+        self.upto = upto
+        self.count = count
+        self.max_bytes = max_bytes
+
+
+@final
+class ShowTaps(Command):
+    """Ask where the taps stand and where the fragment ends. Answer: TapStates. The ends are durable marks."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
+        super().__init__(fragment, origin, request)
+
+
+@final
+class AdvanceTap(Command):
+    """A tap has passed everything up to a position. Going back changes nothing. Answer: Done or Refused.
+
+    `owner` must be the tap's.
+    """
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, tap: i64, stream: i64, position: i64, owner: str
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.tap = tap
+        self.stream = stream
+        self.position = position
+        self.owner = owner
+
+
+@final
+class ResumeTap(Command):
+    """Let a tap that was truncated go on behind what it lost. Answer: TapStates or Refused."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, tap: i64, owner: str) -> None:
+        super().__init__(fragment, origin, request)
+        self.tap = tap
+        self.owner = owner
+
+
+@final
+class FindTime(Command):
+    """Ask for the position behind which everything was enqueued at a time or later. Answer: Found."""
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, sub: i64, at: i64) -> None:
+        super().__init__(fragment, origin, request)
+        self.sub = sub
+        self.at = at
+
+
+@final
+class CommitWrites(Command):
+    """A writer's batch is committed: the ids of the batches before it are forgotten, and sends of those are refused.
+
+    Answer: Done. Going back changes nothing.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, writer: str, batch: i64) -> None:
+        super().__init__(fragment, origin, request)
+        self.writer = writer
+        self.batch = batch
 
 
 @final

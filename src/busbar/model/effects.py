@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -195,6 +195,103 @@ class Duplicates(Effect):
         self.ids = ids
         self.times = times
         self.numbers = numbers
+
+
+@final
+class TapState:
+    """A tap in one fragment."""
+
+    def __init__(
+        self,
+        id: i64,
+        position: i64,
+        lost: i64,
+        event_position: i64,
+        event_lost: i64,
+        truncated: bool,
+        kept: i64,
+        kept_bytes: i64,
+        end: i64 = 0,
+    ) -> None:
+        self.id = id
+        self.position = position  # everything up to here was passed
+        self.lost = lost  # something up to here went before it was passed (0: nothing)
+        self.event_position = event_position
+        self.event_lost = event_lost
+        self.truncated = truncated  # a limit was reached: it keeps nothing until it is resumed
+        self.kept = kept  # at most so many messages are kept that it has not passed
+        self.kept_bytes = kept_bytes
+        self.end = end  # up to here it can read now: if it consumes, nothing that somebody else has locked
+
+
+@final
+class TapStates(Effect):
+    """Where every tap of the fragment stands, and the ends: nothing at or below them will ever appear or change."""
+
+    def __init__(
+        self, origin: i64, request: i64, taps: list[TapState], end: i64, dead_end: i64, event_end: i64
+    ) -> None:
+        super().__init__(origin, request)
+        self.taps = taps
+        self.end = end
+        self.dead_end = dead_end
+        self.event_end = event_end
+
+
+@final
+class TapPage(Effect):
+    """Messages in the order of their positions, with the lane of each; all up to `upto` was looked at."""
+
+    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int], upto: i64) -> None:
+        super().__init__(origin, request)
+        self.records = records
+        self.lanes = lanes
+        self.upto = upto
+
+
+@final
+class MessageEvent:
+    """What happened to a message. The outcomes stand below."""
+
+    def __init__(
+        self, at: i64, n: i64, outcome: i64, time: i64, enqueued: i64, deliveries: i64, reason: str
+    ) -> None:
+        self.at = at  # its position
+        self.n = n  # of the message; of a duplicate that was dropped, that of the original
+        self.outcome = outcome
+        self.time = time
+        self.enqueued = enqueued
+        self.deliveries = deliveries  # those that failed so far
+        self.reason = reason  # of dead-lettering; the message id of a duplicate
+
+
+COMPLETED: Final = 1
+RECEIVED_AND_DELETED: Final = 2
+ABANDONED: Final = 3
+DEFERRED_BY_RECEIVER: Final = 4
+DEAD_LETTERED: Final = 5
+LOCK_EXPIRED: Final = 6
+EXPIRED: Final = 7  # and dropped; if it went to the dead-letter queue: DEAD_LETTERED
+PURGED: Final = 8
+DUPLICATE_DROPPED: Final = 9
+CONSUMED: Final = 10  # by a tap
+
+
+@final
+class EventPage(Effect):
+    """Events in order; all up to `upto` was looked at."""
+
+    def __init__(self, origin: i64, request: i64, events: list[MessageEvent], upto: i64) -> None:
+        super().__init__(origin, request)
+        self.events = events
+        self.upto = upto
+
+
+@final
+class Found(Effect):
+    def __init__(self, origin: i64, request: i64, position: i64) -> None:
+        super().__init__(origin, request)
+        self.position = position
 
 
 @final

@@ -36,6 +36,45 @@ class EntityNotFound(BusbarError):
         super().__init__(f"The messaging entity '{path}' could not be found.")
 
 
+class TapNotFound(EntityNotFound):
+    """The entity is there, and has no such tap."""
+
+    def __init__(self, path: str, tap: str) -> None:
+        BusbarError.__init__(self, f"'{path}' has no tap '{tap}'.")
+
+
+class TapTruncated(BusbarError):
+    """A tap's limit was reached, and something went that it had not passed."""
+
+    condition = "busbar:tap-truncated"
+    status = 410
+    retryable = False
+
+
+class TapPassed(BusbarError):
+    """What lies at or below a tap's position need not be there any more."""
+
+    condition = "busbar:tap-passed"
+    status = 410
+    retryable = False
+
+
+class TapOwned(BusbarError):
+    """The tap belongs to another reader."""
+
+    condition = "busbar:tap-owned"
+    status = 409
+    retryable = False
+
+
+class BatchOver(BusbarError):
+    """A writer's batch was committed: nothing can be added to an earlier one."""
+
+    condition = "busbar:batch-over"
+    status = 409
+    retryable = False
+
+
 class Unauthorized(BusbarError):
     condition = "amqp:unauthorized-access"
     status = 401
@@ -158,13 +197,20 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         OperationTimeout,
         ServerBusy,
         MalformedMessage,
+        TapTruncated,
+        TapPassed,
+        TapOwned,
+        BatchOver,
     )
 }
 
 
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:
     """The error that a condition and its text stand for (they crossed a process or a machine as plain values)."""
-    kind = _BY_CONDITION.get(condition, InternalError)
-    error = kind(text)
+    if condition == EntityNotFound.condition:
+        error: BusbarError = EntityNotFound("")
+        error.args = (text,)  # which is worded already
+    else:
+        error = _BY_CONDITION.get(condition, InternalError)(text)
     error.certain = certain
     return error

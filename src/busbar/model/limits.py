@@ -40,6 +40,10 @@ class Limits:
     peek_count: int = 250
     schedule_count: int = 100
     delete_count: int = 4000
+    # Taps
+    max_taps: int = 20  # of an entity, those of its dead-letter queue included
+    tap_page_bytes: int = 4 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
+    tap_page_count: int = 20_000
     # Connections: what a peer may hold before and after it has proven who it is.
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000

@@ -17,7 +17,9 @@ DEAD: Final = 1  # the dead-letter queue
 DEFERRED: Final = 2
 SCHEDULED: Final = 3
 DEAD_DEFERRED: Final = 4  # deferred inside the dead-letter queue
-LANES: Final = 5
+KEPT: Final = 5  # gone for receivers; a tap on the main queue has not passed it
+KEPT_DEAD: Final = 6  # gone for receivers; only a tap on the dead-letter queue has not passed it
+LANES: Final = 7
 
 Overlay = dict[str, bytes]
 """Application properties set after the send (abandon, defer, dead-letter): name to encoded AMQP value."""
@@ -59,6 +61,7 @@ class Record:
         content: bytes | None,
         overlay: Overlay | None,
         session_id: str | None = None,
+        dead: i64 = 0,
     ) -> None:
         self.n = n
         self.enqueued = enqueued
@@ -69,6 +72,7 @@ class Record:
         self.content = content
         self.overlay = overlay
         self.session_id = session_id  # only where the entity requires sessions; elsewhere it is content
+        self.dead = dead  # its number among those that were ever dead-lettered in the fragment; 0: it was not
 
     def expired(self, now: i64) -> bool:
         ttl = self.ttl
@@ -86,6 +90,7 @@ class Record:
             self.content,
             overlay,
             self.session_id,
+            self.dead,
         )
 
     def without_content(self) -> Record:
@@ -99,4 +104,5 @@ class Record:
             None,
             self.overlay,
             self.session_id,
+            self.dead,
         )

@@ -12,6 +12,7 @@ from typing import Protocol
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.entities import Description, EntityKind, RuleDescription, Tier
+from busbar.model.taps import TapChange, TapDescription
 
 Commands = list[Command]
 Effects = list[Effect]
@@ -32,6 +33,7 @@ class EntityView:
     """ms since 1970."""
     stores: tuple[str, ...] = ()
     """The name of the store that each fragment lives in."""
+    taps: tuple[TapDescription, ...] = ()
 
 
 ChangeSink = Callable[[str, EntityView | None], None]
@@ -147,6 +149,13 @@ class CataloguePort(Protocol):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         """In the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
         Raises EntityNotFound for a parent that is not there."""
+
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        """Add a tap to an entity (`tap.id` is given here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,
+        QuotaExceeded, InvalidOperation (a second one that consumes)."""
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        """Let somebody own a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
 
     async def runtime(self, path: str) -> RuntimeProperties:
         """Raises EntityNotFound."""

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
+
+from busbar.model.message import ACTIVE
+
+EARLIEST: Final = 0
+LATEST: Final = 1
+
+
+@final
+class TapSettings:
+    """A tap of the entity, as its fragments act on it. Ids are given once in a namespace."""
+
+    def __init__(
+        self,
+        id: i64,
+        name: str,
+        sub: i64 = ACTIVE,
+        events: bool = False,
+        consumes: bool = False,
+        start: i64 = 0,
+        owner: str = "",
+        max_age_ms: i64 = 0,
+        max_bytes: i64 = 0,
+        lease_ms: i64 = 0,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.sub = sub  # ACTIVE: the queue; DEAD: its dead-letter queue
+        self.events = events  # what happens to messages is recorded too
+        self.consumes = consumes  # what it passes is deleted, and nobody else receives
+        self.start = start  # where it begins in a fragment that meets it: EARLIEST or LATEST
+        self.owner = owner  # the checkpoint it belongs to; empty: nobody's yet
+        self.max_age_ms = max_age_ms  # 0: no limit
+        self.max_bytes = max_bytes  # kept in each fragment; 0: no limit
+        self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
 
 
 @final
@@ -22,6 +56,7 @@ class FragmentSettings:
         can_receive: bool,
         duplicate_window_ms: i64 = 0,
         requires_session: bool = False,
+        taps: list[TapSettings] | None = None,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -32,3 +67,4 @@ class FragmentSettings:
         self.can_receive = can_receive
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for
         self.requires_session = requires_session  # never changes while the entity lives
+        self.taps: list[TapSettings] = taps if taps is not None else []

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.reads import Read
 
 
@@ -46,7 +46,8 @@ class Store(Protocol):
         """Give the store up cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none: puts, edits in their order, deletes, ids forgotten, ids, sessions, heads.
+        """Make the changes durable, all or none: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids;
+        sessions; taps, events, events forgotten; what writers wrote, what they committed; heads.
 
         An id that is on its shelf already gets the new time and number.
 
@@ -60,16 +61,23 @@ class Store(Protocol):
         """Add an empty fragment (idempotent)."""
 
     def drop(self, fragment: int, limit: int) -> bool:
-        """Delete up to `limit` messages, ids and sessions of a fragment, and it with the last; True when it is gone.
+        """Delete up to `limit` messages, ids, sessions, events and written ids of a fragment, and it (with its taps and
+        writers) with the last; True when it is gone.
 
         Its counters stay true between slices.
         """
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
-        """Fill in each read's records, or ids. Bytes are counted by Record.size."""
+        """Fill in each read's records, or what else it asks for. Bytes are counted by Record.size."""
 
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
+
+    def taps(self, fragment: int) -> list[TapRow]:
+        """Where the taps of a fragment stand."""
+
+    def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
+        """The batch that each writer has committed, and when it said so."""
 
     def shelves(self, fragment: int) -> list[int]:
         """The shelves that have ids, rising. Costs a step for each shelf, not for each id."""

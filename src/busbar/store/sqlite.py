@@ -1,8 +1,9 @@
 """The embedded store: one SQLite file for all fragments of a store, one connection, one thread.
 
-What happens to the file, also when something fails, is in sqlite_file.py; its tables are in sqlite_schema.py, the
-statements for messages in sqlite_rows.py, for ids in sqlite_ids.py, for sessions in sqlite_sessions.py. Another process
-cannot claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
+What happens to the file, also when something fails, is in sqlite_file.py; its tables are in sqlite_schema.py. Statements
+for messages are in sqlite_rows.py, and for messages as taps see them in sqlite_spans.py; for ids in sqlite_ids.py, sessions
+in sqlite_sessions.py, taps and events in sqlite_taps.py, repeating writers in sqlite_writers.py. Another process cannot
+claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
 """
 
 from __future__ import annotations
@@ -12,23 +13,30 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Head, Lock
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.reads import (
     Read,
     ReadDue,
+    ReadEvents,
     ReadExpiry,
     ReadIdPage,
     ReadIds,
+    ReadKept,
     ReadLine,
     ReadMany,
     ReadPage,
     ReadSession,
     ReadSessionIds,
+    ReadSpan,
+    ReadTime,
+    ReadWritten,
 )
-from busbar.model.message import LANES
 from busbar.store import sqlite_ids as ids
 from busbar.store import sqlite_rows as rows
 from busbar.store import sqlite_sessions as sessions
+from busbar.store import sqlite_spans as spans
+from busbar.store import sqlite_taps as taps
+from busbar.store import sqlite_writers as writers
 from busbar.store.contract import StoreError
 from busbar.store.sqlite_file import StoreFile
 
@@ -60,29 +68,34 @@ class SqliteStore:
             state is not None for changes in batches for _, state in changes.states.values()
         )
         with_sessions = [changes for changes in batches if changes.sessions or changes.states]
+        with_taps = [
+            changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0
+        ]
+        with_writers = [changes for changes in batches if changes.written or changes.writers]
 
         def work(connection: sqlite3.Connection) -> None:
             rows.write(connection, batches)
             ids.write(connection, batches)
             if with_sessions:
                 sessions.write(connection, with_sessions)
+            if with_taps:
+                taps.write(connection, with_taps)
+            if with_writers:
+                writers.write(connection, with_writers)
 
         self._file.transact(work, adds)
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
+        all_of_them = f"SELECT {rows.HEAD_COLUMNS} FROM fragment"
         if only is None:
-            found = self._file.select("SELECT * FROM fragment ORDER BY id")
+            found = self._file.select(f"{all_of_them} ORDER BY id")
         else:
-            these = "SELECT * FROM fragment WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+            these = f"{all_of_them} WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
             found = self._file.select(these, (dumps(list(only)),))
-        return [
-            Head(key, last, counts, size, remembered, dropped, turn)
-            for key, last, *counts, size, remembered, dropped, turn in found
-        ]
+        return [rows.head_of(row) for row in found]
 
     def create(self, fragment: int) -> None:
-        blank = "INSERT INTO fragment VALUES (?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"
-        self._file.transact(lambda connection: _run(connection, blank, fragment))
+        self._file.transact(lambda connection: rows.create(connection, fragment))
 
     def drop(self, fragment: int, limit: int) -> bool:
         gone = False
@@ -115,6 +128,16 @@ class SqliteStore:
                     sessions.read_session(connection, fragment, read)
                 elif isinstance(read, ReadSessionIds):
                     sessions.read_ids(connection, fragment, read)
+                elif isinstance(read, ReadSpan):
+                    spans.read_span(connection, fragment, read)
+                elif isinstance(read, ReadKept):
+                    spans.read_kept(connection, fragment, read)
+                elif isinstance(read, ReadEvents):
+                    taps.read_events(connection, fragment, read)
+                elif isinstance(read, ReadTime):
+                    spans.read_time(connection, fragment, read)
+                elif isinstance(read, ReadWritten):
+                    writers.read_written(connection, fragment, read)
                 else:
                     raise StoreError(f"no store knows the read {type(read).__name__}")
 
@@ -125,6 +148,12 @@ class SqliteStore:
 
     def shelves(self, fragment: int) -> list[int]:
         return self._file.reading(lambda connection: ids.shelves(connection, fragment))
+
+    def taps(self, fragment: int) -> list[TapRow]:
+        return self._file.reading(lambda connection: taps.taps(connection, fragment))
+
+    def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
+        return self._file.reading(lambda connection: writers.writers(connection, fragment))
 
     # Locks over a clean shutdown
 
@@ -172,28 +201,29 @@ def _run(connection: sqlite3.Connection, statement: str, *values: object) -> Non
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
     """Delete a slice and take it off the counters, so that they stay true between slices and over a crash."""
-    some = "FROM msg INDEXED BY msg_place WHERE fragment = ? ORDER BY lane, n LIMIT ?"
-    counts, size = [0] * LANES, 0
-    totals = f"SELECT lane, count(*), sum(size) FROM (SELECT lane, size {some}) GROUP BY lane"
-    for lane, count, total in connection.execute(totals, (fragment, limit)):
-        counts[lane] = count
-        size += total
-    _run(connection, f"DELETE FROM msg WHERE id IN (SELECT id {some})", fragment, limit)
-    forgotten = 0
+    counts, size, kept_size = rows.drop(connection, fragment, limit)
+    limit = max(0, limit - sum(counts))
+    forgotten = events = 0
     gone = connection.execute("SELECT 1 FROM msg WHERE fragment = ? LIMIT 1", (fragment,)).fetchone() is None
     if gone:
-        forgotten = ids.drop(connection, fragment, max(0, limit - sum(counts)))
+        forgotten = ids.drop(connection, fragment, limit)
+        limit = max(0, limit - forgotten)
         gone = not ids.shelves(connection, fragment)
     if gone:
-        gone, states = sessions.drop(connection, fragment, max(0, limit - sum(counts) - forgotten))
+        gone, states = sessions.drop(connection, fragment, limit)
         size += states
+    if gone:
+        gone, events = taps.drop(connection, fragment, limit)
+    if gone:
+        gone = writers.drop(connection, fragment, limit)
     if gone:
         _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
         _run(connection, "DELETE FROM fragment WHERE id = ?", fragment)
         return True
     taken = (
         "UPDATE fragment SET active = active - ?, dead = dead - ?, deferred = deferred - ?, scheduled = scheduled - ?,"
-        " dead_deferred = dead_deferred - ?, size = size - ?, ids = max(0, ids - ?) WHERE id = ?"
+        " dead_deferred = dead_deferred - ?, kept = kept - ?, kept_dead = kept_dead - ?, size = size - ?,"
+        " kept_size = kept_size - ?, ids = max(0, ids - ?), events = max(0, events - ?) WHERE id = ?"
     )
-    _run(connection, taken, *counts, size, forgotten, fragment)
+    _run(connection, taken, *counts, size, kept_size, forgotten, events, fragment)
     return False

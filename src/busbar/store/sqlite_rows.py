@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from json import dumps
 
-from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.changes import Changes, Edit, Head, Keep, empty_head
 from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
-from busbar.model.message import SCHEDULED, Record
+from busbar.model.message import KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
 from busbar.store.overlay import decode_overlay, encode_overlay
 
 Value = int | bytes | str | None
@@ -23,30 +23,43 @@ Row = Sequence[Value]
 LARGEST_CHUNK = 1024
 _MAX_NUMBER = 2**63 - 1
 
+# How a lane is written. A row whose length stays the same is changed where it lies, another is written anew with all its
+# content. SQLite writes 0 and 1 in no byte, and other numbers in one; an empty text takes none either: so a message that
+# goes from ACTIVE to KEPT keeps its length.
+LANE_KEYS: tuple[int | str, ...] = tuple("" if lane == KEPT else lane for lane in range(LANES))
+
 _PUT = (
-    "INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content, session)"
+    "INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead)"
     " VALUES {rows}"
 )
-_PUT_WIDTH = 11
+_PUT_WIDTH = 12
 
 _EDIT = (
-    "WITH edit(fragment, lane, n, target, deliveries, overlay) AS (VALUES {rows})"
-    " UPDATE msg SET lane = edit.target, deliveries = edit.deliveries, overlay = edit.overlay FROM edit"
+    "WITH edit(fragment, lane, n, target, deliveries, overlay, dead) AS (VALUES {rows})"
+    " UPDATE msg SET lane = edit.target, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead FROM edit"
     " WHERE msg.fragment = edit.fragment AND msg.lane = edit.lane AND msg.n = edit.n"
 )
-_EDIT_WIDTH = 6
+_EDIT_WIDTH = 7
 
 # CROSS JOIN fixes the order: for each run of numbers one range of the index.
-_DELETE = (
-    "DELETE FROM msg WHERE id IN (SELECT msg.id FROM json_each(?) AS run CROSS JOIN msg INDEXED BY msg_place"
+_IN_RUNS = (
+    "id IN (SELECT msg.id FROM json_each(?) AS run CROSS JOIN msg INDEXED BY msg_place"
     " WHERE msg.fragment = json_extract(run.value, '$[0]') AND msg.lane = json_extract(run.value, '$[1]')"
     " AND msg.n BETWEEN json_extract(run.value, '$[2]') AND json_extract(run.value, '$[3]'))"
 )
+_DELETE = f"DELETE FROM msg WHERE {_IN_RUNS}"
+_KEEP = f"UPDATE msg SET lane = ? WHERE {_IN_RUNS}"
+_Run = tuple[int, int | str, int, int]
+"""Of one fragment and lane: the numbers from one to another."""
 
-_HEAD = "INSERT OR REPLACE INTO fragment VALUES {rows}"
-_HEAD_WIDTH = 11
+HEAD_COLUMNS = (
+    "id, last, active, dead, deferred, scheduled, dead_deferred, kept, kept_dead, size, ids, dropped, turn,"
+    " last_dead, last_event, events, kept_size"
+)
+_HEAD = f"INSERT OR REPLACE INTO fragment({HEAD_COLUMNS}) VALUES {{rows}}"
+_HEAD_WIDTH = len(HEAD_COLUMNS.split(","))
 
-COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session"
+COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead"
 
 _PAGE = f"SELECT {COLUMNS} FROM msg INDEXED BY msg_place WHERE fragment = ? AND lane = ? AND n >= ? ORDER BY n LIMIT ?"
 _SESSION_PAGE = (
@@ -68,19 +81,21 @@ _NEXT_DUE = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Perform the changes, inside the caller's transaction: puts, edits, deletes, heads."""
+    """Perform the changes, inside the caller's transaction: puts, edits, keeps, deletes, heads."""
     puts: list[Value] = []
     edits: list[Value] = []
-    runs: list[tuple[int, int, int, int]] = []
+    keeps: dict[tuple[int, int], list[_Run]] = {}
+    runs: list[_Run] = []
     heads: list[Value] = []
     for changes in batches:
         fragment = changes.fragment
         for lane, records in changes.puts.items():
+            key = LANE_KEYS[lane]
             for r in records:
                 overlay = encode_overlay(r.overlay) if r.overlay is not None else None
                 puts += (
                     fragment,
-                    lane,
+                    key,
                     r.n,
                     r.enqueued,
                     r.ttl,
@@ -90,23 +105,50 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                     overlay,
                     r.content,
                     r.session_id,
+                    r.dead,
                 )
         if changes.edits:
             for lane, edit in _net(changes.edits):
-                edits += (fragment, lane, edit.n, edit.to, edit.deliveries, encode_overlay(edit.overlay))
+                overlay = encode_overlay(edit.overlay)
+                source, target = LANE_KEYS[lane], LANE_KEYS[edit.to]
+                edits += (fragment, source, edit.n, target, edit.deliveries, overlay, edit.dead)
+        for step, keep in _steps(changes.keeps):
+            key = LANE_KEYS[keep.lane]
+            kept = keeps.setdefault((step, keep.to), [])
+            kept += [(fragment, key, first, last) for first, last in _runs(keep.numbers)]
         for lane, numbers in changes.deletes.items():
-            runs += [(fragment, lane, first, last) for first, last in _runs(numbers)]
+            key = LANE_KEYS[lane]
+            runs += [(fragment, key, first, last) for first, last in _runs(numbers)]
         if changes.head is not None:
             heads += _head_row(changes.head)
     in_chunks(connection, _PUT, _PUT_WIDTH, puts)
     in_chunks(connection, _EDIT, _EDIT_WIDTH, edits)
+    for (_, to), moved in sorted(keeps.items()):
+        connection.execute(_KEEP, (LANE_KEYS[to], dumps(moved)))
     if runs:
         connection.execute(_DELETE, (dumps(runs),))
     in_chunks(connection, _HEAD, _HEAD_WIDTH, heads)
 
 
 def _head_row(head: Head) -> Row:
-    return (head.fragment, head.last, *head.counts, head.size, head.ids, head.dropped, head.turn)
+    return (
+        head.fragment,
+        head.last,
+        *head.counts,
+        head.size,
+        head.ids,
+        head.dropped,
+        head.turn,
+        head.last_dead,
+        head.last_event,
+        head.events,
+        head.kept_size,
+    )
+
+
+def head_of(row: Row) -> Head:
+    key, last, *counts_and_rest = row
+    return Head(key, last, counts_and_rest[:LANES], *counts_and_rest[LANES:])  # type: ignore[arg-type]
 
 
 @cache
@@ -140,6 +182,20 @@ def _net(edits: Iterable[Edit]) -> Iterable[tuple[int, Edit]]:
     return [(start, last) for way in ways.values() for start, last in way.items()]
 
 
+def _steps(keeps: Iterable[Keep]) -> Iterable[tuple[int, Keep]]:
+    """With the number of its step: within one, no message can be moved twice."""
+    step = 0
+    sources: set[int] = set()
+    targets: set[int] = set()
+    for keep in keeps:
+        if keep.lane in targets or keep.to in sources:
+            step += 1
+            sources, targets = set(), set()
+        sources.add(keep.lane)
+        targets.add(keep.to)
+        yield step, keep
+
+
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
     """The numbers as runs of consecutive ones: completing goes mostly in order."""
     ordered = sorted(numbers)
@@ -154,17 +210,39 @@ def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
     yield first, last
 
 
+def create(connection: sqlite3.Connection, fragment: int) -> None:
+    blank = f"INSERT INTO fragment({HEAD_COLUMNS}) VALUES {{rows}} ON CONFLICT DO NOTHING"
+    connection.execute(statement(blank, _HEAD_WIDTH, 1), _head_row(empty_head(fragment)))
+
+
+def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[list[int], int, int]:
+    """Delete up to `limit` messages of a fragment: how many by lane, their bytes, and those of the kept ones."""
+    some = "FROM msg INDEXED BY msg_place WHERE fragment = ? ORDER BY lane, n LIMIT ?"
+    counts, size, kept_size = [0] * LANES, 0, 0
+    totals = f"SELECT lane, count(*), sum(size) FROM (SELECT lane, size {some}) GROUP BY lane"
+    for key, count, total in connection.execute(totals, (fragment, limit)):
+        lane = LANE_KEYS.index(key)
+        counts[lane] = count
+        if lane in (KEPT, KEPT_DEAD):
+            kept_size += total
+        else:
+            size += total
+    connection.execute(f"DELETE FROM msg WHERE id IN (SELECT id {some})", (fragment, limit))
+    return counts, size, kept_size
+
+
 def read_page(connection: sqlite3.Connection, fragment: int, read: ReadPage) -> None:
     if read.session is None:
-        rows = connection.execute(_PAGE, (fragment, read.lane, read.start, read.limit))
+        rows = connection.execute(_PAGE, (fragment, LANE_KEYS[read.lane], read.start, read.limit))
     else:
-        rows = connection.execute(_SESSION_PAGE, (fragment, read.session, read.lane, read.start, read.limit))
+        values = (fragment, read.session, LANE_KEYS[read.lane], read.start, read.limit)
+        rows = connection.execute(_SESSION_PAGE, values)
     read.records, exhausted = _up_to(read.max_bytes, rows)
     read.complete = exhausted and len(read.records) < read.limit
 
 
 def read_many(connection: sqlite3.Connection, fragment: int, read: ReadMany) -> None:
-    rows = connection.execute(_MANY, (fragment, read.lane, dumps(list(read.numbers))))
+    rows = connection.execute(_MANY, (fragment, LANE_KEYS[read.lane], dumps(list(read.numbers))))
     read.records = [record_of(row) for row in rows]
 
 
@@ -182,8 +260,8 @@ def next_due(connection: sqlite3.Connection, fragment: int, after: tuple[int, in
 
 
 def record_of(row: Row) -> Record:
-    n, enqueued, ttl, due, deliveries, size, overlay, content, session = row
-    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session)  # type: ignore[arg-type]
+    n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead = row
+    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session, dead)  # type: ignore[arg-type]
 
 
 def _up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:

@@ -5,12 +5,15 @@ Tables
                 their fragment. The index `msg_place` (fragment, lane, n) makes each lane a contiguous, ordered range; a move
                 between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
                 Messages of sessions are also in `msg_session` (fragment, session, lane, n), the order of each session,
-                and those that are active and can expire in `msg_expiry`.
+                and those that are active and can expire in `msg_expiry`; those that were dead-lettered also in `msg_dead`,
+                in the order in which that happened.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The shelf comes before the id in the key, so that
                 a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
+    tap, event  where taps stand in a fragment, and what happened to messages, until every tap has passed it.
+    writer, written  what repeating writers have committed, and the ids of what they wrote since (sqlite_writers.py).
     kept_lock   message locks that a clean shutdown left for the next start.
     catalogue   a copy of the namespace's catalogue.
     meta        the version of this schema, and the epoch that each claim raises.
@@ -34,7 +37,7 @@ from pathlib import Path
 from busbar.store.contract import StoreError, StoreInUse
 from busbar.store.sqlite_close import close_without_writing, identities_at
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
@@ -86,6 +89,52 @@ _ADDED: dict[int, tuple[str, ...]] = {
             state BLOB NOT NULL,
             PRIMARY KEY (fragment, id))""",
         "ALTER TABLE fragment ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
+    ),
+    4: (
+        "ALTER TABLE msg ADD COLUMN dead INTEGER NOT NULL DEFAULT 0",
+        *(
+            f"ALTER TABLE fragment ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
+            for name in ("kept", "kept_dead", "last_dead", "last_event", "events", "kept_size")
+        ),
+        # The order in which the dead letters that are there came is not known any more: that of their numbers it is.
+        """UPDATE msg SET dead = numbered.dead FROM (
+            SELECT msg.id, row_number() OVER (PARTITION BY msg.fragment ORDER BY msg.n) AS dead
+            FROM fragment CROSS JOIN msg INDEXED BY msg_place
+            WHERE msg.fragment = fragment.id AND msg.lane IN (1, 4)) AS numbered
+            WHERE msg.id = numbered.id""",
+        "UPDATE fragment SET last_dead = dead + dead_deferred",
+        "CREATE INDEX msg_dead ON msg(fragment, lane, dead, enqueued) WHERE dead > 0",
+        """CREATE TABLE tap(
+            fragment INTEGER NOT NULL,
+            id INTEGER NOT NULL,
+            position INTEGER NOT NULL,
+            lost INTEGER NOT NULL,
+            event_position INTEGER NOT NULL,
+            event_lost INTEGER NOT NULL,
+            truncated INTEGER NOT NULL,
+            PRIMARY KEY (fragment, id)) WITHOUT ROWID""",
+        """CREATE TABLE event(
+            fragment INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            n INTEGER NOT NULL,
+            outcome INTEGER NOT NULL,
+            time INTEGER NOT NULL,
+            enqueued INTEGER NOT NULL,
+            deliveries INTEGER NOT NULL,
+            reason TEXT NOT NULL,
+            PRIMARY KEY (fragment, at)) WITHOUT ROWID""",
+        """CREATE TABLE writer(
+            fragment INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            batch INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            PRIMARY KEY (fragment, name)) WITHOUT ROWID""",
+        """CREATE TABLE written(
+            fragment INTEGER NOT NULL,
+            writer INTEGER NOT NULL,
+            batch INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            PRIMARY KEY (fragment, writer, batch, id)) WITHOUT ROWID""",
     ),
 }
 

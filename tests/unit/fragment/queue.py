@@ -10,8 +10,8 @@ from busbar.fragment.changes import Changes, Lock
 from busbar.fragment.machine import Fragment
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import ACTIVE, DEAD, Draft, Overlay, Record
-from busbar.model.settings import FragmentSettings
+from busbar.model.message import ACTIVE, DEAD, KEPT, Draft, Overlay, Record
+from busbar.model.settings import FragmentSettings, TapSettings
 from tests.unit.fragment.reference_store import ReferenceStore
 
 NOW = 1_000_000
@@ -27,6 +27,7 @@ def settings(
     can_send: bool = True,
     can_receive: bool = True,
     duplicate_window_ms: int = 0,
+    taps: list[TapSettings] | None = None,
 ) -> FragmentSettings:
     return FragmentSettings(
         lock_ms,
@@ -37,6 +38,7 @@ def settings(
         can_send,
         can_receive,
         duplicate_window_ms,
+        taps=taps,
     )
 
 
@@ -116,7 +118,17 @@ class Queue:
 
     def _start(self, given: FragmentSettings, kept: list[Lock]) -> Fragment:
         store = self.store
-        return Fragment(1, given, store.head, store.next_due(), kept, self.bounds, store.shelves())
+        return Fragment(
+            1,
+            given,
+            store.head,
+            store.next_due(),
+            kept,
+            self.bounds,
+            store.shelves(),
+            store.tap_rows(),
+            dict(store.writers),
+        )
 
     # ---- as a client ----
 
@@ -172,9 +184,10 @@ class Queue:
         return answer.count
 
     def counts(self) -> list[int]:
+        """Of the lanes that receivers know."""
         answer = self.run(c.Inspect(1, 1, 5))[0]
         assert isinstance(answer, e.Inspected)
-        return answer.counts
+        return answer.counts[:KEPT]
 
     def dead_letters(self) -> list[Record]:
         return self.peek(sub=DEAD).records

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import copy
 
-from busbar.fragment.changes import Changes, Head, Lock, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import (
     Read,
     ReadDue,
+    ReadEvents,
     ReadExpiry,
     ReadIdPage,
     ReadIds,
+    ReadKept,
     ReadLine,
     ReadMany,
     ReadPage,
     ReadSession,
     ReadSessionIds,
+    ReadSpan,
+    ReadTime,
+    ReadWritten,
 )
-from busbar.model.message import ACTIVE, LANES, SCHEDULED, Record
+from busbar.model.effects import MessageEvent
+from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
 
 
 class ReferenceStore:
@@ -31,6 +37,13 @@ class ReferenceStore:
         self.ids: dict[tuple[int, bytes], tuple[int, int]] = {}
         self.sessions: dict[str, tuple[int, int]] = {}  # turn, active messages
         self.states: dict[str, tuple[int, bytes]] = {}
+        self.taps: dict[int, TapRow] = {}
+        self.events: dict[int, MessageEvent] = {}  # by position
+        self.written: dict[tuple[str, bytes], int] = {}  # writer and id: batch
+        self.writers: dict[str, tuple[int, int]] = {}
+        self.buried: dict[
+            int, int
+        ] = {}  # by Record.dead the number: all that ever were (a real store forgets)
 
     def snapshot(self) -> ReferenceStore:
         other = ReferenceStore(self.head.fragment)
@@ -39,6 +52,11 @@ class ReferenceStore:
         other.ids = dict(self.ids)
         other.sessions = dict(self.sessions)
         other.states = dict(self.states)
+        other.taps = dict(self.taps)
+        other.events = dict(self.events)
+        other.written = dict(self.written)
+        other.writers = dict(self.writers)
+        other.buried = dict(self.buried)
         return other
 
     def commit(self, changes: Changes) -> None:
@@ -54,7 +72,16 @@ class ReferenceStore:
         for edit in changes.edits:
             old = self.lanes[edit.lane].pop(edit.n)
             assert edit.n not in self.lanes[edit.to]
-            self.lanes[edit.to][edit.n] = old.changed(edit.deliveries, edit.overlay)
+            if edit.dead and not old.dead:
+                self.buried[edit.dead] = edit.n
+            assert edit.dead == old.dead or (old.dead == 0 < edit.dead <= changes.head.last_dead)
+            edited = old.changed(edit.deliveries, edit.overlay)
+            edited.dead = edit.dead
+            self.lanes[edit.to][edit.n] = edited
+        for keep in changes.keeps:
+            assert keep.to in (KEPT, KEPT_DEAD)
+            for n in keep.numbers:
+                self.lanes[keep.to][n] = self.lanes[keep.lane].pop(n)
         for lane, gone in changes.deletes.items():
             for n in gone:
                 del self.lanes[lane][n]
@@ -65,12 +92,56 @@ class ReferenceStore:
             assert len(id) == 16
             self.ids[shelf, id] = (at, n)
         self._commit_sessions(changes)
+        self._commit_taps(changes)
+        self._commit_writers(changes)
         assert self.head.turn <= changes.head.turn
         self.head = changes.head.copy()
         assert self.head.ids == len(self.ids)
         assert self.head.counts == [len(lane) for lane in self.lanes]
         states = sum(len(state) for _, state in self.states.values())
-        assert self.head.size == states + sum(record.size for lane in self.lanes for record in lane.values())
+        sizes = [sum(record.size for record in lane.values()) for lane in self.lanes]
+        assert self.head.kept_dead_size == sizes[KEPT_DEAD]
+        assert self.head.kept_size == sizes[KEPT] + sizes[KEPT_DEAD]
+        assert self.head.size == states + sum(sizes) - self.head.kept_size
+        dead = [record.dead for lane in self.lanes for record in lane.values() if record.dead]
+        assert len(set(dead)) == len(dead), "a number is given to one dead letter"
+        assert self.head.events == len(self.events)
+
+    def _commit_taps(self, changes: Changes) -> None:
+        assert changes.head is not None
+        assert self.head.last_dead <= changes.head.last_dead
+        assert self.head.last_event <= changes.head.last_event
+        for event in changes.events:
+            assert self.head.last_event < event.at <= changes.head.last_event
+            assert event.at > changes.events_upto, "nothing is written that goes at once"
+            assert event.at not in self.events
+            self.events[event.at] = event
+        for at in [at for at in self.events if at <= changes.events_upto]:
+            del self.events[at]
+        for id, row in changes.taps.items():
+            if row is None:
+                self.taps.pop(id, None)  # it may have come and gone in one group
+            else:
+                old = self.taps.get(id)
+                if old is not None:
+                    assert old.position <= row.position and old.lost <= row.lost
+                    assert old.event_position <= row.event_position and old.event_lost <= row.event_lost
+                self.taps[id] = row
+
+    def _commit_writers(self, changes: Changes) -> None:
+        for writer, batch, id in changes.written:
+            assert len(id) == 16 and (writer, id) not in self.written, "an id is remembered once"
+            self.written[writer, id] = batch
+        for writer, committed in changes.writers.items():
+            if committed is None:
+                del self.writers[writer]
+            else:
+                assert self.writers.get(writer, (-1, 0))[0] <= committed[0]
+                self.writers[writer] = committed
+            upto = 1 << 62 if committed is None else committed[0]
+            for key in [key for key, b in self.written.items() if key[0] == writer and b < upto]:
+                del self.written[key]
+        assert {writer for writer, _ in self.written} <= set(self.writers)
 
     def _commit_sessions(self, changes: Changes) -> None:
         for id, change in changes.sessions.items():
@@ -137,6 +208,8 @@ class ReferenceStore:
                 read.rows = [(*key, *self.ids[key]) for key in after[: read.limit]]
             elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
                 self._read_session(read)
+            elif isinstance(read, ReadSpan | ReadKept | ReadTime | ReadEvents | ReadWritten):
+                self._read_for_taps(read)
             else:
                 assert isinstance(read, ReadDue)
                 scheduled = sorted(self.lanes[SCHEDULED].values(), key=lambda record: (record.due, record.n))
@@ -144,8 +217,45 @@ class ReferenceStore:
                 rest = scheduled[len(read.records) :]
                 read.next_due = rest[0].due if rest else 0
 
+    def _read_for_taps(self, read: ReadSpan | ReadKept | ReadTime | ReadEvents | ReadWritten) -> None:
+        if isinstance(read, ReadSpan):
+            there = [
+                (record.dead if read.by_dead else n, lane, record)
+                for lane in read.lanes
+                for n, record in self.lanes[lane].items()
+                if read.after < (record.dead if read.by_dead else n) <= read.upto
+            ]
+            there.sort(key=lambda entry: entry[0])
+            read.records = self._cut([record for _, _, record in there], read)
+            read.lanes_of = [lane for _, lane, _ in there][: len(read.records)]
+            read.complete = len(read.records) == len(there)
+        elif isinstance(read, ReadKept):
+            by_dead = read.lane == KEPT_DEAD
+            kept = sorted(self.lanes[read.lane].values(), key=lambda r: r.dead if by_dead else r.n)
+            rows = [(r.n, r.dead, r.size, r.enqueued) for r in kept]
+            read.rows = [row for row in rows if (row[1] if by_dead else row[0]) <= read.upto][: read.limit]
+        elif isinstance(read, ReadTime):
+            read.position = max(
+                (
+                    record.dead if read.by_dead else n
+                    for lane in read.lanes
+                    for n, record in self.lanes[lane].items()
+                    if record.enqueued < read.before
+                ),
+                default=0,
+            )
+        elif isinstance(read, ReadEvents):
+            span = [at for at in sorted(self.events) if read.after < at <= read.upto]
+            read.events = [self.events[at] for at in span[: read.limit]]
+        else:
+            assert read.ids
+            read.found = {id for id in read.ids if (read.writer, id) in self.written}
+
+    def tap_rows(self) -> list[TapRow]:
+        return [row.copy() for row in self.taps.values()]
+
     @staticmethod
-    def _cut(records: list[Record], read: ReadPage | ReadDue) -> list[Record]:
+    def _cut(records: list[Record], read: ReadPage | ReadDue | ReadSpan) -> list[Record]:
         size = 0
         for i, record in enumerate(records[: read.limit]):
             size += record.size

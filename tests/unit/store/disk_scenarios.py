@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busbar.fragment.changes import Changes, Edit, Head
 from busbar.fragment.reads import ReadPage
-from busbar.model.message import ACTIVE, DEAD, Record
+from busbar.model.message import ACTIVE, DEAD, LANES, Record
 from busbar.store import sqlite_file
 from busbar.store.contract import OutcomeUnknown, StoreFull
 from busbar.store.sqlite import SqliteStore
@@ -30,7 +30,7 @@ def opened() -> SqliteStore:
 def put(store: SqliteStore, first: int, count: int) -> None:
     changes = Changes(1)
     changes.puts[ACTIVE] = [Record(n, 1, 0, 0, 0, len(BODY), BODY, None) for n in range(first, first + count)]
-    changes.head = Head(1, first + count - 1, [0] * 5, 0)
+    changes.head = Head(1, first + count - 1, [0] * LANES, 0)
     store.commit([changes])
 
 

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from busbar.fragment.changes import Changes, Head
-from busbar.fragment.reads import ReadDue, ReadLine, ReadMany, ReadPage
-from busbar.model.message import ACTIVE, SCHEDULED, Record
-from busbar.store import sqlite_file, sqlite_ids, sqlite_rows, sqlite_sessions
+from busbar.fragment.changes import Changes, Head, Keep
+from busbar.fragment.reads import ReadDue, ReadLine, ReadMany, ReadPage, ReadSpan
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
+from busbar.store import (
+    sqlite_file,
+    sqlite_ids,
+    sqlite_rows,
+    sqlite_sessions,
+    sqlite_spans,
+    sqlite_taps,
+    sqlite_writers,
+)
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
 from busbar.store.sqlite import SqliteStore
 
@@ -113,23 +121,32 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
     changes.puts[ACTIVE] = [Record(1, 1, 0, 0, 0, 7, b"content", None)]
-    changes.head = Head(1, 1, [1, 0, 0, 0, 0], 7)
+    changes.puts[DEAD] = [Record(n, 1, 0, 0, 0, 1, b"d", None, dead=9 - n) for n in (4, 2)]
+    changes.puts[DEAD_DEFERRED] = [Record(3, 1, 0, 0, 0, 1, b"d", None, dead=6)]
+    changes.head = Head(1, 4, [1, 2, 0, 0, 1, 0, 0], 10, last_dead=8)
     store.commit([changes])
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        for index in ("msg_session", "msg_expiry", "session_line"):
-            old.execute(f"DROP INDEX {index}")
-        for table in ("session", "session_state"):
+        old.execute("DROP INDEX msg_dead")
+        for table in ("tap", "event", "writer", "written"):
             old.execute(f"DROP TABLE {table}")
-        old.execute("ALTER TABLE msg DROP COLUMN session")
-        old.execute("ALTER TABLE fragment DROP COLUMN turn")
-        if version == 1:
+        old.execute("ALTER TABLE msg DROP COLUMN dead")
+        for column in ("kept", "kept_dead", "last_dead", "last_event", "events", "kept_size"):
+            old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
+        if version < 3:
+            for index in ("msg_session", "msg_expiry", "session_line"):
+                old.execute(f"DROP INDEX {index}")
+            for table in ("session", "session_state"):
+                old.execute(f"DROP TABLE {table}")
+            old.execute("ALTER TABLE msg DROP COLUMN session")
+            old.execute("ALTER TABLE fragment DROP COLUMN turn")
+        if version < 2:
             old.execute("DROP TABLE dup")
             old.execute("ALTER TABLE fragment DROP COLUMN ids")
             old.execute("ALTER TABLE fragment DROP COLUMN dropped")
@@ -138,11 +155,17 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     for _ in range(2):
         store = opened(path)
         (head,) = store.heads()
-        assert (head.last, head.counts, head.size, head.ids) == (1, [1, 0, 0, 0, 0], 7, 0)
+        assert (head.last, head.counts, head.size, head.ids) == (4, [1, 2, 0, 0, 1, 0, 0], 10, 0)
+        assert (head.last_dead, head.last_event, head.events, head.kept_size) == (3, 0, 0, 0)
         assert store.shelves(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(3,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(4,)]
         page, line = ReadPage(ACTIVE, 1, 9, 99), ReadLine(-1, 9)
-        store.read(1, [page, line])
+        dead = ReadSpan(
+            [DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99
+        )  # in the order of their numbers, which is what is known
+        store.read(1, [page, line, dead])
+        assert [(r.n, r.dead) for r in dead.records] == [(2, 1), (3, 2), (4, 3)]
+        assert store.taps(1) == [] and store.writers(1) == {}
         assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]
         assert line.rows == [] and head.turn == 0
         store.release()
@@ -154,7 +177,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 3"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 4"):
         opened(path)
 
 
@@ -312,7 +335,14 @@ def _resident() -> int:
         (sqlite_rows._DUE, (1, 50, 10)),
         (sqlite_rows._NEXT_DUE, (1, 0, 0)),
         (sqlite_rows._DELETE, ("[[1, 0, 1, 1]]",)),
-        (sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None) * 4),
+        (sqlite_rows._KEEP, ("", "[[1, 0, 1, 1]]")),
+        *((sqlite_spans._of_lane(sqlite_spans._SPAN, lane), (1, 0, 9)) for lane in (ACTIVE, KEPT)),
+        *((sqlite_spans._of_lane(sqlite_spans._SPAN_DEAD, lane), (1, 0, 9)) for lane in (DEAD, KEPT)),
+        (sqlite_spans._of_lane(sqlite_spans._KEPT, KEPT), (1, 0, 9, 9)),
+        (sqlite_spans._of_lane(sqlite_spans._KEPT_DEAD, KEPT_DEAD), (1, 0, 9, 9)),
+        (sqlite_spans._of_lane(sqlite_spans._LAST, ACTIVE), (1, 0, 9)),
+        (sqlite_spans._of_lane(sqlite_spans._LAST_DEAD, DEAD), (1, 0, 9, 9)),
+        (sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None, 0) * 4),
     ],
 )
 def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values: tuple[object, ...]) -> None:
@@ -364,6 +394,50 @@ def test_no_statement_scans_or_sorts_sessions(path: Path, statement: str, values
     assert not any("SCAN session" in step or "SCAN msg" in step or "TEMP B-TREE" in step for step in plan), (
         plan
     )
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [
+        (sqlite_rows.statement(sqlite_writers._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1, 1)),
+        (sqlite_writers._BATCHES, (1, 1)),
+        (sqlite_writers._FORGET_BATCHES, (1, 1, 5)),
+        (sqlite_writers._DROP, (1, 10)),
+        (sqlite_taps._EVENTS, (1, 1, 9, 10)),
+        (sqlite_taps._FORGET, (1, 9)),
+        (sqlite_taps._DROP_EVENTS, (1, 10)),
+    ],
+)
+def test_no_statement_scans_or_sorts_what_taps_and_writers_have(
+    path: Path, statement: str, values: tuple[object, ...]
+) -> None:
+    store = opened(path)
+    plan = [row[3] for row in store._file.select(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert any("SEARCH written" in step or "SEARCH event" in step for step in plan), plan
+    assert not any(bad in step for step in plan for bad in ("SCAN written", "SCAN event", "TEMP B-TREE")), (
+        plan
+    )
+    store.close()
+
+
+@pytest.mark.parametrize("size", [100, 9_000, 100_000])
+def test_keeping_a_message_writes_none_of_its_bytes_again(path: Path, size: int) -> None:
+    """Complete and keep it, whatever its length: a few pages change (of the row's head, of the index, the counters)."""
+    store = opened(path)
+    changes = Changes(1)
+    changes.puts[ACTIVE] = [Record(n, 1, 0, 0, 0, size, os.urandom(size), None) for n in range(1, 6)]
+    store.commit([changes])
+    store.release()
+    store.claim()
+    keeping = Changes(1)
+    keeping.keeps = [Keep(ACTIVE, KEPT, [1, 2, 3, 4, 5])]
+    store.commit([keeping])
+    assert path.with_name("store.db-wal").stat().st_size < 20 * 8192
+    span = ReadSpan([ACTIVE, KEPT], False, 0, 99, 9, 1 << 30)
+    store.read(1, [span])
+    assert [(r.n, r.content) for r in span.records] == [(r.n, r.content) for r in changes.puts[ACTIVE]]
+    assert span.lanes_of == [KEPT] * 5
     store.close()
 
 

@@ -1,0 +1,195 @@
+"""Writers that repeat themselves: which ids each has sent, and which of its batches are over.
+
+Rules
+- A writer sends in batches with rising numbers and may send a batch again, in whole or in part, in another order, however
+  much later. A message whose id it has sent already is dropped like a duplicate. The id is made of the MessageId alone.
+- It says when a batch is committed. The ids of the batches before that one are forgotten, and whoever still sends for
+  those (a worker that was given up and does not know it) is refused. Ids of the committed batch stay, since its writer
+  may have died before it noted the commit itself.
+- A writer that is done for good says so by the highest batch number there is. Its ids go at once; its row stays for
+  FENCE_MS to refuse those who do not know it, and goes then.
+- All this is written with the commit of the messages, beside the duplicate detection of the entity, which holds as well.
+
+What is in memory. Of a writer that the store has not heard of, all ids are known here, so that its sends need no read. When
+they become too many, and after a start or an undo, the store is asked with every send: it is, then, that knows.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from busbar.fragment.bounds import Bounds
+from busbar.fragment.changes import Changes
+from busbar.fragment.ledger import Ledger
+from busbar.fragment.reads import Read, ReadWritten
+from busbar.model.commands import MAX_BATCH, Send
+
+FENCE_MS: Final = 7 * 24 * 3_600_000
+
+
+def written_id(message_id: str) -> bytes:
+    """What a writer's message is recognized by; empty if it has no MessageId."""
+    if not message_id:
+        return b""
+    return blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@final
+class Writer:
+    def __init__(self, batch: i64, at: i64, complete: bool) -> None:
+        self.batch = batch  # committed
+        self.at = at  # when it said so
+        self.complete = complete  # `ids` has all that are remembered
+        self.ids: dict[int, set[bytes]] = {}  # by batch
+
+
+@final
+class Writers:
+    def __init__(self, bounds: Bounds, rows: dict[str, tuple[int, int]]) -> None:
+        """`rows` are the store's: of each writer the committed batch, and when it was."""
+        self._bounds = bounds
+        self._writers: dict[str, Writer] = {}
+        self._count: i64 = 0  # ids in memory
+        self._fence: i64 = 0  # when the first row goes; 0: never
+        self._prepared: Send | None = None
+        self._ids: list[bytes] = []
+        self._take(rows)
+
+    def _take(self, rows: dict[str, tuple[int, int]]) -> None:
+        for name, (batch, at) in rows.items():
+            self._writers[name] = Writer(batch, at, False)
+        self._find_fence()
+
+    # ---- sends ----
+
+    def reads(self, command: Send, name: str) -> list[Read]:
+        """What must be looked up before it is known which messages were sent before."""
+        ids = self._prepare(command)
+        writer = self._writers.get(name)
+        if writer is None or writer.complete or command.batch < writer.batch:
+            return []
+        asked = [id for id in ids if id]
+        return [ReadWritten(name, asked)] if asked else []
+
+    def _prepare(self, command: Send) -> list[bytes]:
+        self._prepared = command
+        self._ids = [written_id(draft.message_id) for draft in command.drafts]
+        return self._ids
+
+    def ids_of(self, command: Send) -> list[bytes]:
+        """Of the messages, in their order."""
+        if self._prepared is command:
+            self._prepared = None
+            return self._ids
+        return self._prepare(command)
+
+    def committed(self, name: str) -> i64:
+        """The batch that the writer has committed: sends of those before are refused."""
+        writer = self._writers.get(name)
+        return 0 if writer is None else writer.batch
+
+    def known(self, name: str, ids: list[bytes], supplied: list[Read]) -> set[bytes]:
+        """Which of the ids the writer has sent before."""
+        found: set[bytes] = set()
+        for read in supplied:
+            if isinstance(read, ReadWritten):
+                found |= read.found
+        writer = self._writers.get(name)
+        if writer is not None:
+            for batch in writer.ids.values():
+                for id in ids:
+                    if id in batch:
+                        found.add(id)
+        return found
+
+    def remember(self, ledger: Ledger, name: str, batch: i64, ids: list[bytes], now: i64) -> None:
+        """Messages with these ids are sent."""
+        writer = self._writers.get(name)
+        if writer is None:
+            writer = Writer(0, now, True)
+            self._writers[name] = writer
+            ledger.set_writer(name, 0, now)  # from now on the store has heard of it
+        ledger.written(name, batch, ids)
+        if writer.complete:
+            number: int = batch
+            there = writer.ids.get(number)
+            if there is None:
+                there = set()
+                writer.ids[number] = there
+            there.update(ids)
+            self._count += len(ids)
+            if self._count > self._bounds.written_ids:
+                self._leave_to_store(writer)
+
+    def _leave_to_store(self, writer: Writer) -> None:
+        for ids in writer.ids.values():
+            self._count -= len(ids)
+        writer.ids = {}
+        writer.complete = False
+
+    # ---- commits of batches ----
+
+    def commit(self, ledger: Ledger, name: str, batch: i64, now: i64) -> None:
+        writer = self._writers.get(name)
+        if writer is None:
+            writer = Writer(-1, now, True)
+            self._writers[name] = writer
+        if batch <= writer.batch:
+            return
+        writer.batch = batch
+        writer.at = now
+        ledger.set_writer(name, batch, now)
+        over: int = batch
+        for number in [number for number in writer.ids if number < over]:
+            self._count -= len(writer.ids[number])
+            del writer.ids[number]
+        self._find_fence()
+
+    def _find_fence(self) -> None:
+        self._fence = 0
+        for writer in self._writers.values():
+            if writer.batch >= MAX_BATCH and (self._fence == 0 or writer.at + FENCE_MS < self._fence):
+                self._fence = writer.at + FENCE_MS
+
+    def due(self) -> i64:
+        """When there is something to do in a tick; 0: never."""
+        return self._fence
+
+    def tick(self, ledger: Ledger, now: i64) -> None:
+        """Forget those that were done long ago."""
+        if self._fence == 0 or self._fence > now:
+            return
+        for name, writer in list(self._writers.items()):
+            if writer.batch >= MAX_BATCH and writer.at + FENCE_MS <= now:
+                ledger.drop_writer(name)
+                del self._writers[name]
+        self._find_fence()
+
+    # ---- when commits have failed ----
+
+    def rows(self) -> dict[str, tuple[int, int]]:
+        return {name: (writer.batch, writer.at) for name, writer in self._writers.items()}
+
+    def undo(self, batches: list[Changes], rows: dict[str, tuple[int, int]]) -> None:
+        """The rows are the store's. What was discarded may be in the store after all: it is asked from now on."""
+        doubtful: set[str] = set()
+        for batch in batches:
+            for name, _, _ in batch.written:
+                doubtful.add(name)
+            for name in batch.writers:
+                doubtful.add(name)
+        old = self._writers
+        self._writers = {}
+        self._count = 0
+        self._prepared = None
+        for name, row in rows.items():
+            self._writers[name] = Writer(row[0], row[1], False)
+            before = old.get(name)
+            if before is not None and before.complete and name not in doubtful:
+                self._writers[name] = before
+                for ids in before.ids.values():
+                    self._count += len(ids)
+        self._find_fence()

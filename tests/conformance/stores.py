@@ -1,0 +1,101 @@
+"""The stores that every suite of stores runs over, and the words in which the suites are written.
+
+A new store adds its place to PLACES and passes them before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.reads import ReadPage
+from busbar.model.message import LANES, Overlay, Record
+from busbar.store.contract import Store
+from busbar.store.memory import Disk, MemoryStore
+from busbar.store.sqlite import SqliteStore
+
+MANY = 1 << 40
+Open = Callable[[], Store]
+"""A place where a store is: each call gives a new handle on it, as a new process would have."""
+
+
+def memory_place(_: Path) -> Open:
+    disk = Disk()
+    return lambda: MemoryStore(disk)
+
+
+def sqlite_place(directory: Path) -> Open:
+    return lambda: SqliteStore(directory / "store.db")
+
+
+PLACES = {"memory": memory_place, "sqlite": sqlite_place}
+
+
+def record(
+    n: int,
+    content: bytes = b"content",
+    *,
+    enqueued: int = 1_700_000_000_000,
+    ttl: int = 0,
+    due: int = 0,
+    deliveries: int = 0,
+    size: int | None = None,
+    overlay: Overlay | None = None,
+    dead: int = 0,
+) -> Record:
+    size = len(content) if size is None else size
+    return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, dead=dead)
+
+
+def values(record: Record) -> tuple[object, ...]:
+    return (
+        record.n,
+        record.enqueued,
+        record.ttl,
+        record.due,
+        record.deliveries,
+        record.size,
+        record.content,
+        record.overlay,
+        record.dead,
+    )
+
+
+def head_values(head: Head) -> tuple[int, int, tuple[int, ...], int]:
+    return head.fragment, head.last, tuple(head.counts), head.size
+
+
+def put(store: Store, fragment: int, lane: int, *records: Record) -> None:
+    changes = Changes(fragment)
+    changes.puts[lane] = list(records)
+    store.commit([changes])
+
+
+def edit(store: Store, fragment: int, *edits: Edit) -> None:
+    changes = Changes(fragment)
+    changes.edits = list(edits)
+    store.commit([changes])
+
+
+def delete(store: Store, fragment: int, lane: int, *numbers: int) -> None:
+    changes = Changes(fragment)
+    changes.deletes[lane] = list(numbers)
+    store.commit([changes])
+
+
+def page(
+    store: Store, fragment: int, lane: int, start: int = 0, limit: int = 1000, max_bytes: int = MANY
+) -> list[Record]:
+    read = ReadPage(lane, start, limit, max_bytes)
+    store.read(fragment, [read])
+    return read.records
+
+
+def numbers(records: list[Record]) -> list[int]:
+    return [record.n for record in records]
+
+
+def lanes(store: Store, fragment: int) -> dict[int, list[int]]:
+    found = {lane: numbers(page(store, fragment, lane)) for lane in range(LANES)}
+    return {lane: found for lane, found in found.items() if found}
