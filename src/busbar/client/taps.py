@@ -69,7 +69,8 @@ class TapView:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where an entity ends now, by fragment: nothing at or below these positions will ever appear or change."""
+    """Where an entity ends now, by fragment: nothing at or below these positions will ever appear or change. Fragments whose
+    store is out are missing."""
 
     entity: str
     incarnation: str
@@ -178,7 +179,7 @@ class Taps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> Page:
-        """What lies behind one position, up to another; without a name, what is there, whether it is tapped or not.
+        """What lies behind one position, up to another; without a name, of what receivers could still get, tapped or not.
 
         Raises TapTruncated and TapPassed for what a tap has behind it.
         """
