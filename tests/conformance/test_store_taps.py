@@ -296,7 +296,7 @@ def test_events_come_back_as_they_were(open_store: Open) -> None:
     store.claim()
     changes = Changes(1)
     changes.events = [event(1, 7), event(2, 8, "MaxDeliveryCountExceeded é")]
-    changes.head = Head(1, 8, [0] * 7, 0, last_dead=1, last_event=2, events=2, kept_size=5)
+    changes.head = Head(1, 8, [0] * 7, 0, last_dead=1, last_event=2, events=2, kept_size=5, kept_dead_size=3)
     store.commit([changes])
     store.close()
     again = open_store()
@@ -307,7 +307,8 @@ def test_events_come_back_as_they_were(open_store: Open) -> None:
     ]
     assert events(again, 2) == []
     (head,) = again.heads()
-    assert (head.last_dead, head.last_event, head.events, head.kept_size) == (1, 2, 2, 5)
+    assert (head.last_dead, head.last_event, head.events) == (1, 2, 2)
+    assert (head.kept_size, head.kept_dead_size) == (5, 3)
     again.close()
 
 
@@ -343,22 +344,23 @@ def test_dropping_takes_all_of_it_along_in_slices(store: Store) -> None:
     changes.puts[KEPT_DEAD] = [record(5, size=1000, dead=1)]
     changes.events = [event(at) for at in range(1, 8)]
     changes.taps = {1: TapRow(1, 0)}
-    changes.head = Head(1, 5, [1, 0, 0, 0, 0, 3, 1], 10, events=7, kept_size=1300, last_event=7, last_dead=1)
+    changes.head = Head(1, 5, [1, 0, 0, 0, 0, 3, 1], 10, 0, 0, 0, 1, 7, 7, 1300, 1000)
     store.commit([changes])
     other = Changes(2)
     other.taps, other.events = {1: TapRow(1, 0)}, [event(1)]
     store.commit([other])
 
-    def head() -> tuple[list[int], int, int, int]:
+    def head() -> tuple[list[int], int, int, int, int]:
         (mine,) = store.heads([1])
-        return mine.counts, mine.size, mine.kept_size, mine.events
+        return mine.counts, mine.size, mine.kept_size, mine.kept_dead_size, mine.events
 
     assert not store.drop(1, 3)
-    counts, size, kept_size, kept_events = head()
+    counts, size, kept_size, kept_dead_size, kept_events = head()
     assert (sum(counts), kept_events) == (2, 7)
     assert size + kept_size == sum(r.size for r in span(store, 1, [ACTIVE, KEPT, KEPT_DEAD]).records)
+    assert kept_dead_size == sum(r.size for r in span(store, 1, [KEPT_DEAD]).records)
     assert not store.drop(1, 3)
-    assert head() == ([0] * 7, 0, 0, 6)
+    assert head() == ([0] * 7, 0, 0, 0, 6)
     assert not store.drop(1, 3)
     assert store.drop(1, 3)
     assert store.taps(1) == [] and events(store, 1) == []

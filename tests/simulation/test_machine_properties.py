@@ -40,7 +40,10 @@ class FragmentLife(RuleBasedStateMachine):
     )
     def begin(self, ttl: int, dead_letter: bool, most: int, seed: int, window: int) -> None:
         self.ttl, self.dead_letter, self.most, self.window = ttl, dead_letter, most, window
-        self.world = World(self.with_status(True, True), seed)
+        self.world = self.make_world(self.with_status(True, True), seed)
+
+    def make_world(self, settings: FragmentSettings, seed: int) -> World:
+        return World(settings, seed)
 
     def with_status(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         return FragmentSettings(

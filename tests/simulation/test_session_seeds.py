@@ -10,7 +10,7 @@ import os
 
 from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Draft
-from busbar.model.settings import FragmentSettings
+from busbar.model.settings import FragmentSettings, TapSettings
 from tests.simulation.session_world import SessionWorld
 from tests.simulation.test_machine_seeds import Life
 
@@ -58,7 +58,18 @@ class SessionLife(Life):
 
     def _settings(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         lock, most, ttl, dead, quota = self.settings
-        return FragmentSettings(lock, most, ttl, bool(dead), quota, can_send, can_receive, 0, True)
+        return FragmentSettings(
+            lock, most, ttl, bool(dead), quota, can_send, can_receive, 0, True, taps=self.taps
+        )
+
+    def begin(self) -> None:
+        """Some have taps: receivers do not notice."""
+        r = self.taps_random
+        for id in range(r.choice([0, 0, 1, 2])):
+            sub = r.choice([ACTIVE, ACTIVE, DEAD])
+            events = r.random() < 0.5
+            limit = r.choice([0, 300, 1500])
+            self.taps.append(TapSettings(id + 1, f"tap {id}", sub, events, max_bytes=limit))
 
     def _request(self) -> int:
         self.requests += 1

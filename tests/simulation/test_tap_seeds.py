@@ -18,7 +18,9 @@ from tests.simulation.test_machine_seeds import DEEP, Life
 LIVES = 5_000 if DEEP else 120
 STEPS = 120
 
-SCENARIOS: dict[str, int] = {}
+SCENARIOS: dict[str, int] = {
+    "events happen while those before them are still on their way out": 23,
+}
 """Lives that once failed, by what it was about."""
 
 

@@ -21,6 +21,7 @@ from busbar.model.port import (
     RuntimeProperties,
     StoreView,
 )
+from busbar.model.taps import TapChange, TapDescription
 
 
 class FindEntity(msgspec.Struct, array_like=True, tag="entity"):
@@ -47,6 +48,18 @@ class ListEntities(msgspec.Struct, array_like=True, tag="list"):
     top: int
 
 
+class CreateTap(msgspec.Struct, array_like=True, tag="create tap"):
+    path: str
+    tap: TapDescription
+
+
+class ChangeTap(msgspec.Struct, array_like=True, tag="change tap"):
+    path: str
+    name: str
+    dead_letter: bool
+    change: TapChange
+
+
 class AskRuntime(msgspec.Struct, array_like=True, tag="runtime"):
     path: str
 
@@ -69,7 +82,8 @@ class ChangeStore(msgspec.Struct, array_like=True, tag="store"):
 
 
 OfStores = AskFragments | AskStores | ChangeStore
-Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace | OfStores
+OfTaps = CreateTap | ChangeTap
+Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace | OfTaps | OfStores
 
 _runtimes = msgspec.json.Decoder(RuntimeProperties)
 _namespaces = msgspec.json.Decoder(NamespaceProperties)
@@ -81,6 +95,11 @@ async def perform(port: NamespacePort, request: Request) -> list[bytes]:
     """Do what was asked. Raises what the port raises, or msgspec.DecodeError for a definition that is none."""
     if isinstance(request, OfStores):
         return await _perform_on_stores(port, request)
+    if isinstance(request, CreateTap):
+        return _views([await port.create_tap(request.path, request.tap)])
+    if isinstance(request, ChangeTap):
+        changed_tap = port.change_tap(request.path, request.name, request.dead_letter, request.change)
+        return _views([await changed_tap])
     if isinstance(request, FindEntity):
         return _views([await port.entity(request.path)])
     if isinstance(request, Create):

@@ -12,7 +12,8 @@ Rules of failure:
    of messages that are not there any more are forgotten. If another owner had it meanwhile, all is read anew.
 4. A store whose file is gone is not made again silently. If that happened while it was served, it is made anew, empty, after
    VANISHED_PATIENCE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on from
-   where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting.
+   where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting. Taps are told that
+   they lost what was before.
 5. A store that another owner has claimed is not ours: the host stops and refuses everything.
 6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
 """
@@ -31,13 +32,14 @@ from busbar.broker.parking import Parking
 from busbar.broker.place import Loss, Place, StoreMissing, TakenOffline
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
-from busbar.broker.store_work import Durable, load, lost_locks, open_store, reload
+from busbar.broker.store_work import Durable, Predecessor, load, lost_locks, open_store, reload
 from busbar.broker.turns import Discarded, Turns
-from busbar.fragment.changes import Lock
+from busbar.fragment.changes import Head, Lock
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.message import KEPT
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Fenced, Store, StoreError, StoreFull
 
@@ -108,7 +110,7 @@ class StoreHost:
         self._has_served = False
         self._comeback = Comeback(loop)
         self._watch: Watch | None = None
-        self._last_numbers: Callable[[int], int] | None = None
+        self._predecessor: Callable[[int], Predecessor] | None = None
 
     # ---- opening and closing ----
 
@@ -161,9 +163,9 @@ class StoreHost:
         missing = {key: of for key, of in fragments.items() if key not in self._turns.slots}
         if not missing:
             return
-        last = self._last_numbers
+        before = self._predecessor
         run = self.on_store if self.state is HostState.OPEN else self._on_store
-        loaded = await run(lambda store: load(store, missing, last))
+        loaded = await run(lambda store: load(store, missing, before))
         for fragment, durable in loaded.items():
             machine = Fragment(
                 fragment,
@@ -172,6 +174,8 @@ class StoreHost:
                 durable.next_due,
                 durable.locks,
                 shelves=durable.shelves,
+                taps=durable.taps,
+                writers=durable.writers,
             )
             self._turns.add(Slot(fragment, machine))
 
@@ -406,7 +410,7 @@ class StoreHost:
             self._lose(discarded)
             return
         _log.warning("store %s is back", self.name)
-        self._last_numbers = None
+        self._predecessor = None
         self._enter(HostState.OPEN)
         self._turns.submit(self._parking.take())
         self._turns.resume()
@@ -442,7 +446,7 @@ class StoreHost:
         make = self.place.make
         heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
         started = self.clock()
-        self._last_numbers = lambda fragment: heads[fragment].last if fragment in heads else started
+        self._predecessor = lambda fragment: _predecessor(heads.get(fragment), started)
         await self._close_broken()
         self._turns.store, epoch = await self._thread.call(lambda: open_store(make))
         self._epoch, self._claims = epoch, 0
@@ -450,7 +454,7 @@ class StoreHost:
         if self.admit is not None:
             await self.admit(self, True)
         known = bool(heads) or self._has_served
-        messages = sum(sum(head.counts) for head in heads.values()) if known else -1
+        messages = sum(sum(head.counts[:KEPT]) for head in heads.values()) if known else -1
         self.loss = Loss(started, messages, sum(head.size for head in heads.values()))
         if known:
             _log.error(
@@ -464,7 +468,7 @@ class StoreHost:
 
     def _replace_machines(self, discarded: list[Discarded]) -> None:
         """New machines will be loaded; what consumers wait for is asked of them again, and with it what was on its way."""
-        unknown = {item.slot.id: Durable(item.slot.machine.head(), 0, [], []) for item in discarded}
+        unknown = {item.slot.id: Durable(item.slot.machine.head(), 0, [], [], [], {}) for item in discarded}
         self._undo(discarded, unknown)
         discarded.clear()
         for slot in self._turns.slots.values():
@@ -510,7 +514,14 @@ class StoreHost:
             if not slot.broken:
                 known = durable[slot.id]
                 try:
-                    slot.machine.undo(item.batches, item.effects, known.head, known.next_due)
+                    slot.machine.undo(
+                        item.batches,
+                        item.effects,
+                        known.head,
+                        known.next_due,
+                        known.taps,
+                        known.writers,
+                    )
                 except Exception:
                     self._turns.give_up(slot)
                 else:
@@ -533,6 +544,13 @@ class StoreHost:
         self._stop(ServerBusy(STORE_LOST))
         if self._fenced is not None:
             self._fenced()
+
+
+def _predecessor(head: Head | None, started: int) -> Predecessor:
+    if head is None:
+        return Predecessor(started, started, started, lost=True)
+    held = sum(head.counts) + head.events > 0
+    return Predecessor(head.last, head.last_dead, head.last_event, lost=held)
 
 
 def _busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:

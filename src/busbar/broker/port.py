@@ -43,6 +43,7 @@ from busbar.model.port import (
     RuntimeProperties,
     StoreView,
 )
+from busbar.model.taps import TapChange, TapDescription
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +120,12 @@ class LocalPort:
 
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         return self._catalogue.page(kind, parent, skip, top)
+
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        return await self._catalogue.create_tap(path, tap)
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        return await self._catalogue.change_tap(path, name, dead_letter, change)
 
     async def namespace(self) -> NamespaceProperties:
         return self._catalogue.properties

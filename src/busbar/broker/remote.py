@@ -39,7 +39,7 @@ from busbar.broker.wire import (
 )
 from busbar.model.effects import Effect, Refused
 from busbar.model.entities import Description, EntityKind
-from busbar.model.errors import BusbarError, EntityNotFound, InternalError, ServerBusy, error_of
+from busbar.model.errors import BusbarError, InternalError, ServerBusy, error_of
 from busbar.model.port import (
     ChangeSink,
     Commands,
@@ -53,6 +53,7 @@ from busbar.model.port import (
     RuntimeProperties,
     StoreView,
 )
+from busbar.model.taps import TapChange, TapDescription
 
 STREAM_LOST = "The broker's fragments are out of reach; the operation may or may not have taken place. Retry."
 
@@ -150,6 +151,12 @@ class RemotePort(_Stream):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         return calls.views(await self._ask(calls.ListEntities(kind, parent, skip, top)))
 
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        return calls.views(await self._ask(calls.CreateTap(path, tap)))[0]
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        return calls.views(await self._ask(calls.ChangeTap(path, name, dead_letter, change)))[0]
+
     async def runtime(self, path: str) -> RuntimeProperties:
         return calls.runtime(await self._ask(calls.AskRuntime(path)))
 
@@ -196,7 +203,7 @@ class RemotePort(_Stream):
         elif isinstance(frame, Failed):
             answer = self._questions.pop(frame.question, None)
             if answer is not None and not answer.done():
-                answer.set_exception(_error(frame.condition, frame.text))
+                answer.set_exception(error_of(frame.condition, frame.text))
         elif isinstance(frame, Changed):
             self._tell(frame.path, None if frame.definition is None else _definition(frame.definition))
         else:
@@ -358,12 +365,3 @@ def _definition(encoded: bytes) -> EntityView:
         return decode_definition(encoded)
     except msgspec.DecodeError as error:
         raise WireError(str(error)) from None
-
-
-def _error(condition: str, text: str) -> BusbarError:
-    """The error as it was raised; EntityNotFound words its own text from a path, so it is rebuilt with that text."""
-    if condition == EntityNotFound.condition:
-        missing = EntityNotFound("")
-        missing.args = (text,)
-        return missing
-    return error_of(condition, text)

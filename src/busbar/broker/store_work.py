@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from busbar.fragment.changes import Changes, Head, Lock, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import ReadMany
+from busbar.model.message import DEAD
+from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Store
 
 LOCKS_AT_ONCE = 100  # each is read with its content, so not too many together
@@ -20,6 +22,19 @@ class Durable:
     next_due: int
     locks: list[Lock]
     shelves: list[int]
+    taps: list[TapRow]
+    writers: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """What is known of a fragment whose store was lost: its numbers go on from there."""
+
+    last: int
+    last_dead: int
+    last_event: int
+    lost: bool
+    """It held something, or nobody knows."""
 
 
 def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
@@ -34,33 +49,49 @@ def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
 
 
 def load(
-    store: Store, fragments: Iterable[int], last: Callable[[int], int] | None = None
+    store: Store,
+    fragments: Mapping[int, FragmentSettings],
+    predecessor: Callable[[int], Predecessor] | None = None,
 ) -> dict[int, Durable]:
-    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and
-    number their messages from what `last` says."""
-    fragments = list(fragments)
-    heads = {head.fragment: head for head in store.heads(fragments)}
+    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and go on
+    after their predecessors."""
+    heads = {head.fragment: head for head in store.heads(list(fragments))}
     loaded = {}
     fresh = []
-    for fragment in fragments:
+    for fragment, settings in fragments.items():
         head = heads.get(fragment)
         if head is None:
-            head = empty_head(fragment)
-            head.last = last(fragment) if last is not None else 0
-            fresh.append(head)
-            loaded[fragment] = Durable(head.copy(), 0, [], [])
+            created = _created(fragment, settings, predecessor(fragment) if predecessor is not None else None)
+            assert created.head is not None
+            fresh.append(created)
+            rows = [row.copy() for row in created.taps.values() if row is not None]
+            loaded[fragment] = Durable(created.head.copy(), 0, [], [], rows, {})
         else:
             loaded[fragment] = Durable(
-                head, store.next_due(fragment), store.take_locks(fragment), store.shelves(fragment)
+                head,
+                store.next_due(fragment),
+                store.take_locks(fragment),
+                store.shelves(fragment),
+                store.taps(fragment),
+                store.writers(fragment),
             )
     if fresh:
-        store.commit([_created(head) for head in fresh])
+        store.commit(fresh)
     return loaded
 
 
-def _created(head: Head) -> Changes:
-    changes = Changes(head.fragment)
-    changes.head = head
+def _created(fragment: int, settings: FragmentSettings, before: Predecessor | None) -> Changes:
+    """A new fragment. Its taps begin by themselves; if it has a predecessor, they are told what they lost with it, since
+    they would read on as if nothing had been between."""
+    changes = Changes(fragment)
+    changes.head = head = empty_head(fragment)
+    if before is not None:
+        head.last, head.last_dead, head.last_event = before.last, before.last_dead, before.last_event
+        for tap in settings.taps if before.lost else ():
+            if not tap.consumes:
+                lost = before.last_dead if tap.sub == DEAD else before.last
+                lost_events = before.last_event if tap.events else 0
+                changes.taps[tap.id] = TapRow(tap.id, 0, lost, 0, lost_events, truncated=True)
     return changes
 
 
@@ -68,7 +99,14 @@ def reload(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:
     """What is durable of fragments whose machines live on (they hold the locks and know the shelves)."""
     heads = {head.fragment: head for head in store.heads()}
     return {
-        fragment: Durable(heads.get(fragment) or empty_head(fragment), store.next_due(fragment), [], [])
+        fragment: Durable(
+            heads.get(fragment) or empty_head(fragment),
+            store.next_due(fragment),
+            [],
+            [],
+            store.taps(fragment),
+            store.writers(fragment),
+        )
         for fragment in fragments
     }
 

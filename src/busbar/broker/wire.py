@@ -51,20 +51,56 @@ _RECORD: _Fields = [
     ("content", bytes | None),
     ("overlay", _Overlay),
     ("session_id", str | None),
+    ("dead", Int),
 ]
+_TAP_STATE: _Fields = [
+    ("id", Int),
+    ("position", Int),
+    ("lost", Int),
+    ("event_position", Int),
+    ("event_lost", Int),
+    ("truncated", bool),
+    ("kept", Int),
+    ("kept_bytes", Int),
+    ("end", Int),
+]
+_EVENT: _Fields = [
+    ("at", Int),
+    ("n", Int),
+    ("outcome", Int),
+    ("time", Int),
+    ("enqueued", Int),
+    ("deliveries", Int),
+    ("reason", str),
+]
+_PARTS: dict[type[Any], _Fields] = {
+    Draft: _DRAFT,
+    Record: _RECORD,
+    e.TapState: _TAP_STATE,
+    e.MessageEvent: _EVENT,
+}
+"""What lists within commands and effects are made of."""
 
 
 def _struct(name: str, fields: _Fields, tag: int | None = None) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, array_like=True, tag=tag, forbid_unknown_fields=True)
 
 
-_DraftRow = _struct("DraftRow", _DRAFT)
-_RecordRow = _struct("RecordRow", _RECORD)
-_Drafts: Any = list[_DraftRow]  # type: ignore[valid-type]  # made above, by the same table
-_Records: Any = list[_RecordRow]  # type: ignore[valid-type]
+def _list_of(part: type[Any]) -> Any:
+    return list[_struct(part.__name__ + "Row", _PARTS[part])]  # type: ignore[misc]  # made by the table above
+
+
+_Drafts = _list_of(Draft)
+_Records = _list_of(Record)
+_TapStates = _list_of(e.TapState)
+_Events = _list_of(e.MessageEvent)
+_LISTS = [(_Drafts, Draft), (_Records, Record), (_TapStates, e.TapState), (_Events, e.MessageEvent)]
 
 _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
-    c.Send: (1, [*_HEAD, ("drafts", _Drafts), ("atomic", bool)]),
+    c.Send: (
+        1,
+        [*_HEAD, ("drafts", _Drafts), ("atomic", bool), ("writer", str | None), ("batch", Int)],
+    ),
     c.Demand: (
         2,
         [
@@ -117,6 +153,24 @@ _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
     c.ReadState: (17, [*_HEAD, ("consumer", Int)]),
     c.WriteState: (18, [*_HEAD, ("consumer", Int), ("state", bytes | None)]),
     c.ListSessions: (19, [*_HEAD, ("updated_after", Int), ("skip", Int), ("top", Int)]),
+    c.ReadTap: (
+        20,
+        [
+            *_HEAD,
+            ("tap", Int),
+            ("sub", Int),
+            ("stream", Int),
+            ("after", Int),
+            ("upto", Int),
+            ("count", Int),
+            ("max_bytes", Int),
+        ],
+    ),
+    c.ShowTaps: (21, _HEAD),
+    c.AdvanceTap: (22, [*_HEAD, ("tap", Int), ("stream", Int), ("position", Int), ("owner", str)]),
+    c.ResumeTap: (23, [*_HEAD, ("tap", Int), ("owner", str)]),
+    c.FindTime: (24, [*_HEAD, ("sub", Int), ("at", Int)]),
+    c.CommitWrites: (25, [*_HEAD, ("writer", str), ("batch", Int)]),
 }
 
 _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
@@ -168,6 +222,13 @@ _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
     e.SessionLost: (15, [("origin", Int), ("consumer", Int)]),
     e.SessionState: (16, [*_ANSWER, ("state", bytes | None)]),
     e.Sessions: (17, [*_ANSWER, ("ids", list[str])]),
+    e.TapStates: (
+        18,
+        [*_ANSWER, ("taps", _TapStates), ("end", Int), ("dead_end", Int), ("event_end", Int)],
+    ),
+    e.TapPage: (19, [*_ANSWER, ("records", _Records), ("lanes", list[Int]), ("upto", Int)]),
+    e.EventPage: (20, [*_ANSWER, ("events", _Events), ("upto", Int)]),
+    e.Found: (21, [*_ANSWER, ("position", Int)]),
 }
 
 
@@ -176,8 +237,7 @@ class Codec:
 
     def __init__(self, table: dict[Any, tuple[int, _Fields]]) -> None:
         self._rows: dict[type[Any], tuple[list[int], list[str]]] = {
-            Draft: ([], [name for name, _ in _DRAFT]),
-            Record: ([], [name for name, _ in _RECORD]),
+            part: ([], [name for name, _ in fields]) for part, fields in _PARTS.items()
         }
         self._builders: dict[type[Any], Callable[[Any], Any]] = {}
         structs = []
@@ -209,12 +269,8 @@ def _builder(kind: type[Any], fields: _Fields) -> Callable[[Any], Any]:
     """How to make the value from its decoded row."""
     parts: list[tuple[str, type[Any] | None, list[str]]] = []
     for name, declared in fields:
-        if declared is _Drafts:
-            parts.append((name, Draft, [field for field, _ in _DRAFT]))
-        elif declared is _Records:
-            parts.append((name, Record, [field for field, _ in _RECORD]))
-        else:
-            parts.append((name, None, []))
+        part = next((part for rows, part in _LISTS if declared is rows), None)
+        parts.append((name, part, [] if part is None else [field for field, _ in _PARTS[part]]))
 
     def build(row: Any) -> Any:
         arguments = []

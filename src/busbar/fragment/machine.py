@@ -254,7 +254,7 @@ class Fragment:
         state = self._state
         taps = state.taps
         if taps is None:
-            taps = Taps(state.bounds, [])
+            taps = Taps(state.bounds, [], self.settings)
             state.taps = taps
         taps.reconcile(self.settings, state.ledger, now)
         taps.end_leases(now)
@@ -428,7 +428,7 @@ class Fragment:
         state = self._state
         taps = state.taps
         if taps is None:
-            taps = Taps(state.bounds, [])
+            taps = Taps(state.bounds, [], self.settings)
             state.taps = taps  # until the next turn, if there is nothing of them
         taps.undo([row.copy() for row in rows] if rows is not None else taps.rows())
 

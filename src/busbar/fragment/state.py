@@ -62,7 +62,7 @@ class State:
         )
         self.duplicates = Duplicates(bounds, shelves, head.ids, head.dropped)
         self.taps: Taps | None = None  # while there are any, or something is left of them
-        found = Taps(bounds, taps)
+        found = Taps(bounds, taps, settings)
         if settings.taps or not found.idle(head):
             self.taps = found
         self.writers = Writers(bounds, writers)

@@ -80,7 +80,7 @@ class Front:
 
 @final
 class Taps:
-    def __init__(self, bounds: Bounds, rows: list[TapRow]) -> None:
+    def __init__(self, bounds: Bounds, rows: list[TapRow], settings: FragmentSettings) -> None:
         self.taps: dict[int, Tap] = {}  # as the settings have them
         self.events = False  # somebody wants events
         self.recording = False  # ... and is not truncated
@@ -99,6 +99,9 @@ class Taps:
         self._event_time: i64 = 0  # of the first one kept
         self._lease: i64 = 0
         self._lease_dead: i64 = 0
+        for tap in settings.taps:
+            if tap.id in self._rows:
+                self.taps[tap.id] = Tap(self._rows[tap.id], tap, 0)
 
     # ---- which taps there are ----
 
@@ -122,10 +125,10 @@ class Taps:
                 row = _begin(tap, ledger.head)
                 rows[id] = row
                 ledger.set_tap(row)
+            elif self._loaded:
+                leased = now + tap.lease_ms if tap.consumes else 0
             elif id in old:
                 leased = old[id].leased_until
-            elif self._loaded and tap.consumes:
-                leased = now + tap.lease_ms
             self.taps[id] = Tap(row, tap, leased)
         self._loaded = False
         self.look()

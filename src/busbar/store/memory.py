@@ -21,7 +21,7 @@ from enum import Enum, auto
 from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
-from busbar.store.memory_fragment import MemoryFragment, copy_of
+from busbar.store.memory_fragment import MemoryFragment
 
 
 class Fault(Enum):
@@ -134,7 +134,7 @@ class MemoryStore:
 
     def taps(self, fragment: int) -> list[TapRow]:
         here = self._owned().fragments.get(fragment)
-        return [copy_of(row) for _, row in sorted(here.taps.items())] if here else []
+        return [row.copy() for _, row in sorted(here.taps.items())] if here else []
 
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
         here = self._owned().fragments.get(fragment)

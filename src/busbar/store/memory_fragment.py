@@ -107,7 +107,7 @@ class MemoryFragment:
             if row is None:
                 self.taps.pop(key, None)
             else:
-                self.taps[key] = copy_of(row)
+                self.taps[key] = row.copy()
         self.events += changes.events
         if changes.events_upto > 0:
             del self.events[: bisect_right(self.events, changes.events_upto, key=_position)]
@@ -156,6 +156,7 @@ class MemoryFragment:
                 self.head.counts[lane] -= 1
                 if lane in (KEPT, KEPT_DEAD):
                     self.head.kept_size -= record.size
+                    self.head.kept_dead_size -= record.size if lane == KEPT_DEAD else 0
                 else:
                     self.head.size -= record.size
                 limit -= 1
@@ -286,10 +287,6 @@ def _number(pair: tuple[Record, int]) -> int:
 
 def _dead(pair: tuple[Record, int]) -> int:
     return pair[0].dead
-
-
-def copy_of(row: TapRow) -> TapRow:
-    return TapRow(row.id, row.position, row.lost, row.event_position, row.event_lost, row.truncated)
 
 
 def _edited(record: Record, edit: Edit) -> Record:

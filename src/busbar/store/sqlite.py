@@ -31,6 +31,7 @@ from busbar.fragment.reads import (
     ReadTime,
     ReadWritten,
 )
+from busbar.model.message import KEPT, KEPT_DEAD
 from busbar.store import sqlite_ids as ids
 from busbar.store import sqlite_rows as rows
 from busbar.store import sqlite_sessions as sessions
@@ -201,9 +202,9 @@ def _run(connection: sqlite3.Connection, statement: str, *values: object) -> Non
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
     """Delete a slice and take it off the counters, so that they stay true between slices and over a crash."""
-    counts, size, kept_size = rows.drop(connection, fragment, limit)
+    counts, sizes = rows.drop(connection, fragment, limit)
     limit = max(0, limit - sum(counts))
-    forgotten = events = 0
+    forgotten = states = events = 0
     gone = connection.execute("SELECT 1 FROM msg WHERE fragment = ? LIMIT 1", (fragment,)).fetchone() is None
     if gone:
         forgotten = ids.drop(connection, fragment, limit)
@@ -211,7 +212,6 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
         gone = not ids.shelves(connection, fragment)
     if gone:
         gone, states = sessions.drop(connection, fragment, limit)
-        size += states
     if gone:
         gone, events = taps.drop(connection, fragment, limit)
     if gone:
@@ -223,7 +223,10 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
     taken = (
         "UPDATE fragment SET active = active - ?, dead = dead - ?, deferred = deferred - ?, scheduled = scheduled - ?,"
         " dead_deferred = dead_deferred - ?, kept = kept - ?, kept_dead = kept_dead - ?, size = size - ?,"
-        " kept_size = kept_size - ?, ids = max(0, ids - ?), events = max(0, events - ?) WHERE id = ?"
+        " kept_size = kept_size - ?, kept_dead_size = kept_dead_size - ?, ids = max(0, ids - ?),"
+        " events = max(0, events - ?) WHERE id = ?"
     )
-    _run(connection, taken, *counts, size, kept_size, forgotten, events, fragment)
+    kept = sizes[KEPT] + sizes[KEPT_DEAD]
+    size = sum(sizes) - kept + states
+    _run(connection, taken, *counts, size, kept, sizes[KEPT_DEAD], forgotten, events, fragment)
     return False

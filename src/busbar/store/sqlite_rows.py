@@ -14,7 +14,7 @@ from json import dumps
 
 from busbar.fragment.changes import Changes, Edit, Head, Keep, empty_head
 from busbar.fragment.reads import ReadDue, ReadMany, ReadPage
-from busbar.model.message import KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
+from busbar.model.message import KEPT, LANES, SCHEDULED, Record
 from busbar.store.overlay import decode_overlay, encode_overlay
 
 Value = int | bytes | str | None
@@ -54,7 +54,7 @@ _Run = tuple[int, int | str, int, int]
 
 HEAD_COLUMNS = (
     "id, last, active, dead, deferred, scheduled, dead_deferred, kept, kept_dead, size, ids, dropped, turn,"
-    " last_dead, last_event, events, kept_size"
+    " last_dead, last_event, events, kept_size, kept_dead_size"
 )
 _HEAD = f"INSERT OR REPLACE INTO fragment({HEAD_COLUMNS}) VALUES {{rows}}"
 _HEAD_WIDTH = len(HEAD_COLUMNS.split(","))
@@ -143,6 +143,7 @@ def _head_row(head: Head) -> Row:
         head.last_event,
         head.events,
         head.kept_size,
+        head.kept_dead_size,
     )
 
 
@@ -215,20 +216,16 @@ def create(connection: sqlite3.Connection, fragment: int) -> None:
     connection.execute(statement(blank, _HEAD_WIDTH, 1), _head_row(empty_head(fragment)))
 
 
-def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[list[int], int, int]:
-    """Delete up to `limit` messages of a fragment: how many by lane, their bytes, and those of the kept ones."""
+def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[list[int], list[int]]:
+    """Delete up to `limit` messages of a fragment: how many by lane, and their bytes."""
     some = "FROM msg INDEXED BY msg_place WHERE fragment = ? ORDER BY lane, n LIMIT ?"
-    counts, size, kept_size = [0] * LANES, 0, 0
+    counts, sizes = [0] * LANES, [0] * LANES
     totals = f"SELECT lane, count(*), sum(size) FROM (SELECT lane, size {some}) GROUP BY lane"
     for key, count, total in connection.execute(totals, (fragment, limit)):
         lane = LANE_KEYS.index(key)
-        counts[lane] = count
-        if lane in (KEPT, KEPT_DEAD):
-            kept_size += total
-        else:
-            size += total
+        counts[lane], sizes[lane] = count, total
     connection.execute(f"DELETE FROM msg WHERE id IN (SELECT id {some})", (fragment, limit))
-    return counts, size, kept_size
+    return counts, sizes
 
 
 def read_page(connection: sqlite3.Connection, fragment: int, read: ReadPage) -> None:

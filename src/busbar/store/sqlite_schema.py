@@ -94,7 +94,15 @@ _ADDED: dict[int, tuple[str, ...]] = {
         "ALTER TABLE msg ADD COLUMN dead INTEGER NOT NULL DEFAULT 0",
         *(
             f"ALTER TABLE fragment ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
-            for name in ("kept", "kept_dead", "last_dead", "last_event", "events", "kept_size")
+            for name in (
+                "kept",
+                "kept_dead",
+                "last_dead",
+                "last_event",
+                "events",
+                "kept_size",
+                "kept_dead_size",
+            )
         ),
         # The order in which the dead letters that are there came is not known any more: that of their numbers it is.
         """UPDATE msg SET dead = numbered.dead FROM (

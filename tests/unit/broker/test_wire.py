@@ -26,10 +26,17 @@ from busbar.model import effects as e
 from busbar.model.message import Draft, Record
 
 DRAFTS = [Draft(b"\x00\xff", "id", None, "pk", 5, 6), Draft(b"", "", "session", None, 0, 0)]
-RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s")]
+RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s", 7)]
 
 COMMANDS: list[c.Command] = [
     c.Send(1, 2, 3, DRAFTS, True),
+    c.Send(1, 2, 3, DRAFTS, False, "writer", 7),
+    c.ReadTap(1, 2, 3, 4, 1, c.EVENTS, 5, 6, 7, 8),
+    c.ShowTaps(1, 2, 3),
+    c.AdvanceTap(1, 2, 3, 4, c.MESSAGES, 5, "owner"),
+    c.ResumeTap(1, 2, 3, 4, ""),
+    c.FindTime(1, 2, 3, 1, 4),
+    c.CommitWrites(1, 2, 3, "writer", c.MAX_BATCH),
     c.Demand(1, 2, 3, 1, 100, True, False),
     c.Leave(1, 2, 3),
     c.Settle(1, 2, 3, c.DEAD_LETTER, [1, 2], [3, 4], {"DeadLetterReason": b"\xa1\x01x"}, True),
@@ -74,6 +81,10 @@ EFFECTS: list[e.Effect] = [
     e.SessionState(1, 2, None),
     e.SessionState(1, 2, b""),
     e.Sessions(1, 2, ["a", ""]),
+    e.TapStates(1, 2, [e.TapState(3, 4, 5, 6, 7, True, 8, 9, 10)], 11, 12, 13),
+    e.TapPage(1, 2, RECORDS, [5, 0], 3),
+    e.EventPage(1, 2, [e.MessageEvent(3, 4, e.COMPLETED, 5, 6, 7, "reason")], 8),
+    e.Found(1, 2, 3),
 ]
 
 

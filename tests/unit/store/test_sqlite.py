@@ -137,7 +137,15 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         for table in ("tap", "event", "writer", "written"):
             old.execute(f"DROP TABLE {table}")
         old.execute("ALTER TABLE msg DROP COLUMN dead")
-        for column in ("kept", "kept_dead", "last_dead", "last_event", "events", "kept_size"):
+        for column in (
+            "kept",
+            "kept_dead",
+            "last_dead",
+            "last_event",
+            "events",
+            "kept_size",
+            "kept_dead_size",
+        ):
             old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
         if version < 3:
             for index in ("msg_session", "msg_expiry", "session_line"):
