@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from busbar.amqp import bulk
 from busbar.client import (
     AlreadyExists,
     BatchOver,
@@ -28,7 +29,6 @@ from busbar.client import (
 from tests.interop.partitioned_queues import Names
 from tests.serving import Busbar, serving
 
-bulk = pytest.importorskip("busbar.amqp.bulk", reason="taps are not served yet")
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
