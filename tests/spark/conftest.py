@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
 from pyspark.sql import DataFrame, SparkSession
 
 from busbar.client import OutgoingMessage, encode
@@ -49,14 +50,20 @@ def server() -> Iterator[Busbar]:
 class Namespace:
     """A namespace to read from and to send to."""
 
-    def __init__(self, spark: SparkSession, server: Busbar, directory: Path) -> None:
-        self.spark = spark
+    def __init__(self, request: pytest.FixtureRequest, server: Busbar, directory: Path) -> None:
+        self._request = request
         self.server = server
         self.secret = directory / "connection"
         self.secret.write_text(server.connection_string)
         self._directory = directory
         self._factory: BlockingFactory | None = None
         self._checkpoints = 0
+
+    @property
+    def spark(self) -> SparkSession:
+        session = self._request.getfixturevalue("spark")
+        assert isinstance(session, SparkSession)
+        return session
 
     @property
     def factory(self) -> BlockingFactory:
@@ -93,6 +100,14 @@ class Namespace:
                 taken += [message.payload for message in messages]
         return taken
 
+    def remake(self, queue: str) -> None:
+        """Delete a queue and make one of the same name."""
+        with ServiceBusAdministrationClient.from_connection_string(
+            self.server.connection_string, connection_verify=str(self.server.data / "tls" / "ca.pem")
+        ) as administration:
+            administration.delete_queue(queue)
+            administration.create_queue(queue)
+
     def options(self, entity: str, **options: str) -> dict[str, str]:
         return {"connectionStringFile": str(self.secret), "entity": entity, "waitForBroker": "20s"} | options
 
@@ -112,8 +127,8 @@ class Namespace:
 
 
 @pytest.fixture
-def namespace(spark: SparkSession, server: Busbar, tmp_path: Path) -> Iterator[Namespace]:
-    made = Namespace(spark, server, tmp_path)
+def namespace(request: pytest.FixtureRequest, server: Busbar, tmp_path: Path) -> Iterator[Namespace]:
+    made = Namespace(request, server, tmp_path)
     yield made
     made.close()
 

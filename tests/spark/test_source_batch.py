@@ -10,6 +10,7 @@ from pyspark.sql.types import Row
 
 from busbar.client import OutgoingMessage, encode
 from busbar.spark.schema import EVENTS, MESSAGES
+from pyspark_busbar import DefaultSource
 from tests.spark.conftest import Namespace
 
 
@@ -138,10 +139,15 @@ def test_events(namespace: Namespace, queue: str) -> None:
     ]
 
 
+def test_an_error_is_one_of_spark(namespace: Namespace) -> None:
+    with pytest.raises(PySparkException) as caught:
+        namespace.read("nowhere").collect()
+    assert "[BUSBAR_NOT_FOUND] The entity 'nowhere' (option 'entity')" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"entity": "nowhere"}, "[BUSBAR_NOT_FOUND] The entity 'nowhere' (option 'entity')"),
         ({"tap": "none"}, "[BUSBAR_OPTION] The option 'tap' names 'none'"),
         ({"maxPartition": "2"}, "Did you mean 'maxPartitions'?"),
         ({"stream": "events"}, "The option 'tap' is missing"),
@@ -150,14 +156,16 @@ def test_events(namespace: Namespace, queue: str) -> None:
     ],
 )
 def test_mistakes_are_named(namespace: Namespace, options: dict[str, str], said: str) -> None:
+    """As Spark plans a read, without Spark."""
+    source = DefaultSource(namespace.options("queue0") | options)
     with pytest.raises(PySparkException) as caught:
-        namespace.read(**{"entity": "queue0", **options}).collect()
+        source.reader(source.schema()).partitions()
     assert said in str(caught.value)
 
 
-def test_a_key_without_the_right_is_refused(namespace: Namespace, tmp_path: object) -> None:
+def test_a_key_without_the_right_is_refused(namespace: Namespace) -> None:
     wrong = namespace.secret.with_name("wrong")
     wrong.write_text(namespace.server.connection_string.replace(namespace.server.key, "c29tZXRoaW5nIGVsc2U="))
-    with pytest.raises(PySparkException) as caught:
-        namespace.read("queue0", connectionStringFile=str(wrong)).collect()
-    assert "[BUSBAR_UNAUTHORIZED]" in str(caught.value)
+    source = DefaultSource(namespace.options("queue0", connectionStringFile=str(wrong)))
+    with pytest.raises(PySparkException, match="BUSBAR_UNAUTHORIZED"):
+        source.reader(source.schema()).partitions()

@@ -1,4 +1,4 @@
-"""spark.readStream: every message once, whatever receivers do meanwhile; a tap that follows; and what is said of losses."""
+"""spark.readStream: every message once, whatever receivers do meanwhile, and a tap that follows."""
 
 from __future__ import annotations
 
@@ -115,23 +115,6 @@ def test_a_failed_first_batch_is_repeated_from_its_beginning(
     assert collected.bodies == numbered(0, 15)
 
 
-def test_times_and_numbers_to_begin_with(namespace: Namespace, queue: str, collected: Collected) -> None:
-    namespace.send(queue, numbered(0, 10))
-    frame = namespace.stream(queue, tap="numbers", startingPosition='{"0": 8}')
-    run_now(frame, namespace.checkpoint(), collected)
-    assert collected.bodies == numbered(7, 10)
-    assert namespace.taps(queue).show("numbers").fragments[0].position == 10
-
-
-def test_a_limit_counts_messages_not_gaps(namespace: Namespace, queue: str, collected: Collected) -> None:
-    namespace.send(queue, numbered(0, 300))
-    namespace.receive(queue, 290)
-    frame = namespace.stream(queue, startingPosition="earliest", maxMessagesPerTrigger="5")
-    run_now(frame, namespace.checkpoint(), collected)
-    assert collected.bodies == numbered(290, 300)
-    assert len(collected.batches) == 2
-
-
 def test_what_is_consumed_is_taken_out(namespace: Namespace, queue: str, collected: Collected) -> None:
     namespace.send(queue, numbered(0, 20))
     checkpoint = namespace.checkpoint()
@@ -142,20 +125,6 @@ def test_what_is_consumed_is_taken_out(namespace: Namespace, queue: str, collect
     namespace.send(queue, numbered(20, 25))
     run_now(frame, checkpoint, collected)
     assert collected.bodies == numbered(0, 25)
-
-
-def test_events_are_a_stream_too(namespace: Namespace, queue: str, collected: Collected) -> None:
-    checkpoint = namespace.checkpoint()
-    frame = namespace.stream(queue, stream="events", tap="history", startingPosition="earliest")
-    run_now(frame, checkpoint, collected)
-    namespace.send(queue, numbered(0, 6))
-    namespace.receive(queue, 6)
-    run_now(frame, checkpoint, collected)
-    assert [(row.sequence_number, row.outcome) for row in collected.rows] == [
-        (number, "completed") for number in range(1, 7)
-    ]
-    (state,) = namespace.taps(queue).show("history").fragments
-    assert state.event_position == state.event_end
 
 
 def failure(namespace: Namespace, checkpoint: Path, queue: str, **options: str) -> str:
@@ -170,57 +139,6 @@ def failure(namespace: Namespace, checkpoint: Path, queue: str, **options: str) 
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
     return str(caught.value)
-
-
-def test_a_tap_belongs_to_one_checkpoint(namespace: Namespace, queue: str, collected: Collected) -> None:
-    namespace.send(queue, numbered(0, 4))
-    run_now(
-        namespace.stream(queue, tap="mine", startingPosition="earliest"), namespace.checkpoint(), collected
-    )
-    said = failure(namespace, namespace.checkpoint(), queue, tap="mine")
-    assert "[BUSBAR_TAP_OWNED]" in said and "'takeOver'" in said
-    taken = Collected()
-    namespace.send(queue, numbered(4, 6))
-    run_now(namespace.stream(queue, tap="mine", takeOver="true"), namespace.checkpoint(), taken)
-    assert taken.bodies == numbered(4, 6)
-
-
-def test_a_checkpoint_knows_its_options(namespace: Namespace, queue: str, collected: Collected) -> None:
-    checkpoint = namespace.checkpoint()
-    run_now(namespace.stream(queue, tap="one"), checkpoint, collected)
-    said = failure(namespace, checkpoint, queue, tap="two")
-    assert "[BUSBAR_CHECKPOINT_MISMATCH]" in said and "'one'" in said and "'two'" in said
-
-
-def test_a_deleted_tap_is_a_loss_that_can_be_accepted(
-    namespace: Namespace, queue: str, collected: Collected
-) -> None:
-    checkpoint = namespace.checkpoint()
-    namespace.send(queue, numbered(0, 3))
-    options = {"tap": "short", "startingPosition": "earliest"}
-    run_now(namespace.stream(queue, **options), checkpoint, collected)
-    namespace.taps(queue).delete("short")
-    namespace.send(queue, numbered(3, 6))
-    namespace.receive(queue, 5)
-    assert "[BUSBAR_DATA_LOSS] The tap 'short'" in failure(namespace, checkpoint, queue, **options)
-    run_now(namespace.stream(queue, failOnDataLoss="false", **options), checkpoint, collected)
-    assert collected.bodies == [*numbered(0, 3), *numbered(5, 6)]
-
-
-def test_a_truncated_tap_says_what_it_lost(namespace: Namespace, queue: str, collected: Collected) -> None:
-    checkpoint = namespace.checkpoint()
-    namespace.send(queue, numbered(0, 3))
-    options = {"tap": "small", "startingPosition": "earliest", "tapMaxSize": "2000"}
-    run_now(namespace.stream(queue, **options), checkpoint, collected)
-    namespace.send(queue, [b"x" * 900 + str(number).encode() for number in range(6)])
-    namespace.receive(queue, 9)
-    eventually(lambda: namespace.taps(queue).show("small").truncated)
-    said = failure(namespace, checkpoint, queue, **options)
-    assert "[BUSBAR_DATA_LOSS]" in said and "fragment 0: 4 to" in said
-    namespace.send(queue, [b"after"])
-    run_now(namespace.stream(queue, failOnDataLoss="false", **options), checkpoint, collected)
-    assert collected.bodies[-1] == b"after"
-    assert not namespace.taps(queue).show("small").truncated
 
 
 def test_the_query_waits_for_a_broker_that_is_away(namespace: Namespace, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class StreamTap:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._advanced: dict[int, int] = {}
+        self._incarnation = ""  # of the entity, as last seen
 
     def begin(self) -> Standing:
         """For a query without a checkpoint: take the tap, or make it."""
@@ -60,9 +61,7 @@ class StreamTap:
         owner = options.owner or f"spark-{uuid.uuid4().hex}"
         with spoken(options):
             taps = taps_of(options)
-            view = self._taken(taps, name, owner)
-            self._check_kind(view)
-            view = self._complete(taps, view)
+            view = self._complete(taps, self._taken(taps, name, owner))
             positions = self._undamaged(taps, view, self._beginning(taps, view), owner)
             self._move(taps, name, owner, positions)
             return self._standing(taps, view, owner, positions)
@@ -84,7 +83,9 @@ class StreamTap:
             return self._standing(taps, view, offset.owner, positions)
 
     def advance(self, offset: Offset) -> None:
-        """The batch that ends there is committed."""
+        """The batch that ends there is committed. What another incarnation of the entity held says nothing of this one."""
+        if offset.incarnation != self._incarnation:
+            return
         with spoken(self._options):
             self._move(taps_of(self._options), offset.tap, offset.owner, offset.positions)
 
@@ -105,6 +106,7 @@ class StreamTap:
         while True:
             view = self._found(taps, name)
             if view is not None:
+                self._check_kind(view)
                 if view.owner == owner:
                     return view
                 return taps.own(name, owner, take_over=options.take_over)
@@ -256,6 +258,7 @@ class StreamTap:
             for fragment in view.fragments
             if fragment.available
         }
+        self._incarnation = view.incarnation
         return Standing(view.incarnation, view.name, owner, positions, ends)
 
     def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
