@@ -172,6 +172,7 @@ class Sender(LoadLink):
         self.outstanding = 0
         self.acknowledged = 0
         self.refused: list[tuple[int, str]] = []
+        self.last_error: AmqpError | None = None
         self.on_acknowledged: Callable[[int, int], None] | None = None
 
     async def send(self, count: int) -> None:
@@ -199,7 +200,7 @@ class Sender(LoadLink):
                 if self.on_acknowledged is not None:
                     self.on_acknowledged(first, count)
             else:
-                error = None if outcome is None else outcome.error
+                self.last_error = error = None if outcome is None else outcome.error
                 self.refused.append((first, "" if error is None else error.condition))
         self._pump()
         self.wake()
@@ -443,9 +444,11 @@ class LoadConnection(asyncio.Protocol):
         in_flight: int = 1_000,
         batch: int = 1,
         body: bytes = b"x" * 1024,
+        capabilities: list[str] | None = None,
     ) -> Sender:
+        """`capabilities` are those that the link wishes for; what is offered stands at the link."""
         sender = Sender(self, payload or payload_of(body), in_flight, batch)
-        sender.link = await self._attach(sender, queue, sending=True)
+        sender.link = await self._attach(sender, queue, sending=True, capabilities=capabilities)
         return sender
 
     async def receiver(
@@ -497,6 +500,7 @@ class LoadConnection(asyncio.Protocol):
         settled: bool = False,
         source: Terminus | None = None,
         properties: dict[object, object] | None = None,
+        capabilities: list[str] | None = None,
     ) -> Link:
         if self.lost.done():
             raise ConnectionOver
@@ -510,6 +514,7 @@ class LoadConnection(asyncio.Protocol):
             1 if settled else 0,
             0 if settled else RECEIVER_SETTLES_SECOND,
             properties,
+            desired_capabilities=capabilities,
         )
         link.user = user
         self._links.append(user)

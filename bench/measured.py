@@ -78,12 +78,18 @@ def measured_server(
     *,
     interpreted: bool = False,
     limits: Mapping[str, object] | None = None,
+    arguments: tuple[str, ...] = (),
 ) -> Iterator[MeasuredServer]:
     """A server in a directory of its own, with its syncs counted where there is a C compiler."""
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory:
         environment = {"BUSBAR_INTERPRETED": "1"} if interpreted else {}
         counter = _count_syncs(Path(directory), environment)
-        busbar = Busbar(Path(directory) / "data", config_text(queues, limits), environment=environment)
+        busbar = Busbar(
+            Path(directory) / "data",
+            config_text(queues, limits),
+            arguments=arguments,
+            environment=environment,
+        )
         busbar.start()
         try:
             yield MeasuredServer(busbar, counter)

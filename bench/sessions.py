@@ -1,7 +1,9 @@
 """Message sessions: throughput with 1, 100 and 100,000 of them, and how long an accept takes among a million.
 
-Throughput is a backlog of 1 KiB messages, spread over the sessions, that workers on one connection receive and complete:
-each accepts the next available session, empties it, and closes it. Sending is measured too.
+Throughput is a backlog of 1 KiB messages, spread over the sessions, that workers, each with a connection of its own, receive
+and complete: each accepts the next available session, empties it, and closes it. Sending is measured too. The ratio is
+to the messages completed with one session, which is one worker; with 100,000 sessions each message costs an accept and a
+close as well. A measurement is cut off after SECONDS and says how far it came.
 
 An accept of the next available session looks at nothing that grows with the number of those that wait: with a million
 of them it may take twice as long as with a thousand. The million is written by the fragment's own machine into the
@@ -21,7 +23,7 @@ from tempfile import TemporaryDirectory
 import uvloop
 
 from bench.load import LinkRefused, Receiver, connect, session_payload
-from bench.measured import rooms_are_compiled
+from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.amqp.envelope import parse_message
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Send
@@ -31,8 +33,10 @@ from tests.serving import Busbar, config_text
 
 BODY = b"x" * 1024
 WORKERS = 32
-THROUGHPUTS = ((1, 40_000, 40_000), (100, 40_000, 40_000), (100_000, 100_000, 5_000))
-"""How many sessions, how many messages in all, and how many of them are received."""
+THROUGHPUTS = ((1, 40_000), (100, 40_000), (100_000, 100_000))
+"""How many sessions, and how many messages in all."""
+KINDS = ("regular", "partitioned")
+SECONDS = 90.0
 WAITING = (1_000, 1_000_000)
 ACCEPTS = 200
 ROUNDS = 4
@@ -40,39 +44,59 @@ RATIO = 2.0
 QUEUE = {"RequiresSession": True, "MaxSizeInMegabytes": 5120}
 
 
-async def throughput(port: int, queue: str, sessions: int, messages: int, taking: int) -> None:
+async def throughput(server: MeasuredServer, kind: str, sessions: int, messages: int) -> tuple[float, float]:
+    """Messages completed per second, and the server's CPU-µs for each."""
+    queue = f"{kind}-{sessions}"
+    port = server.busbar.port
     connection = await connect(port)
     sender = await connection.sender(queue, session_payload(lambda n: f"session-{n % sessions}", BODY))
     began = time.perf_counter()
     await sender.send(messages)
     sending = time.perf_counter() - began
     assert not sender.refused, sender.refused[:3]
-    taken = Taken(taking, messages // sessions)
+    backlog = Backlog(messages, messages // sessions)
+    cpu, syncs = server.cpu_seconds(), server.syncs()
     began = time.perf_counter()
-    await asyncio.gather(*[work(port, queue, taken) for _ in range(min(WORKERS, sessions))])
+    workers = [asyncio.create_task(work(port, queue, backlog)) for _ in range(min(WORKERS, sessions))]
+    _, late = await asyncio.wait(workers, timeout=SECONDS)
     receiving = time.perf_counter() - began
-    print(
-        f"{sessions:>9,} sessions{messages / sending:>14,.0f} sent/s{taking / receiving:>14,.0f} completed/s"
-        f"{taken.accepts / receiving:>14,.0f} accepts/s"
-    )
+    cpu_us = (server.cpu_seconds() - cpu) * 1e6 / max(1, backlog.completed)
+    synced = (server.syncs() or 0) - (syncs or 0)
+    for worker in late:
+        worker.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
     await connection.close()
+    for worker in workers:
+        if worker not in late:
+            worker.result()
+    print(
+        f"{kind:<12}{sessions:>8,} sessions{messages / sending:>9,.0f} sent/s"
+        f"{backlog.completed / receiving:>9,.0f} completed/s"
+        f"{backlog.accepts / receiving:>8,.0f} accepts/s{cpu_us:>7,.0f} CPU-µs/message"
+        f"{backlog.completed / max(1, synced):>8,.1f} messages/sync"
+        + (f"  (after {SECONDS:.0f} s, {backlog.left:,} were left)" if late else ""),
+        flush=True,
+    )
+    return backlog.completed / receiving, cpu_us
 
 
-class Taken:
-    def __init__(self, left: int, each: int) -> None:
-        self.left = left
+class Backlog:
+    def __init__(self, messages: int, each: int) -> None:
+        self.left = messages
         self.each = each
+        self.completed = 0
         self.accepts = 0
 
 
-async def work(port: int, queue: str, taken: Taken) -> None:
+async def work(port: int, queue: str, backlog: Backlog) -> None:
     connection = await connect(port)
-    while taken.left > 0:
+    while backlog.left > 0:
         with suppress(LinkRefused):
             receiver = await connection.receiver(queue, session=None, wait=200, credit=1_000)
-            taken.accepts += 1
-            await receiver.settled(taken.each)
-            taken.left -= taken.each
+            backlog.accepts += 1
+            await receiver.settled(backlog.each)
+            backlog.completed += backlog.each
+            backlog.left -= backlog.each
             leave(receiver)
     await connection.close()
 
@@ -154,25 +178,39 @@ def latencies(directory: Path, environment: dict[str, str]) -> list[float]:
                 best[index] = min(best[index], uvloop.run(accept_latency(server.port, "q")))
         for count, latency, server in zip(WAITING, best, servers, strict=True):
             memory = server.resident_bytes() / 1024 / 1024
-            print(f"{count:>9,} sessions wait: an accept takes {latency:.2f} ms; {memory:.0f} MB of memory")
+            print(
+                f"{count:>9,} sessions wait: an accept takes {latency:.2f} ms; {memory:.0f} MB of memory",
+                flush=True,
+            )
     finally:
         for server in servers:
             server.stop()
     return best
 
 
+def throughputs(interpreted: bool) -> None:
+    queues = {
+        f"{kind}-{sessions}": {**QUEUE, "EnablePartitioning": kind == "partitioned"}
+        for kind in KINDS
+        for sessions, _ in THROUGHPUTS
+    }
+    with measured_server(queues, interpreted=interpreted) as server:
+        for kind in KINDS:
+            rows = [
+                uvloop.run(throughput(server, kind, sessions, messages)) for sessions, messages in THROUGHPUTS
+            ]
+            (rate_of_one, cpu_of_one), *_ = rows
+            for (sessions, _), (rate, cpu) in zip(THROUGHPUTS[1:], rows[1:], strict=True):
+                print(
+                    f"{kind:<12}{sessions:>8,} sessions to one: {rate / rate_of_one:.2f} times the throughput, "
+                    f"{cpu / cpu_of_one:.1f} times the CPU"
+                )
+
+
 def main() -> int:
     compiled = rooms_are_compiled()
     environment = {} if compiled else {"BUSBAR_INTERPRETED": "1"}
-    with TemporaryDirectory(prefix="busbar-bench-") as directory:
-        queues = {f"q{sessions}": QUEUE for sessions, *_ in THROUGHPUTS}
-        server = Busbar(Path(directory) / "data", config_text(queues), environment=environment)
-        server.start()
-        try:
-            for sessions, messages, taking in THROUGHPUTS:
-                uvloop.run(throughput(server.port, f"q{sessions}", sessions, messages, taking))
-        finally:
-            server.stop()
+    throughputs(not compiled)
     with TemporaryDirectory(prefix="busbar-bench-") as directory:
         few, many = latencies(Path(directory), environment)
     ratio = many / few

@@ -34,7 +34,7 @@ from busbar.amqp.events import Delivery
 from tests.serving import Busbar, config_text
 
 SEED = random.randrange(1 << 32)
-ROUNDS = 100 if os.environ.get("BUSBAR_DEEP") else 8
+ROUNDS = 100 if os.environ.get("BUSBAR_DEEP") else 4
 SESSIONS = 12
 WORKERS = 3
 QUEUES = {

@@ -194,9 +194,9 @@ def check_messages(book: Book, messages: Stream) -> None:
     found: dict[Mark, list[int]] = defaultdict(list)
     for n, (_, _, _, content) in messages.seen.items():
         assert isinstance(content, bytes)
-        mark = MARK.search(content)
-        assert mark is not None
-        found[mark[1].decode(), int(mark[2])].append(n)
+        match = MARK.search(content)
+        assert match is not None
+        found[match[1].decode(), int(match[2])].append(n)
     twice = {mark: numbers for mark, numbers in found.items() if len(numbers) > 1}
     assert twice == {}
     missing = [mark for mark, told in book.messages.items() if told.sent is True and mark not in found]

@@ -1,9 +1,13 @@
-"""A running Busbar for each worker, queues to take from, and the clients that the tests look through."""
+"""Three running Busbars for each worker that needs them, queues to take from, and the clients that the tests look through.
+
+`broker` has queues of every kind, `session_broker` those with message sessions, `partitioned_server` the partitioned ones:
+sixteen fragments each, so few of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 
 import pytest
 import pytest_asyncio
@@ -15,22 +19,38 @@ from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.interop.session_queues import LIMITS as SESSION_LIMITS
 from tests.interop.session_queues import WAYS, SessionQueues, World
-from tests.serving import Busbar, serving
+from tests.serving import Busbar, Properties, serving
+
+
+def running(queues: Mapping[str, Properties], limits: Mapping[str, object]) -> Iterator[Busbar]:
+    """A server for all tests of a worker, which must not fail over any of them."""
+    with serving(queues, limits) as server:
+        yield server
+        assert "Traceback" not in server.error_text, server.error_text
+
+
+def proton(server: Busbar) -> Iterator[PlainAmqp]:
+    """Qpid Proton, a client that knows nothing of this broker, authenticated with SASL PLAIN."""
+    client = PlainAmqp(server.port, server.key)
+    yield client
+    client.close()
+
+
+async def leave(*clients: Azure) -> None:
+    for client in clients:
+        client.leave()
+    await asyncio.sleep(0)
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Busbar]:
-    with serving(pool_queues(), LIMITS) as server:
-        yield server
-        assert "Traceback" not in server.error_text, server.error_text
+    yield from running(pool_queues(), LIMITS)
 
 
 @pytest.fixture(scope="session")
 def session_broker() -> Iterator[Busbar]:
     """One whose session-aware queues come as tests ask for them."""
-    with serving({"plain": {}, "requests": {}}, SESSION_LIMITS) as server:
-        yield server
-        assert "Traceback" not in server.error_text, server.error_text
+    yield from running({"plain": {}, "requests": {}}, SESSION_LIMITS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -39,10 +59,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure shows what the server said."""
     report = yield
-    for name in ("broker", "session_broker"):
-        server = getattr(item, "funcargs", {}).get(name)
-        if report.failed and server is not None and server.error_text:
-            report.sections.append(("busbar serve", server.error_text[-4000:]))
+    for name, server in getattr(item, "funcargs", {}).items():
+        if report.failed and isinstance(server, Busbar) and server.error_text:
+            report.sections.append((f"busbar serve ({name})", server.error_text[-4000:]))
     return report
 
 
@@ -88,8 +107,7 @@ async def azure(
     if "queue" in request.fixturenames:
         stocks[request.param].give(sdk)
     yield sdk
-    sdk.leave()
-    await asyncio.sleep(0)
+    await leave(sdk)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -97,16 +115,13 @@ async def azure_async(broker: Busbar, farewells: Farewells) -> AsyncIterator[Azu
     """The asynchronous SDK alone, where the SDK is only the other end of what a test is about."""
     sdk = Azure(broker.connection_string, farewells, asynchronous=True)
     yield sdk
-    sdk.leave()
-    await asyncio.sleep(0)
+    await leave(sdk)
 
 
 @pytest.fixture
 def plain(broker: Busbar) -> Iterator[PlainAmqp]:
-    """Qpid Proton, a client that knows nothing of this broker, authenticated with SASL PLAIN."""
-    client = PlainAmqp(broker.port, broker.key)
-    yield client
-    client.close()
+    """Qpid Proton."""
+    yield from proton(broker)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -122,24 +137,23 @@ def session_pool(session_broker: Busbar) -> SessionQueues:
     return SessionQueues(session_broker)
 
 
-@pytest_asyncio.fixture(params=WAYS, ids="-".join, loop_scope="session")
-async def world(
-    request: pytest.FixtureRequest, session_broker: Busbar, session_pool: SessionQueues, farewells: Farewells
-) -> AsyncIterator[World]:
-    """The vendor's SDK on session-aware queues: both clients, regular and partitioned."""
-    client, place = request.param
-    sdk = Azure(session_broker.connection_string, farewells, asynchronous=client == "async")
-    yield World(sdk, place, session_pool)
-    sdk.leave()
-    await asyncio.sleep(0)
+@pytest_asyncio.fixture(loop_scope="session")
+async def worlds(
+    session_broker: Busbar, session_pool: SessionQueues, farewells: Farewells
+) -> AsyncIterator[list[World]]:
+    """The vendor's SDK on session-aware queues: both clients, regular and partitioned (`every_way` gives them to a test)."""
+    sdks = [
+        Azure(session_broker.connection_string, farewells, asynchronous=client == "async")
+        for client, _ in WAYS
+    ]
+    yield [World(sdk, client, place, session_pool) for sdk, (client, place) in zip(sdks, WAYS, strict=True)]
+    await leave(*sdks)
 
 
 @pytest.fixture
 def plain_sessions(session_broker: Busbar) -> Iterator[PlainAmqp]:
     """Qpid Proton on the server of the session-aware queues."""
-    client = PlainAmqp(session_broker.port, session_broker.key)
-    yield client
-    client.close()
+    yield from proton(session_broker)
 
 
 @pytest.fixture(params=["regular", "partitioned"])
@@ -148,13 +162,9 @@ def session_queue(request: pytest.FixtureRequest, session_pool: SessionQueues) -
     return session_pool.take(request.param)
 
 
-# Partitioned queues have a server of their own: sixteen fragments each, so few of them.
-
-
 @pytest.fixture(scope="session")
 def partitioned_server() -> Iterator[Busbar]:
-    with serving(partitioned_queues.queue_table(), partitioned_queues.LIMITS) as running:
-        yield running
+    yield from running(partitioned_queues.queue_table(), partitioned_queues.LIMITS)
 
 
 @pytest.fixture(scope="session")
@@ -179,13 +189,10 @@ async def partitioned_azure(partitioned_server: Busbar, farewells: Farewells) ->
     """The asynchronous SDK at that server."""
     client = Azure(partitioned_server.connection_string, farewells, asynchronous=True)
     yield client
-    client.leave()
-    await asyncio.sleep(0)
+    await leave(client)
 
 
 @pytest.fixture
 def partitioned_plain(partitioned_server: Busbar) -> Iterator[PlainAmqp]:
     """Qpid Proton at that server."""
-    client = PlainAmqp(partitioned_server.port, partitioned_server.key)
-    yield client
-    client.close()
+    yield from proton(partitioned_server)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
@@ -43,7 +46,38 @@ WAYS = (
     if DEEP
     else [("sync", "regular"), ("async", "partitioned")]
 )
-"""With which client on which kind of queue a test runs: each of the four is there twice, all pairs in the long campaign."""
+"""With which client on which kind of queue a test runs: each of the four is there, all pairs in the long campaign."""
+
+
+def every_way(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Runs a test of a `world` in all WAYS, at the same time: most of it is the clients' own pauses."""
+
+    async def run(worlds: list[World], **fixtures: Any) -> None:
+        async def in_one(world: World) -> None:
+            try:
+                await test(world=world, **fixtures)
+            except Exception as error:
+                error.add_note(f"with the {world.client} client on a {world.place} queue")
+                raise
+
+        done = await asyncio.gather(*[in_one(world) for world in worlds], return_exceptions=True)
+        failures = [each for each in done if each is not None]
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"and {other!r}: {' '.join(getattr(other, '__notes__', []))}")
+            raise failures[0]
+
+    signature = inspect.signature(test)
+    worlds = inspect.Parameter("worlds", inspect.Parameter.KEYWORD_ONLY)
+    others = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, each in signature.parameters.items()
+        if name != "world"
+    ]
+    functools.update_wrapper(run, test)
+    del run.__wrapped__  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([worlds, *others])  # type: ignore[attr-defined]
+    return run
 
 
 class SessionQueues:
@@ -69,8 +103,9 @@ class SessionQueues:
 class World:
     """One client of the SDK, and queues of one kind."""
 
-    def __init__(self, sdk: Azure, place: str, queues: SessionQueues) -> None:
+    def __init__(self, sdk: Azure, client: str, place: str, queues: SessionQueues) -> None:
         self.sdk = sdk
+        self.client = client
         self.place = place
         self._queues = queues
 

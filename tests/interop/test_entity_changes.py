@@ -47,14 +47,16 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
 
 
 class Entities:
-    """Makes and changes queues over HTTP."""
+    """Makes and changes entities over HTTP."""
 
     def __init__(self, server: Busbar) -> None:
         self._http = BareHttp(server)
 
-    def put(self, path: str, inner: str = "", *, change: bool = False) -> None:
+    def put(
+        self, path: str, inner: str = "", *, change: bool = False, kind: str = "QueueDescription"
+    ) -> None:
         headers = {"If_Match": "*"} if change else {}
-        body = entry(f"QueueDescription {inner}")
+        body = entry(f"{kind} {inner}")
         status, _, text = self._http.request("PUT", f"/{path}?{VERSION}", body, **headers)
         assert status == (200 if change else 201), text
 
@@ -63,6 +65,10 @@ class Entities:
 
     def status(self, path: str) -> int:
         return self._http.request("GET", f"/{path}?{VERSION}")[0]
+
+    def accessed(self, path: str) -> str:
+        text = self._http.request("GET", f"/{path}?{VERSION}")[2]
+        return text.partition("<AccessedAt>")[2].partition("<")[0]
 
     def send(self, path: str) -> int:
         return self._http.request("POST", f"/{path}/messages", "hello")[0]
@@ -176,8 +182,9 @@ def test_the_namespace_may_have_more_rules(namespace: Busbar, entities: Entities
         assert wire.attach(1, SENDER, name).condition == "amqp:unauthorized-access"
 
 
+@pytest.mark.req("B12")
 def test_an_entity_has_a_limited_number_of_amqp_connections(namespace: Busbar, entities: Entities) -> None:
-    """5,000 by default; 3 here. Senders and receivers of a queue share them, HTTP is not counted."""
+    """5,000 by default; 3 here. Senders and receivers of a queue share them."""
     entities.put("crowded")
     entities.put("quiet")
     wires = [logged_in(namespace.port) for _ in range(4)]
@@ -202,6 +209,62 @@ def test_an_entity_has_a_limited_number_of_amqp_connections(namespace: Busbar, e
             wire.__exit__()
 
 
+@pytest.mark.req("B12")
+def test_a_topic_and_each_of_its_subscriptions_have_their_own(namespace: Busbar, entities: Entities) -> None:
+    entities.put("fair", kind="TopicDescription")
+    nodes = ["fair/$management"]
+    for name in ("one", "two"):
+        entities.put(f"fair/Subscriptions/{name}", kind="SubscriptionDescription")
+        nodes.append(f"fair/Subscriptions/{name}/$management")
+    wires = [logged_in(namespace.port) for _ in range(10)]
+    try:
+        for number, wire in enumerate(wires[:9]):
+            assert wire.attach(0, SENDER, nodes[number % 3]).code == ATTACH, "three for each of the three"
+        for handle, node in enumerate(nodes):
+            assert wires[9].attach(handle, RECEIVER, node.upper()).condition == "amqp:resource-limit-exceeded"
+            assert wires[handle].attach(1, RECEIVER, node).code == ATTACH, "its other link is counted already"
+        wires[1].say(DETACH, [0, True])
+        wires[1].say(DETACH, [1, True])
+        ended(wires[1], 2)
+        assert wires[9].attach(3, SENDER, nodes[1]).code == ATTACH, "one of them has a place now"
+        assert wires[9].attach(4, SENDER, nodes[0]).condition == "amqp:resource-limit-exceeded"
+        assert wires[9].attach(5, SENDER, nodes[2]).condition == "amqp:resource-limit-exceeded"
+    finally:
+        for wire in wires:
+            wire.__exit__()
+
+
+@pytest.mark.req("B12")
+def test_http_is_not_counted(namespace: Busbar, entities: Entities) -> None:
+    entities.put("busy")
+    token = {"Authorization": BareHttp(namespace).token()}
+    clients = [HTTPConnection("127.0.0.1", namespace.port, timeout=10) for _ in range(6)]
+    wires = [logged_in(namespace.port) for _ in range(4)]
+    try:
+        for number, client in enumerate(clients):
+            method, path, status = (("POST", "messages", 201), ("DELETE", "messages/head?timeout=1", 200))[
+                number % 2
+            ]
+            client.request(method, f"/busy/{path}", b"x", token)
+            answer = client.getresponse()
+            answer.read()
+            assert answer.status == status
+        # All six are still connected.
+        for wire in wires[:3]:
+            assert wire.attach(0, RECEIVER, "busy/$DeadLetterQueue").code == ATTACH
+        assert wires[3].attach(0, RECEIVER, "busy").condition == "amqp:resource-limit-exceeded"
+        for client in clients:
+            client.request("POST", "/busy/messages", b"x", token)
+            answer = client.getresponse()
+            answer.read()
+            assert answer.status == 201, "a full house is full for AMQP alone"
+    finally:
+        for client in clients:
+            client.close()
+        for wire in wires:
+            wire.__exit__()
+
+
 def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, entities: Entities) -> None:
     idle = "<AutoDeleteOnIdle>PT0.5S</AutoDeleteOnIdle>"
     entities.put("forgotten", idle)
@@ -220,6 +283,19 @@ def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, 
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert entities.status("forgotten") == entities.status("awaited") == 404
+
+
+def test_using_an_entity_is_noticed_and_looking_at_it_is_not(namespace: Busbar, entities: Entities) -> None:
+    never = "0001-01-01T00:00:00Z"
+    entities.put("looked-at")
+    entities.put("attached-to")
+    assert entities.accessed("looked-at") == entities.accessed("looked-at") == never
+    with logged_in(namespace.port) as wire:
+        wire.attach(0, SENDER, "attached-to")
+        assert entities.accessed("attached-to") != never, "at once, though nothing was sent"
+    assert entities.send("looked-at") == 201
+    first = entities.accessed("looked-at")
+    assert first != never and entities.accessed("looked-at") == first
 
 
 def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -> None:

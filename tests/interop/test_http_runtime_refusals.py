@@ -89,12 +89,18 @@ async def test_bad_batches(http: Http, queue: str, document: bytes) -> None:
 
 
 async def test_methods_that_are_none(http: Http, queue: str) -> None:
-    for method, path in (
-        ("GET", "messages"),
-        ("GET", "messages/head"),
-        ("PATCH", f"messages/1/{UNKNOWN_LOCK}"),
+    for method, path, allowed in (
+        ("GET", "/messages", "POST"),
+        ("GET", "/messages/head", "DELETE, POST"),
+        ("PATCH", f"/messages/1/{UNKNOWN_LOCK}", "DELETE, POST, PUT"),
+        ("POST", "", "DELETE, GET, PUT"),
     ):
-        (await http.request(method, f"{queue}/{path}")).error(405)
+        answer = await http.request(method, f"{queue}{path}")
+        answer.error(405)
+        assert answer.headers["Allow"] == allowed
+    answer = await http.request("DELETE", "$busbar/stores")
+    answer.error(405)
+    assert answer.headers["Allow"] == "GET"
 
 
 async def test_disabled_entities(http: Http) -> None:

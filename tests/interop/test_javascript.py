@@ -29,8 +29,8 @@ QUEUES = (
     "large", "tls", "websocket",
 )  # fmt: skip
 ADMINISTRATION = (
-    "a message through a new queue", "a queue's life", "lists", "topics, subscriptions and rules", "the namespace",
-    "refusals", "strangers",
+    "a message through a new queue", "a queue's life", "lists", "topics, subscriptions and rules", "rules over AMQP",
+    "the namespace", "refusals", "strangers",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
 
 from bench.load import connect
 from tests.interop.azure_sdk import nothing_left, take, take_one, text_of
-from tests.interop.session_queues import BRIEF_LOCK, MODEST_LOCK, World, on_session
+from tests.interop.session_queues import BRIEF_LOCK, MODEST_LOCK, World, every_way, on_session
 from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
@@ -24,6 +24,7 @@ def texts(messages: list[Any]) -> list[str]:
 
 
 @pytest.mark.req("S9", "S13")
+@every_way
 async def test_an_expired_session_lock_counts_and_gives_the_session_back(world: World) -> None:
     queue = world.queue("brief")
     await world.send(queue, "s", "1", "2")
@@ -43,6 +44,7 @@ async def test_an_expired_session_lock_counts_and_gives_the_session_back(world: 
 
 
 @pytest.mark.req("S9")
+@every_way
 async def test_whatever_is_done_with_a_lost_session_says_so(world: World) -> None:
     queue = world.queue("brief")
     await world.send(queue, "s", "1")
@@ -63,6 +65,7 @@ async def test_whatever_is_done_with_a_lost_session_says_so(world: World) -> Non
 
 
 @pytest.mark.req("S9")
+@every_way
 async def test_a_renewed_lock_holds(world: World) -> None:
     queue = world.queue("brief")
     await world.send(queue, "s", "1")
@@ -77,6 +80,7 @@ async def test_a_renewed_lock_holds(world: World) -> None:
 
 
 @pytest.mark.req("S9")
+@every_way
 async def test_automatic_renewal(world: World) -> None:
     queue = world.queue("modest")
     await world.send(queue, "s", "1")
@@ -93,6 +97,7 @@ async def test_automatic_renewal(world: World) -> None:
 
 
 @pytest.mark.req("S13")
+@every_way
 async def test_closing_a_session_counts_nothing(world: World) -> None:
     """The seed's table, second row: not completed, locked or not, and closed."""
     queue = world.queue()
@@ -109,6 +114,7 @@ async def test_closing_a_session_counts_nothing(world: World) -> None:
 
 
 @pytest.mark.req("S13")
+@every_way
 async def test_a_dropped_connection_is_a_close(world: World, session_broker: Busbar) -> None:
     queue = world.queue()
     await world.send(queue, "s", "1")
@@ -122,8 +128,12 @@ async def test_a_dropped_connection_is_a_close(world: World, session_broker: Bus
 
 
 @pytest.mark.req("S16")
-@pytest.mark.parametrize("kind", ["buried", "workflow"])
-async def test_if_one_message_has_expired_its_whole_session_goes(world: World, kind: str) -> None:
+@every_way
+async def test_if_one_message_has_expired_its_whole_session_goes(world: World) -> None:
+    await asyncio.gather(expiring_session(world, "buried"), expiring_session(world, "workflow"))
+
+
+async def expiring_session(world: World, kind: str) -> None:
     queue = world.queue(kind)
     await world.send(queue, "s", "1", "2")
     await world.send(queue, "s", "brief", time_to_live=BRIEF_LIFE)
@@ -143,6 +153,7 @@ async def test_if_one_message_has_expired_its_whole_session_goes(world: World, k
 
 
 @pytest.mark.req("S16")
+@every_way
 async def test_without_a_listener_nothing_expires(world: World, plain_sessions: Any) -> None:
     queue = world.queue("buried")
     await world.send(queue, "s", "1")
@@ -158,6 +169,7 @@ async def test_without_a_listener_nothing_expires(world: World, plain_sessions: 
     assert len(await take(world.sdk.dead_letters(queue), 2)) == 2
 
 
+@every_way
 async def test_the_lock_of_a_message_is_that_of_its_session(world: World) -> None:
     queue = world.queue()
     await world.send(queue, "s", "1")

@@ -7,11 +7,12 @@ import uuid
 from typing import Any
 
 import pytest
-from proton import Data, Described, Message, int32, symbol, timestamp, uint, ulong
+from proton import Data, Delivery, Described, Message, int32, symbol, timestamp, uint, ulong
 from proton.reactor import Filter, LinkOption
 from proton.utils import LinkDetached
 
 from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, array, owned
+from tests.interop.session_queues import SessionQueues
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -146,6 +147,23 @@ def test_peek_needs_no_session(plain_sessions: PlainAmqp, session_queue: str) ->
     assert peeked(plain_sessions, session_queue) == ["a1", "a2", "b1", "b2"]
     assert peeked(plain_sessions, session_queue, {"session-id": "b"}) == ["b1", "b2"]
     assert peeked(plain_sessions, session_queue, {"session-id": "nobody"}) == []
+
+
+def test_a_partition_key_must_equal_the_session_id(
+    plain_sessions: PlainAmqp, session_pool: SessionQueues
+) -> None:
+    session_queue = session_pool.take("partitioned")
+    key = symbol("x-opt-partition-key")
+    same: Any = Message(body=b"1", inferred=True, group_id="s", annotations={key: "s"})
+    other: Any = Message(body=b"2", inferred=True, group_id="s", annotations={key: "k"})
+    plain_sessions.send(session_queue, same)
+    sender = plain_sessions.connection.create_sender(session_queue)
+    refused: Any = sender.link.send(other)
+    plain_sessions.pump(lambda: refused.settled)
+    assert refused.remote_state == Delivery.REJECTED
+    assert refused.remote.condition.name == "amqp:not-allowed"
+    sender.close()
+    assert peeked(plain_sessions, session_queue) == ["1"]
 
 
 def peeked(client: PlainAmqp, queue: str, limit: dict[str, object] | None = None) -> list[str]:

@@ -19,6 +19,7 @@ from busbar.broker.placement import place
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
 from tests.interop.administration import Administration
+from tests.interop.http_runtime import Http
 from tests.serving import Busbar, ServerDied, config_text
 
 pytestmark = pytest.mark.timeout(60)
@@ -180,3 +181,80 @@ def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert printed.count(" out") == 4 and "taken offline by an operator" in printed
     assert run(["queue", "show", "none", "--fragments", *data]) == 3
+
+
+def test_without_a_majority_what_is_lost_can_be_given_up(
+    server: Busbar, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("--data", str(server.data))
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    homes = [fragment["store"] for fragment in busbar(server, "queue", "show", "p", "--fragments")]
+    also_out = next(store for store in STORES if store not in (OUT, homes[index_of_key(kept, 16)]))
+    with client_of(server) as client, client.get_queue_sender("p") as sender:
+        sender.send_messages(ServiceBusMessage("is lost", partition_key=lost))
+        sender.send_messages(ServiceBusMessage("is there", partition_key=kept))
+    assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 1
+    assert "Another Busbar" in capsys.readouterr().err
+    assert server.stop() == 0
+    for store in (OUT, also_out):
+        for file in server.data.glob(f"{store}.db*"):
+            file.unlink()
+    with pytest.raises(ServerDied, match=r"only 2 of 4 stores.*busbar stores reset store-\d --stopped"):
+        server.start()
+
+    assert run(["stores", "reset", "store-9", "--stopped", "--yes", *data]) == 4
+    healthy = homes[index_of_key(kept, 16)]
+    assert run(["stores", "reset", healthy, "--stopped", "--yes", *data]) == 4
+    assert "is in use" in capsys.readouterr().err
+    assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 0
+    assert "begun anew" in capsys.readouterr().out
+
+    server.start()
+    assert f"the store {also_out} is out: its file is missing" in server.error_text
+    states = {store["name"]: store["state"] for store in busbar(server, "stores")}
+    assert states == {store: "out" if store == also_out else "open" for store in STORES}
+    with (
+        client_of(server) as client,
+        client.get_queue_sender("p") as sender,
+        client.get_queue_receiver("p") as receiver,
+    ):
+        (found,) = receiver.receive_messages(max_wait_time=2)
+        assert str(found) == "is there"
+        receiver.complete_message(found)
+        sender.send_messages(ServiceBusMessage("new", partition_key=lost))
+        (found,) = receiver.receive_messages(max_wait_time=5)
+        receiver.complete_message(found)
+        number = (found.sequence_number or 0) & ((1 << 48) - 1)
+        assert number > 1_000_000_000_000, "no number is given twice, although nobody knows which were"
+    (shown,) = busbar(server, "stores", "reset", also_out, "--yes")
+    assert shown["state"] == "open"
+
+
+@pytest.mark.req("P4", "P14", "P18", "P25")
+async def test_http_while_a_store_is_out(server: Busbar) -> None:
+    """A message or a batch without a key goes to another fragment; one with a key is refused so that it can be retried."""
+    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
+    http = Http(server.port, server.key)
+    assert (await http.send("p", b"waits", {"PartitionKey": lost})).status == 201
+    busbar(server, "stores", "offline", OUT)
+    sent = set()
+    for number in range(32):  # twice around all fragments
+        assert (await http.send("p", f"free {number}".encode())).status == 201
+        sent.add(f"free {number}")
+    assert (await http.send("p", b"other key", {"PartitionKey": kept})).status == 201
+    for number in range(4):
+        batch = [{"Body": f"batch {number}.{part}"} for part in range(3)]
+        assert (await http.send_batch("p", batch)).status == 201
+        sent |= {message["Body"] for message in batch}
+    refused = (await http.send("p", b"no", {"PartitionKey": lost})).error(503)
+    assert OUT in refused
+    assert OUT in (await http.send(REGULAR_OUT, b"no")).error(503)
+
+    received = []
+    while (answer := await http.take("p", timeout=1)).status == 200:
+        received.append(answer.body.decode())
+    assert answer.status == 204
+    assert sorted(received) == sorted([*sent, "other key"])
+    busbar(server, "stores", "online", OUT)
+    assert (await http.take("p")).body == b"waits"
+    await http.close()

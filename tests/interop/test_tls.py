@@ -20,12 +20,13 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from tests.robustness.wire import SASL_HEADER
-from tests.serving import Busbar, serving
+from tests.serving import PATIENCE, Busbar, serving
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Busbar]:
-    with serving({"sync": {}, "async": {}, "q": {}}, arguments=("--tls-name", "bus.example")) as running:
+    queues: dict[str, dict[str, object]] = {"sync": {}, "async": {}, "q": {}}
+    with serving(queues, PATIENCE, arguments=("--tls-name", "bus.example")) as running:
         yield running
 
 
@@ -197,6 +198,7 @@ def test_trust_without_an_instance_says_what_to_do(tmp_path: Path) -> None:
 
 
 async def test_many_tls_clients_at_once(server: Busbar) -> None:
+    """As many as may shake hands at once: beyond that a slow machine's clients may be taken for a flood."""
     trust = ssl.create_default_context(cafile=ca_file(server))
 
     async def visit() -> bytes:
@@ -206,5 +208,5 @@ async def test_many_tls_clients_at_once(server: Busbar) -> None:
         writer.close()
         return answer
 
-    answers = await asyncio.gather(*(visit() for _ in range(300)))
+    answers = await asyncio.gather(*(visit() for _ in range(180)))
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)

@@ -84,6 +84,7 @@ class Link:
         self.snd_settle_mode: i64 = MIXED_MODE
         self.rcv_settle_mode: i64 = FIRST_MODE
         self.properties: dict[object, object] = {}
+        self.offered_capabilities: list[str] | None = None  # of the remote's attach, as is the next
         self.desired_capabilities: list[str] | None = None
         self.remote_max_message_size: i64 = 0
         self.max_message_size: i64 = wire.max_message_size
@@ -171,10 +172,21 @@ class Link:
         self._leave(DETACHED)
 
     def write_attach_request(
-        self, source: Terminus, target: Terminus, properties: dict[object, object] | None
+        self,
+        source: Terminus,
+        target: Terminus,
+        properties: dict[object, object] | None,
+        desired_capabilities: list[str] | None = None,
     ) -> None:
         self.state = ATTACH_SENT
-        self._write_attach(source.encoded(SOURCE), target.encoded(TARGET), self.max_message_size, properties)
+        self._write_attach(
+            source.encoded(SOURCE),
+            target.encoded(TARGET),
+            self.max_message_size,
+            properties,
+            None,
+            desired_capabilities,
+        )
 
     def _write_attach(
         self,
@@ -183,6 +195,7 @@ class Link:
         max_message_size: i64,
         properties: dict[object, object] | None,
         offered_capabilities: list[str] | None = None,
+        desired_capabilities: list[str] | None = None,
     ) -> None:
         self._wire.frame(
             self.session.channel,
@@ -197,6 +210,7 @@ class Link:
                 max_message_size,
                 properties,
                 offered_capabilities,
+                desired_capabilities,
             ),
         )
 

@@ -287,6 +287,7 @@ def attach_body(
     max_message_size: i64,
     properties: dict[object, object] | None,
     offered_capabilities: list[str] | None = None,
+    desired_capabilities: list[str] | None = None,
 ) -> bytes:
     """An attach. Empty source and target are null: a refusal. As the sender it starts to count at 0."""
     parts = [encode_value(name), encode_value(UInt(handle)), b"\x41" if receiver else b"\x42"]
@@ -297,11 +298,14 @@ def attach_body(
     parts += [b"\x40", b"\x40", b"\x40" if receiver else b"\x43"]
     if source or target:
         parts.append(encode_value(ULong(max_message_size)) if max_message_size else b"\x40")
-        offered = b"\x40"
-        if offered_capabilities:
-            offered = encode_value(Array(0xA3, [Symbol(name) for name in offered_capabilities]))
-        parts += [offered, b"\x40", b"\x40" if properties is None else encode_value(symbol_keys(properties))]
+        parts += [_symbols(offered_capabilities), _symbols(desired_capabilities)]
+        parts.append(b"\x40" if properties is None else encode_value(symbol_keys(properties)))
     return b"\x00\x53\x12" + list_bytes(len(parts), b"".join(parts))
+
+
+def _symbols(names: list[str] | None) -> bytes:
+    """A `multiple` field."""
+    return encode_value(Array(0xA3, [Symbol(name) for name in names])) if names else b"\x40"
 
 
 def detach_body(handle: i64, closed: bool, error: bytes) -> bytes:

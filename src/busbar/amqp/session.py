@@ -122,10 +122,19 @@ class Session:
         rcv_settle_mode: int = 0,
         properties: dict[object, object] | None = None,
         max_message_size: int = 0,
+        desired_capabilities: list[str] | None = None,
     ) -> Link:
         """Client: a link on which we send. LinkAttached, or LinkDetached for a refusal, answers it."""
         return self._attach(
-            name, True, source, target, snd_settle_mode, rcv_settle_mode, properties, max_message_size
+            name,
+            True,
+            source,
+            target,
+            snd_settle_mode,
+            rcv_settle_mode,
+            properties,
+            max_message_size,
+            desired_capabilities,
         )
 
     def attach_receiver(
@@ -137,10 +146,19 @@ class Session:
         rcv_settle_mode: int = 0,
         properties: dict[object, object] | None = None,
         max_message_size: int = 0,
+        desired_capabilities: list[str] | None = None,
     ) -> Link:
         """Client: a link on which we receive."""
         return self._attach(
-            name, False, source, target, snd_settle_mode, rcv_settle_mode, properties, max_message_size
+            name,
+            False,
+            source,
+            target,
+            snd_settle_mode,
+            rcv_settle_mode,
+            properties,
+            max_message_size,
+            desired_capabilities,
         )
 
     def _attach(
@@ -153,6 +171,7 @@ class Session:
         rcv_settle_mode: i64,
         properties: dict[object, object] | None,
         max_message_size: i64,
+        desired_capabilities: list[str] | None,
     ) -> Link:
         link = Link(self, self._wire, name, self._free_handle(-1), sending)
         link.snd_settle_mode = snd_settle_mode
@@ -164,7 +183,7 @@ class Session:
             link.on_session_end()
             return link
         self._attaching.append(link)
-        link.write_attach_request(source, target, properties)
+        link.write_attach_request(source, target, properties, desired_capabilities)
         return link
 
     def _free_handle(self, wanted: i64) -> i64:
@@ -299,6 +318,7 @@ class Session:
         if not sending:
             link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
         link.remote_max_message_size = _bounded(fields.any(10))
+        link.offered_capabilities = fields.symbols(11, "offered-capabilities") or None
         link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
         link.properties = fields.map_or_none(13, "properties") or {}
         self.links[handle] = link

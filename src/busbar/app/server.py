@@ -19,7 +19,6 @@ import resource
 import secrets
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
@@ -44,6 +43,7 @@ from busbar.broker.port import LocalPort
 from busbar.broker.stores import Stores
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
+from busbar.gateway.service import wall_clock
 from busbar.model.entities import Description, QueueDescription
 from busbar.model.errors import BusbarError
 from busbar.store.contract import StoreError
@@ -101,11 +101,6 @@ def is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
-
-
-def wall_clock() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
 
 
 def nonce_source() -> Callable[[], int]:

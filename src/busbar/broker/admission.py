@@ -54,10 +54,10 @@ from busbar.model.errors import (
 )
 from busbar.model.limits import Limits
 from busbar.model.names import key_of, parent_and_name, rule_path, subscription_path
+from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import EntityView
 from busbar.model.taps import TapChange, TapDescription
 
-PARTITIONS = 16
 FIXED = {
     "requires_session": "RequiresSession",
     "requires_duplicate_detection": "RequiresDuplicateDetection",
@@ -270,9 +270,9 @@ def _true_size(description: D, before: Description, limits: Limits) -> D:
         return description
     size = description.max_size_in_megabytes
     assert isinstance(before, QueueDescription | TopicDescription)
-    seen = size == PARTITIONS * before.max_size_in_megabytes
-    if seen or (size > limits.max_size_in_megabytes and size % PARTITIONS == 0):
-        return replace(description, max_size_in_megabytes=size // PARTITIONS)
+    seen = size == FRAGMENTS * before.max_size_in_megabytes
+    if seen or (size > limits.max_size_in_megabytes and size % FRAGMENTS == 0):
+        return replace(description, max_size_in_megabytes=size // FRAGMENTS)
     return description
 
 

@@ -4,8 +4,8 @@ Rules:
 1. Every store that is there is opened; who belongs to the namespace is decided by membership.py.
 2. Stores that are wanted and were never there join, and become part of the list. One that the list has and that is not
    there, or is not that store, is out; it can come back at any time.
-3. A majority of the stores must be there. Then all of them get the catalogue that is in force (copies.py), before anything
-   is served from them; so does a store that comes back later.
+3. A majority of the stores must be there, unless an operator gives up what is lost. Then all of them get the catalogue that
+   is in force (copies.py), before anything is served from them; so does a store that comes back later.
 """
 
 from __future__ import annotations
@@ -121,12 +121,15 @@ class Assembly:
 
     def _need_majority(self) -> None:
         out = [host for host in self._stores.hosts if not host.is_open]
+        if self._stores.enough_without(self._stores.out()):
+            return
         count = len(self._stores.hosts)
-        if 2 * (count - len(out)) <= count:
-            reasons = "; ".join(f"{host.name}: {host.reason}" for host in out)
-            raise StoreError(
-                f"only {count - len(out)} of {count} stores can be used, and a majority is needed ({reasons})"
-            )
+        reasons = "; ".join(f"{host.name}: {host.reason}" for host in out)
+        raise StoreError(
+            f"only {count - len(out)} of {count} stores can be used, and a majority is needed ({reasons}). Put back what is "
+            "missing. A store that is lost for good can be given up, with its messages, by "
+            f"`busbar stores reset {out[0].name} --stopped`"
+        )
 
     async def _bring_up_to_date(self, host: StoreHost, copy: Copy) -> None:
         """Give a store its identity and the catalogue that is in force."""

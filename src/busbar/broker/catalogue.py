@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from busbar.broker.admission import PARTITIONS, Admission
+from busbar.broker.admission import Admission
 from busbar.broker.assembly import Assembly
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
@@ -47,6 +47,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError, EntityNotFound, QuotaExceeded
 from busbar.model.limits import Limits
 from busbar.model.names import key_of, rule_path
+from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
@@ -96,7 +97,6 @@ class Catalogue:
         self._idler: asyncio.Task[None] | None = None
         self._watching: list[ChangeSink] = []
         self._loaded = 0
-        self._accessed: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
 
     # ---- opening and closing ----
@@ -239,15 +239,16 @@ class Catalogue:
     def subscription_count(self, topic: str) -> int:
         return self._entries.count(EntityKind.SUBSCRIPTION, topic)
 
+    def filter_count(self, topic: str, *, correlation: bool) -> int:
+        """Rules of all its subscriptions, with a filter of the one kind or of the other."""
+        return self._entries.filters(topic, correlation)
+
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """Those of the entity itself; none if there is no such entity."""
         view = self._entries.get(path)
         if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
             return ()
         return view.description.authorization_rules
-
-    def note_access(self, view: EntityView) -> None:
-        self._accessed[key_of(view.path)] = self._clock()
 
     def note_use(self, paths: Iterable[str]) -> None:
         """Links are attached to these entities now."""
@@ -256,11 +257,9 @@ class Catalogue:
             if self._entries.get(path) is not None:
                 self._in_use[key_of(path)] = now
 
-    def accessed(self, view: EntityView) -> int:
-        """When the entity was last looked up or used, since the broker started (0: not yet)."""
-        return max(self._accessed.get(key_of(view.path), 0), self._used(view))
-
-    def _used(self, view: EntityView) -> int:
+    def used(self, view: EntityView) -> int:
+        """When links or requests last had to do with its messages, since the broker started (0: not yet). Who looks at its
+        description does not use it."""
         applied = [self._stores.active(fragment) for fragment in view.fragments]
         return max(self._in_use.get(key_of(view.path), 0), *applied, 0)
 
@@ -405,7 +404,6 @@ class Catalogue:
         self._stores.leave(homes)
         for one in reversed(gone):
             self._entries.remove(one.path)
-            self._accessed.pop(key_of(one.path), None)
             self._in_use.pop(key_of(one.path), None)
         for one in gone:
             self._tell(one.path, None)
@@ -473,7 +471,7 @@ class Catalogue:
             return False
         if self._stores.out() & {*view.stores}:
             return False  # nobody could use it
-        since = max(self._used(view), view.updated, self._loaded)
+        since = max(self.used(view), view.updated, self._loaded)
         return self._clock() - since >= description.auto_delete_on_idle
 
 
@@ -506,4 +504,4 @@ def _fragment_count(description: Description) -> int:
     """Topics and subscriptions get their fragments when they are served."""
     if not isinstance(description, QueueDescription):
         return 0
-    return PARTITIONS if description.enable_partitioning else 1
+    return FRAGMENTS if description.enable_partitioning else 1

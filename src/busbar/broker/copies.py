@@ -121,8 +121,8 @@ class Copies:
             raise ServerBusy(
                 f"The messaging store {missing[0]} is out, which holds a part of it; nothing was changed. Retry later."
             )
-        count = len(self._stores.names)
-        if 2 * (count - len(out)) <= count:
+        if not self._stores.enough_without(out):
+            count = len(self._stores.names)
             raise ServerBusy(
                 f"{len(out)} of {count} messaging stores are out; a majority is needed. Retry later."
             )
@@ -137,8 +137,7 @@ class Copies:
         purged, self._tombstones = self._tombstones - changes.keys(), set()
         failed = await self._write_everywhere(changes.keys(), purged)
         missing = failed.keys() | self._stores.out()
-        count = len(self._stores.names)
-        if holders & missing or 2 * (count - len(missing)) <= count:
+        if holders & missing or not self._stores.enough_without(missing):
             await self._take_back(before)
             name = min(holders & missing or missing)
             reason = failed.get(name)

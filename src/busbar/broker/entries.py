@@ -6,9 +6,17 @@ Nothing is sorted or scanned to answer: a namespace may have ten thousand queues
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
 
-from busbar.model.entities import EntityKind, QueueDescription, TopicDescription, kind_of
+from busbar.model.entities import (
+    CorrelationFilter,
+    EntityKind,
+    QueueDescription,
+    RuleDescription,
+    TopicDescription,
+    kind_of,
+)
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.port import EntityView
 
@@ -17,6 +25,7 @@ class Entries:
     def __init__(self) -> None:
         self._views: dict[str, EntityView] = {}
         self._ordered: dict[tuple[EntityKind, str], list[str]] = {}  # by kind and parent: keys in their order
+        self._filters: Counter[tuple[str, bool]] = Counter()  # by topic, and whether they are correlations
         self.partitioned = 0
 
     def __len__(self) -> int:
@@ -32,10 +41,12 @@ class Entries:
         """Add an entry, or set another in its place."""
         key = key_of(view.path)
         if key in self._views:
-            self.partitioned -= _partitioned(self._views[key])
+            self._forget(self._views[key])
         else:
             insort(self._ordered.setdefault(_place(view), []), key)
         self.partitioned += _partitioned(view)
+        if isinstance(view.description, RuleDescription):
+            self._filters[_filter_of(view.path, view.description)] += 1
         self._views[key] = view
 
     def remove(self, path: str) -> None:
@@ -44,7 +55,20 @@ class Entries:
         del ordered[bisect_left(ordered, key_of(path))]
         if not ordered:
             del self._ordered[_place(view)]
+        self._forget(view)
+
+    def _forget(self, view: EntityView) -> None:
+        """It is counted no more."""
         self.partitioned -= _partitioned(view)
+        if isinstance(view.description, RuleDescription):
+            kind = _filter_of(view.path, view.description)
+            self._filters[kind] -= 1
+            if not self._filters[kind]:
+                del self._filters[kind]
+
+    def filters(self, topic: str, correlation: bool) -> int:
+        """Rules of its subscriptions with a filter of that kind."""
+        return self._filters[key_of(topic), correlation]
 
     def count(self, kind: EntityKind, parent: str = "") -> int:
         return len(self._ordered.get((kind, key_of(parent)), ()))
@@ -69,6 +93,11 @@ class Entries:
 
 def _place(view: EntityView) -> tuple[EntityKind, str]:
     return kind_of(view.description), key_of(parent_and_name(view.path)[0])
+
+
+def _filter_of(path: str, rule: RuleDescription) -> tuple[str, bool]:
+    topic = parent_and_name(parent_and_name(path)[0])[0]
+    return key_of(topic), isinstance(rule.filter, CorrelationFilter)
 
 
 def _partitioned(view: EntityView) -> int:

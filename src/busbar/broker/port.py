@@ -105,9 +105,7 @@ class LocalPort:
         return self._known
 
     async def entity(self, path: str) -> EntityView:
-        view = self._catalogue.find(path)
-        self._catalogue.note_access(view)
-        return view
+        return self._catalogue.find(path)
 
     async def create(
         self, path: str, description: Description, default_rule: NamedRule | None = None
@@ -150,9 +148,11 @@ class LocalPort:
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
             size=sum(answer.size for answer in inspected),
-            accessed=self._catalogue.accessed(view),
+            accessed=self._catalogue.used(view),
             subscriptions=self._catalogue.subscription_count(view.path),
             available=len(inspected) == len(view.fragments),
+            sql_filters=self._catalogue.filter_count(view.path, correlation=False),
+            correlation_filters=self._catalogue.filter_count(view.path, correlation=True),
         )
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:

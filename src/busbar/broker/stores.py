@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from busbar.broker.host import HostState, StoreHost
 from busbar.model.commands import Command
@@ -20,6 +20,8 @@ class Stores:
     ) -> None:
         """`hosts` are those of the stores that are there; `make_host` serves for those that join, or are missing."""
         self.hosts: list[StoreHost] = list(hosts)
+        self.needs_majority = True
+        """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
         self._homes: dict[int, StoreHost] = {}
 
@@ -34,6 +36,11 @@ class Stores:
 
     def out(self) -> set[str]:
         return {host.name for host in self.hosts if not host.is_open}
+
+    def enough_without(self, out: Collection[str]) -> bool:
+        """Whether the catalogue can be read and changed without these: what a majority has is never forgotten."""
+        left = len(self.hosts) - len(out)
+        return 2 * left > len(self.hosts) or (left > 0 and not self.needs_majority)
 
     def add(self, name: str) -> StoreHost:
         """A host for one more store, not opened yet."""

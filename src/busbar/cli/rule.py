@@ -17,7 +17,7 @@ from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.kinds import Property
 from busbar.cli.options import Output, Skip, Subscription, Top, Topic, Yes, command, group, named
-from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+from busbar.cli.output import OutputFormat
 from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def create(
     where: Where,
 ) -> None:
     """Create a rule. Without a filter it takes every message."""
+    from busbar.cli.rule_view import print_rule
     from busbar.cli.rule_xml import EVERYTHING, Rule, SqlExpression, read_rule, write_rule
 
     found = _filter(filter_sql_expression, correlation_filter, properties)
@@ -96,7 +97,7 @@ def create(
     path, what = _locate(topic, subscription, wanted)
     rule = Rule(wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), _action(action_sql_expression))
     with _client(where) as client:
-        _show(read_rule(client.create(path, write_rule(rule), what)), output)
+        print_rule(read_rule(client.create(path, write_rule(rule), what)), output)
 
 
 @command(rule_commands, examples=(f"busbar rule show {_AT} large",))
@@ -110,9 +111,11 @@ def show(
     where: Where,
 ) -> None:
     """Show a rule: its filter and its action."""
+    from busbar.cli.rule_view import print_rule
+
     path, what = _locate(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
-        _show(_fetch(client, path, what), output)
+        print_rule(_fetch(client, path, what), output)
 
 
 @command(rule_commands, name="list", examples=(f"busbar rule list {_AT}",))
@@ -126,19 +129,14 @@ def _list(
     where: Where,
 ) -> None:
     """List the rules of a subscription."""
+    from busbar.cli.rule_view import print_rules
     from busbar.cli.rule_xml import read_rule
 
     path = f"{checked(topic, 'topic')}/Subscriptions/{single(subscription, 'subscription')}/Rules"
     with _client(where) as client:
         found = client.list(path, f"subscription '{subscription}' of topic '{topic}'", skip, top)
         rules = [read_rule(entry) for entry in found]
-    if output is OutputFormat.JSON:
-        print_json([_as_json(rule) for rule in rules])
-    else:
-        rows = [(rule.name, _filter_text(rule), rule.action.text if rule.action else "") for rule in rules]
-        print_table(
-            ("Name", "Filter", "Action"), rows, "There are no rules: the subscription takes no messages."
-        )
+    print_rules(rules, output)
 
 
 @command(
@@ -163,6 +161,7 @@ def update(
     where: Where,
 ) -> None:
     """Change a rule: its filter as a whole, its action, or both."""
+    from busbar.cli.rule_view import print_rule
     from busbar.cli.rule_xml import read_rule, write_rule
 
     wanted = named(name, name_option, "rule")
@@ -176,7 +175,7 @@ def update(
             rule = dataclasses.replace(rule, filter=found)
         if action_sql_expression is not None:
             rule = dataclasses.replace(rule, action=_action(action_sql_expression))
-        _show(read_rule(client.update(path, write_rule(rule), what)), output)
+        print_rule(read_rule(client.update(path, write_rule(rule), what)), output)
 
 
 @command(rule_commands, examples=(f"busbar rule delete {_AT} '$Default' --yes",))
@@ -263,55 +262,3 @@ def _text(text: str) -> str:
         return values.plain(text)
     except ValueError as error:
         raise CommandFailure(f"{error}.", ExitCode.USAGE) from None
-
-
-def _show(rule: Rule, output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json(_as_json(rule))
-        return
-    shown = {
-        "Name": rule.name,
-        "Filter": _filter_text(rule),
-        "Action": rule.action.text if rule.action else "none",
-    }
-    if rule.created:
-        shown["Created at"] = rule.created
-    print_details([shown])
-
-
-def _filter_text(rule: Rule) -> str:
-    from busbar.cli.rule_xml import SqlExpression
-
-    if isinstance(rule.filter, SqlExpression):
-        return {"TrueFilter": "every message", "FalseFilter": "no message"}.get(
-            rule.filter.kind, rule.filter.text
-        )
-    equal = [f"{_camel(name)}={text}" for name, text in rule.filter.system.items()]
-    equal += [f"{name}={value.text}" for name, value in rule.filter.properties.items()]
-    return ", ".join(equal)
-
-
-def _as_json(rule: Rule) -> dict[str, object]:
-    from busbar.cli.rule_xml import SYSTEM_PROPERTIES, SqlExpression
-
-    sql = rule.filter if isinstance(rule.filter, SqlExpression) else None
-    correlation = None
-    if not isinstance(rule.filter, SqlExpression):
-        correlation = {_camel(name): rule.filter.system.get(name) for name in SYSTEM_PROPERTIES} | {
-            "properties": {
-                key: {"type": value.type, "value": value.text}
-                for key, value in rule.filter.properties.items()
-            }
-        }
-    return {
-        "name": rule.name,
-        "filterType": sql.kind if sql else "CorrelationFilter",
-        "sqlFilter": {"sqlExpression": sql.text} if sql else None,
-        "correlationFilter": correlation,
-        "action": {"sqlExpression": rule.action.text} if rule.action else None,
-        "createdAt": rule.created,
-    }
-
-
-def _camel(name: str) -> str:
-    return name[0].lower() + name[1:]

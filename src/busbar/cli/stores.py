@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.failure import CommandFailure
+from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_json, print_table, size_text
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
 
 View = dict[str, Any]
+Stopped = Annotated[
+    bool,
+    typer.Option("--stopped", help="Work on the files of --data, while no Busbar serves them."),
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 stores_commands = group("stores", GROUPS["stores"])
@@ -42,13 +46,47 @@ def online(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> 
     _change(name, "online", output, where)
 
 
-@command(stores_commands, examples=("busbar stores reset store-2 --yes",))
-def reset(*, name: Name, yes: Yes = False, output: Output = OutputFormat.TABLE, where: Where) -> None:
+@command(
+    stores_commands, examples=("busbar stores reset store-2 --yes", "busbar stores reset store-2 --stopped")
+)
+def reset(
+    *,
+    name: Name,
+    yes: Yes = False,
+    stopped: Stopped = False,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
     """Begin a store that is out anew, empty. What is in its place is set aside, and its messages are not served again."""
     from busbar.cli.entity_commands import confirm
 
     confirm(f"Give up all messages of the store {name}?", yes)
-    _change(name, "reset", output, where)
+    if stopped:
+        _reset_stopped(name, where)
+    else:
+        _change(name, "reset", output, where)
+
+
+def _reset_stopped(name: str, where: Where) -> None:
+    """For a namespace that cannot start, since most of its stores are lost."""
+    import asyncio
+
+    from busbar.app.data_directory import DataDirectoryError
+    from busbar.app.store_reset import reset_store
+    from busbar.model.errors import BusbarError
+    from busbar.store.contract import StoreError
+
+    if not where.data.is_dir():
+        raise CommandFailure(f"there is no data directory {where.data}; name it with --data.", ExitCode.USAGE)
+    try:
+        view = asyncio.run(reset_store(where.data, name))
+    except BusbarError as error:
+        raise CommandFailure(error.text, ExitCode.REFUSED) from None
+    except (DataDirectoryError, StoreError, OSError) as error:
+        raise CommandFailure(str(error)) from None
+    if view.state != "open":
+        raise CommandFailure(f"the store '{name}' is still out: {view.reason}.")
+    print(f"{name} was begun anew, empty.")
 
 
 def show_fragments(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:

@@ -128,13 +128,9 @@ class Fragment:
                 reads += state.writers.reads(command, command.writer)
             return reads
         elif isinstance(command, Demand):
-            if command.credit > 0 and state.serves(DEAD if command.sub == DEAD else ACTIVE):
-                sessions = state.sessions
-                if sessions is None or command.sub == DEAD:
-                    return serving.window_reads(state, state.window(command.sub))
-                session = sessions.of(command.origin, command.consumer)
-                if session is not None:
-                    return session_serving.demand_reads(state, sessions, session, command.credit, now)
+            here = DEAD if command.sub == DEAD else ACTIVE
+            if command.credit > 0 and state.serves(here) and (state.sessions is None or here == DEAD):
+                return serving.window_reads(state, state.window(command.sub))
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
             reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)

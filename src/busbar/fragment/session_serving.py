@@ -7,6 +7,8 @@ Rules
 - Time to live is a matter of the whole session: when one of its unlocked messages has expired, all that it has are
   removed or dead-lettered, those that are locked when they are given back. This is looked at only when somebody listens: the
   holder wants messages, or an accept would get the session (accepting.py).
+- What holders want is read for many sessions at once: their demands are noted, and the next tick reads for all that are
+  hungry. So a hundred sessions that begin at the same time cost one or two reads of the store, not a hundred.
 - When they expire is known from an index of the store; in memory is a bound. When it has passed the time is looked up.
 - A drain is answered when the credit is used up, or nothing is available, or no more may be in flight.
 """
@@ -111,14 +113,6 @@ def has_work(state: State, sessions: Sessions) -> bool:
 # ---- reading ----
 
 
-def demand_reads(state: State, sessions: Sessions, session: Session, credit: i64, now: i64) -> list[Read]:
-    """What must be read before the holder, with that much more credit, can be served."""
-    if not state.serves(ACTIVE) or not _needs_read(session, now):
-        return []
-    sessions.asked = [session]
-    return _reads(session, credit, now)
-
-
 def hungry_reads(sessions: Sessions, now: i64) -> list[Read]:
     reads: list[Read] = []
     sessions.asked = []
@@ -126,11 +120,11 @@ def hungry_reads(sessions: Sessions, now: i64) -> list[Read]:
         if len(sessions.asked) >= sessions.bounds.sessions_at_once:
             break
         sessions.asked.append(session)
-        reads += _reads(session, 0, now)
+        reads += _reads(session, now)
     return reads
 
 
-def _reads(session: Session, credit: i64, now: i64) -> list[Read]:
+def _reads(session: Session, now: i64) -> list[Read]:
     reads: list[Read] = []
     window = session.window
     bounds = window.bounds
@@ -138,7 +132,7 @@ def _reads(session: Session, credit: i64, now: i64) -> list[Read]:
         consumer = session.consumer
         limit = bounds.page_records
         if consumer is not None and not session.sweeping:
-            wanted = consumer.credit + credit
+            wanted = consumer.credit
             if wanted < bounds.session_page:
                 wanted = bounds.session_page
             if wanted < limit:

@@ -7,6 +7,7 @@
     broker      queue, its dead letters OutgoingLink    needs Listen
     broker      queue with sessions     SessionLink     needs Listen; waits for a session
 
+A topic and its subscriptions have their management node alone so far.
 The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
 again after the wait for a session.
 """
@@ -22,11 +23,13 @@ from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
 from busbar.gateway.requests import ReplyLink, RequestLink
+from busbar.gateway.rule_management import TopicNode
 from busbar.gateway.served import (
     check_gives,
     check_no_transfer,
     check_served,
     check_takes,
+    is_topic,
     message_size,
     requires_session,
 )
@@ -74,7 +77,8 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
         return _request_response(peer, link, node, replies, None)
     _authorize(peer, link, node)
     entity = await peer.service.port.entity(node.path)
-    check_served(entity)
+    if node.kind is NodeKind.ENTITY or not is_topic(entity):
+        check_served(entity)
     check_no_transfer(entity, node.transfer)
     peer.occupy(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
@@ -129,17 +133,15 @@ async def _session(peer: Peer, link: Link, node: Node, entity: EntityView, wish:
     try:
         if wish.session is None:
             wait = wait_of(link, peer.service.limits)
-            turns = peer.service.session_turns
-            first = turns.first(entity.path, len(entity.fragments))
-            index, accepted = await accept_next(peer, entity.fragments, seat.number, first, wait)
-            turns.gave(entity.path, index)
+            turns = peer.service.session_turns.of(entity.path, len(entity.fragments))
+            index, accepted = await accept_next(peer, entity.fragments, seat.number, turns, wait)
         else:
             index = index_of_key(wish.session, len(entity.fragments))
             accepted = await accept_named(peer, entity.fragments[index], seat.number, wish.session)
     except BaseException:
         seat.give_up()
         raise
-    end = SessionLink(peer, link, entity, seat, index, accepted.session, link.snd_settle_mode == SETTLED)
+    end = SessionLink(peer, link, entity, seat, index, accepted, link.snd_settle_mode == SETTLED)
     try:
         _authorize(peer, link, node)
         if seat.lost:
@@ -167,6 +169,9 @@ def _request_response(
         return reply
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
+    if is_topic(entity):
+        topic = TopicNode(peer, entity, node.resource, node.dead_letter)
+        return RequestLink(peer, link, siblings, topic.perform, size)
     sub = DEAD if node.dead_letter else ACTIVE
     management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
     return RequestLink(peer, link, siblings, management.perform, size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, cast
 
 from busbar.amqp.connection import Connection, ConnectionConfig
@@ -30,6 +30,7 @@ from busbar.amqp.link import Link
 from busbar.gateway.address import node_of
 from busbar.gateway.attach import GatewayLink, RepliesByNode, attach
 from busbar.gateway.authority import Grant
+from busbar.gateway.grants import Grants
 from busbar.gateway.incoming import IncomingLink
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.pages import PageTurns
@@ -44,11 +45,11 @@ from busbar.model.effects import Delivered, Drained, Effect, SessionLost
 from busbar.model.errors import (
     BusbarError,
     EntityNotFound,
-    QuotaExceeded,
     ServerBusy,
     SessionLockLost,
     Unauthorized,
 )
+from busbar.model.names import key_of
 from busbar.model.port import EntityView
 
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ MECHANISMS = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"]
 SASL_OK, SASL_AUTH = 0, 1
 MAX_EARLY = 1_000
 """Deliveries that a client may send on a link before its attach is answered."""
-MAX_GRANTS = 1_000
-"""Tokens for different paths that a connection may hold."""
 CLOSE_WAIT = 2.0
 """Seconds for the last frames to reach a client that is closed; one that does not read is cut off then."""
 LINKLESS_WAIT = 300_000
@@ -100,7 +99,7 @@ class GatewayConnection(asyncio.Protocol):
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
         self._retrying: list[Replenished] = []
-        self._grants: list[Grant] = []
+        self._grants = Grants(service, self)
         self._replies: dict[object, RepliesByNode] = {}
         self._links: dict[Link, tuple[GatewayLink, str, str]] = {}
         self._pending: dict[Link, PendingLink] = {}
@@ -153,7 +152,7 @@ class GatewayConnection(asyncio.Protocol):
         for path in self._occupied.values():
             self.service.attached.leave(path, self)
         self._occupied.clear()
-        self._rely(())
+        self._grants.clear()
         self._links.clear()
         self._pending.clear()
         self._requests.clear()
@@ -194,21 +193,12 @@ class GatewayConnection(asyncio.Protocol):
                 if consumer is not None:
                     consumer.drained()
             elif isinstance(effect, SessionLost):
-                self._session_lost(effect.consumer)
+                self.session_lost(effect.consumer)
             elif effect.request:
                 waiting = self._requests.pop(effect.request, None)
                 if waiting is not None:
                     waiting.answered(effect)
         self.flush()
-
-    def _session_lost(self, number: int) -> None:
-        seat = self._consumers.get(number)
-        if isinstance(seat, SessionSeat):
-            seat.lost = True
-            link = seat.link
-            if link is not None:
-                link.detach(SessionLockLost.condition, f"{SESSION_LOCK_LOST} {self.service.tracking}")
-                self._detached(link)
 
     # Peer
 
@@ -236,6 +226,15 @@ class GatewayConnection(asyncio.Protocol):
 
     def forget_request(self, number: int) -> None:
         self._requests.pop(number, None)
+
+    def session_lost(self, consumer: int) -> None:
+        seat = self._consumers.get(consumer)
+        if isinstance(seat, SessionSeat):
+            seat.lost = True
+            link = seat.link
+            if link is not None:
+                link.detach(SessionLockLost.condition, f"{SESSION_LOCK_LOST} {self.service.tracking}")
+                self._detached(link)
 
     def held_session(self, path: str, session: str) -> SessionLink | None:
         for end, _path, _right in self._links.values():
@@ -266,42 +265,19 @@ class GatewayConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def may(self, right: str, path: str) -> bool:
-        counts_from = wall_clock() - self.service.limits.token_grace
-        return any(
-            right in grant.rights
-            and grant.covers(path)
-            and (not grant.expires or grant.expires > counts_from)
-            for grant in self._grants
-        )
+        return self._grants.may(right, path, wall_clock())
 
     def granted(self, grant: Grant) -> None:
-        # A new token for the same path takes the place of the old one.
-        kept = [
-            known
-            for known in self._grants
-            if (known.path, known.rights, known.owner) != (grant.path, grant.rights, grant.owner)
-        ]
-        if len(kept) >= MAX_GRANTS:
-            raise QuotaExceeded(f"A connection has at most {MAX_GRANTS} tokens at a time.")
-        self._rely((*kept, grant))
+        self._grants.add(grant)
         self._guest.authenticated(self)
         self._arm()
-
-    def _rely(self, grants: Iterable[Grant]) -> None:
-        """These are the grants from now on; the entities whose rules they follow from are watched."""
-        before = {grant.owner for grant in self._grants if grant.owner}
-        self._grants = list(grants)
-        after = {grant.owner for grant in self._grants if grant.owner}
-        for owner in after - before:
-            self.service.attached.rely(owner, self)
-        for owner in before - after:
-            self.service.attached.rely_no_more(owner, self)
 
     def occupy(self, link: Link, path: str) -> None:
         if self._transport is None:
             raise ServerBusy("The connection is closed.")
         self.service.attached.enter(path, self)
         self._occupied[link] = path
+        self.service.port.in_use((path,))  # at once: it may have been about to be deleted as idle
 
     def _vacate(self, link: Link) -> None:
         path = self._occupied.pop(link, None)
@@ -488,7 +464,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def _deadlines(self) -> list[int]:
         limits = self.service.limits
-        deadlines = [grant.expires + limits.token_grace for grant in self._grants if grant.expires]
+        deadlines = self._grants.ends()
         if not self._grants:
             deadlines.append(self._tokenless_since + limits.token_wait)
         if not self._links and not self._pending:
@@ -518,11 +494,8 @@ class GatewayConnection(asyncio.Protocol):
 
     def _expire(self, now: int) -> None:
         """Tokens that have ended take their links with them; the client may put another one as it did at first."""
-        grace = self.service.limits.token_grace
-        kept = [grant for grant in self._grants if not grant.expires or grant.expires + grace > now]
-        if len(kept) == len(self._grants):
+        if not self._grants.expire(now):
             return
-        self._rely(kept)
         self._tokenless_since = now
         self._end_unauthorized("has expired; put a new one to $cbs")
 
@@ -536,15 +509,12 @@ class GatewayConnection(asyncio.Protocol):
 
     def entity_changed(self, path: str, view: EntityView | None) -> None:
         """Links end with their entity, with what it allows, and with the rules that allowed them."""
-        owner = path.lower()
-        if any(grant.owner == owner for grant in self._grants):
-            renew = self.service.authority.renewed
-            renewed = [grant if grant.owner != owner else renew(grant) for grant in self._grants]
-            self._rely(grant for grant in renewed if grant is not None)
+        if self._grants.renew(path):
             self._tokenless_since = wall_clock()
             self._end_unauthorized("was signed with a rule that has been changed")
+        key = key_of(path)
         for link, occupied in list(self._occupied.items()):
-            if occupied.lower() != owner:
+            if key_of(occupied) != key:
                 continue
             if link in self._pending:
                 self._reconsider(self._pending[link], link.sending, path, view)

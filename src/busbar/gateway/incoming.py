@@ -15,7 +15,7 @@ from busbar.amqp.envelope import message_format_batch, parse_batch, parse_messag
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.peer import Peer
-from busbar.gateway.routing import RUN, Router
+from busbar.gateway.routing import Router
 from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend, send_of
 from busbar.gateway.writers import Writer
 from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
@@ -106,7 +106,7 @@ class IncomingLink:
             return
         router = self._router
         if router.keyless(drafts):
-            self._send_anywhere(drafts, ids, size)
+            self._roam(drafts, ids, size, atomic=False)
             return
         by_index: dict[int, tuple[list[Draft], list[int]]] = {}
         for draft, delivery_id in zip(drafts, ids, strict=True):
@@ -124,15 +124,7 @@ class IncomingLink:
             if index >= 0:
                 self._send(index, theirs, their_ids, _size(theirs), atomic=False)
             else:
-                self._send_anywhere(theirs, their_ids, _size(theirs))
-
-    def _send_anywhere(self, drafts: list[Draft], ids: list[int], size: int) -> None:
-        if len(drafts) <= RUN:
-            self._roam(drafts, ids, size, atomic=False)
-            return
-        for start in range(0, len(drafts), RUN):
-            run = drafts[start : start + RUN]
-            self._roam(run, ids[start : start + RUN], _size(run), atomic=False)
+                self._roam(theirs, their_ids, _size(theirs), atomic=False)
 
     # Batches
 

@@ -43,6 +43,9 @@ class HeldSession(Protocol):
     fragment: int
     consumer: int
 
+    def renewed(self, until: int) -> None:
+        """Its lock ends then."""
+
 
 class Asker(Protocol):
     """Who asks fragments: an origin of the port, with what the turn has to say."""
@@ -92,6 +95,9 @@ class Peer(Asker, Protocol):
 
     def held_session(self, path: str, session: str) -> HeldSession | None:
         """The message session of that entity, if the connection holds it."""
+
+    def session_lost(self, consumer: int) -> None:
+        """The lock of the message session that this consumer holds has ended by time: its link ends and says so."""
 
     def retry(self, who: Replenished) -> None:
         """Let it replenish once more after the client's next bytes."""

@@ -14,7 +14,7 @@ from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.gateway.peer import Peer
-from busbar.model.errors import BusbarError, MessageSizeExceeded, ServerBusy
+from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere, ServerBusy
 
 CREDIT = 100
 MAX_PENDING = 100
@@ -91,6 +91,8 @@ class RequestLink:
     def arrived(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             try:
+                if delivery.txn is not None:
+                    raise NotImplementedHere("Transactions are not served by this version of Busbar.")
                 if delivery.oversized:
                     raise MessageSizeExceeded(f"The request is larger than {self._max_size} bytes.")
                 if self._under_way >= MAX_PENDING:

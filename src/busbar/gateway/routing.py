@@ -2,11 +2,13 @@
 
 1. On a regular entity there is nothing to choose.
 2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
-3. Messages without one go round robin, each sender beginning at a fragment of its own. What arrives together goes together,
-   at most RUN messages, and the next run to the next fragment: a sender that waits for each answer changes the fragment with
-   every message, one that keeps many on their way pays for one command for many of them.
-4. A run that a fragment certainly did not take, since its store is out or it is full, is offered to the next one, until each
-   was asked once or FAILOVER_SECONDS are over.
+3. Messages without one go round robin, each sender beginning at a fragment of its own, in turns: a sender stays with a
+   fragment while earlier messages of its are on their way there, at most TURN_MESSAGES or TURN_BYTES, and then goes on. One
+   that waits for each answer changes the fragment with every message; one that keeps many on their way has them stored
+   together, as many to a commit as a regular entity has. Fragments of one store come after each other: where turns meet,
+   they share commits.
+4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
+   store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
 5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
 6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
 """
@@ -23,7 +25,8 @@ from busbar.model.message import Draft
 from busbar.model.partitioning import index_of_key, key_of
 from busbar.model.port import EntityView
 
-RUN = 100
+TURN_MESSAGES = 1_000
+TURN_BYTES = 2 * 1024 * 1024
 FAILOVER_SECONDS = 15.0
 
 DISTINCT_KEYS = (
@@ -43,7 +46,11 @@ class Router:
             isinstance(description, QueueDescription | TopicDescription)
             and description.requires_duplicate_detection
         )
-        self._next = secrets.randbelow(len(entity.fragments))
+        self._order = in_order_of_stores(entity)
+        self._place = secrets.randbelow(len(entity.fragments))
+        self._turn_messages = 0
+        self._turn_bytes = 0
+        self._under_way = 0
 
     def keyless(self, drafts: list[Draft]) -> bool:
         """None of them has a key."""
@@ -70,14 +77,41 @@ class Router:
         return (index, 0) if index >= 0 else (self.next_index(), len(self.fragments) - 1)
 
     def next_index(self) -> int:
-        """Rule 3."""
-        index = self._next
-        self._next = (index + 1) % len(self.fragments)
+        """The next fragment in turn, for what is sent by itself."""
+        self._place = (self._place + 1) % len(self._order)
+        self._turn_messages = self._turn_bytes = 0
+        return self._order[self._place]
+
+    def send_in_turn(self, messages: int, size: int) -> int:
+        """Rule 3: the fragment for messages without a key. They are on their way until `answered`."""
+        turn_is_over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
+        index = self.next_index() if turn_is_over or not self._under_way else self._order[self._place]
+        self._turn_messages += messages
+        self._turn_bytes += size
+        self._under_way += messages
         return index
+
+    def answered(self, messages: int) -> None:
+        """So many that were sent in turn are not on their way any more."""
+        self._under_way -= messages
+
+    def avoid(self, index: int) -> None:
+        """Rule 4: it did not take a message."""
+        if self._order[self._place] == index:
+            self._turn_messages = TURN_MESSAGES
 
     def after(self, index: int) -> int:
         """The fragment that is asked when this one does not take a message."""
         return (index + 1) % len(self.fragments)
+
+
+def in_order_of_stores(entity: EntityView) -> list[int]:
+    """The indexes of the fragments, those of one store after each other."""
+    stores = entity.stores
+    indexes = range(len(entity.fragments))
+    if len(stores) < len(indexes):
+        return [*indexes]
+    return sorted(indexes, key=lambda index: (stores.index(stores[index]), index))
 
 
 def may_fail_over(refused: Refused) -> bool:

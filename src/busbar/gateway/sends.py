@@ -79,7 +79,7 @@ class AwaitedSend:
 class RoamingSend(AwaitedSend):
     """Deliveries that any fragment may answer."""
 
-    __slots__ = ("_drafts", "_index", "_left", "_router", "_until")
+    __slots__ = ("_count", "_drafts", "_index", "_left", "_router", "_until")
 
     def __init__(
         self,
@@ -90,13 +90,16 @@ class RoamingSend(AwaitedSend):
         atomic: bool,
         router: Router,
         drafts: list[Draft],
+        rest_of: RoamingSend | None = None,
     ) -> None:
+        """`rest_of` has tried some fragments already, and answers to the router for its messages."""
         super().__init__(peer, link, ids, size, atomic)
         self._router = router
         self._drafts = drafts
-        self._index = router.next_index()
-        self._left = len(router.fragments) - 1
-        self._until = 0.0
+        self._count = 0 if rest_of is not None else len(drafts)
+        self._index: int = router.send_in_turn(self._count, size) if rest_of is None else rest_of._index
+        self._left: int = len(router.fragments) - 1 if rest_of is None else rest_of._left
+        self._until: float = 0.0 if rest_of is None else rest_of._until
 
     def send(self) -> None:
         peer = self._peer
@@ -109,6 +112,7 @@ class RoamingSend(AwaitedSend):
                 return
         elif isinstance(effect, Sent) and effect.refused and not self._atomic:
             effect = self._part_goes_on(effect)
+        self._router.answered(self._count)
         super().answered(effect)
 
     def _goes_on(self) -> bool:
@@ -119,6 +123,7 @@ class RoamingSend(AwaitedSend):
         if not self._left or now > self._until:
             return False
         self._left -= 1
+        self._router.avoid(self._index)
         self._index = self._router.after(self._index)
         self.send()
         return True
@@ -129,10 +134,8 @@ class RoamingSend(AwaitedSend):
         if not full or not self._left:
             return effect
         drafts = [self._drafts[index] for index in full]
-        rest = RoamingSend(
-            self._peer, self._link, [self._ids[index] for index in full], 0, False, self._router, drafts
-        )
-        rest._index, rest._left, rest._until = self._index, self._left, self._until
+        ids = [self._ids[index] for index in full]
+        rest = RoamingSend(self._peer, self._link, ids, 0, False, self._router, drafts, rest_of=self)
         if not rest._goes_on():
             return effect
         gone = set(full)

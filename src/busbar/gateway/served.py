@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from busbar.model.entities import EntityStatus, QueueDescription, RuleDescription, SubscriptionDescription
+from busbar.model.entities import (
+    EntityStatus,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
@@ -22,6 +28,11 @@ def check_served(entity: EntityView) -> None:
         raise NotImplementedHere(
             f"'{entity.path}' uses {missing}, which this version of Busbar does not serve yet."
         )
+
+
+def is_topic(entity: EntityView) -> bool:
+    """A topic or a subscription of one."""
+    return isinstance(entity.description, TopicDescription | SubscriptionDescription)
 
 
 def requires_session(entity: EntityView) -> bool:
@@ -55,14 +66,15 @@ def check_gives(entity: EntityView) -> None:
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The size in bytes that a message of this entity may have."""
+    """The size in bytes that a message of this entity may have. The namespace's limit is everyone's: it may have been
+    lowered since the entity was made."""
     description = entity.description
     own = (
         0
         if isinstance(description, SubscriptionDescription | RuleDescription)
         else description.max_message_size
     )
-    return own or limits.default_message_size or limits.max_message_size
+    return min(own or limits.default_message_size or limits.max_message_size, limits.max_message_size)
 
 
 def _status(entity: EntityView) -> EntityStatus:

@@ -2,14 +2,17 @@
 
 Rules:
 1. A named session lies in the fragment of its key; that one is asked for the lock, and its answer is final.
-2. For the next available one, all fragments are asked to say when they have one (AwaitSession), which locks nothing. One
-   that has offered is asked for the lock (AcceptSession). If somebody else was faster there, it is awaited anew.
-3. Only one fragment at a time is asked for a lock: an accept never holds two sessions, not even in passing.
-4. Fragments are asked in an order that the caller chooses (session_turns.py); of several that have offered, the first in it.
-   Stores do not answer at the same moment: in the first ORDER_WAIT an offer waits for those before it in the order, or the
-   quickest store would always be the first.
-5. A fragment that is out is asked again from time to time, and the others go on meanwhile. One that does not answer a claim
-   in time is told to forget it.
+2. For the next available one, a fragment that is known to have sessions is asked for the lock of one (AcceptSession), which
+   is all that there is to do where many wait. If it has none left, or none is known to have any, all are asked to say when
+   they have one (AwaitSession), which locks nothing; who has offered is asked for the lock. If somebody else was faster
+   there, it is awaited anew.
+3. Only one fragment at a time is asked for a lock, and the next only when it has answered, however long that takes: an
+   accept never holds two sessions, not even in passing. Who has given or offered a session lately lives, and answers at
+   once; if its store fails in between, the host refuses for it. One that is SLOW is not asked first by others.
+4. Fragments are asked in an order (session_turns.py): of several that have offered, the first in it is claimed. Stores do
+   not answer at the same moment: an offer waits for those before it in the order, but not for long (FIRST_WAIT for whose
+   turn it is, ORDER_WAIT for others), or the quickest would always win.
+5. A fragment that is out is asked again from time to time, and the others go on meanwhile.
 6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
    and not used: the fragment may offer the session to others at once. A claim that was not taken is followed by a Leave,
    which the fragment sees after the claim: whatever became of it, no lock remains.
@@ -21,6 +24,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from busbar.gateway.peer import Peer
+from busbar.gateway.session_turns import EntityTurns
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
 from busbar.model.errors import BusbarError, InternalError, OperationTimeout, ServerBusy, error_of
@@ -29,10 +33,15 @@ LEAST_WAIT = 0.1
 """Seconds that fragments have for their answers, however short the client's time."""
 RETRY = 0.5
 """Seconds until a fragment that is out is asked again."""
+FIRST_WAIT = 0.02
+"""Seconds that the fragment whose turn it is has to say whether it has a session now."""
 ORDER_WAIT = 0.005
-"""Seconds that all fragments have to say whether they have a session now."""
-CLAIM_WAIT = 2.0
-"""Seconds that a fragment which has offered a session has to answer a claim."""
+"""Seconds that all others have to say whether they have a session now."""
+AT_ONCE = 0.1
+"""Seconds within which an offer says that sessions wait. A later one says that receivers do: who comes anew must not take it
+from them, as a claim without an offer may."""
+SLOW = 1.0
+"""Seconds after which a fragment that was asked for a lock is taken for one that hangs."""
 
 NONE_AVAILABLE = "No message session became available in time; accept again to go on waiting."
 
@@ -57,40 +66,49 @@ async def accept_named(peer: Peer, fragment: int, consumer: int, session: str) -
 
 
 async def accept_next(
-    peer: Peer, fragments: Sequence[int], consumer: int, first: int, wait: float
+    peer: Peer, fragments: Sequence[int], consumer: int, turns: EntityTurns, wait: float
 ) -> tuple[int, SessionAccepted]:
     """Rule 2: the index of the fragment and what it gave. Raises OperationTimeout after `wait` seconds."""
-    return await NextSession(peer, fragments, consumer, first).accept(wait)
+    return await NextSession(peer, fragments, consumer, turns).accept(wait)
 
 
 class NextSession:
     """One accept that waits for the next available session."""
 
-    def __init__(self, peer: Peer, fragments: Sequence[int], consumer: int, first: int) -> None:
+    def __init__(self, peer: Peer, fragments: Sequence[int], consumer: int, turns: EntityTurns) -> None:
         self._peer = peer
         self._fragments = fragments
         self._consumer = consumer
-        self._order = [(first + step) % len(fragments) for step in range(len(fragments))]
+        self._turns = turns
+        self._order, self._alone = turns.begin()
         self._awaited: dict[int, int] = {}  # index: the request number of its await
         self._offered: dict[int, int] = {}  # the same, of those that have answered and were not asked yet
         self._claim: _Claim | None = None
         self._out: dict[int, BusbarError] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._others_asked = False
         self._won: asyncio.Future[tuple[int, SessionAccepted]] = self._loop.create_future()
         self._over = False
-        self._all_asked = False
+        self._waited_for = set(self._order)
 
     async def accept(self, wait: float) -> tuple[int, SessionAccepted]:
         taken = False
         try:
-            for index in self._order:
-                self._await(index)
+            first = self._order[0]
+            if self._alone:
+                self._claim_at(first)
+                self._later(SLOW, self._hangs)
+            else:
+                self._await(first)
+                self._later(FIRST_WAIT, lambda: self._do_not_wait_for([first]))
+                self._ask_others()
             self._peer.flush()
-            self._later(ORDER_WAIT, self._order_is_known)
             async with asyncio.timeout(max(wait, LEAST_WAIT)):
                 won = await self._won
             taken = True
+            self._turns.gave(won[0], self._order[0])
             return won
         except TimeoutError:
             if len(self._out) == len(self._fragments):
@@ -113,31 +131,47 @@ class NextSession:
             return
         assert isinstance(effect, SessionOffered)
         self._out.pop(index, None)
+        if self._loop.time() - self._began < AT_ONCE:
+            self._turns.has(index)
         self._offered[index] = request
-        if self._all_asked or not any(other in self._awaited for other in self._before(index)):
-            self._claim_next()
+        self._claim_next()
 
-    def _before(self, index: int) -> list[int]:
-        return self._order[: self._order.index(index)]
+    def _ask_others(self) -> None:
+        """All but the first, once."""
+        if not self._others_asked:
+            self._others_asked = True
+            others = self._order[1:]
+            for index in others:
+                self._await(index)
+            self._later(ORDER_WAIT, lambda: self._do_not_wait_for(others))
 
-    def _order_is_known(self) -> None:
+    def _do_not_wait_for(self, indexes: list[int]) -> None:
         """Rule 4: who is silent has no session now."""
-        self._all_asked = True
+        self._waited_for.difference_update(indexes)
         self._claim_next()
         self._peer.flush()
 
     def _claim_next(self) -> None:
-        """Rule 3."""
+        """Rules 3 and 4."""
         if self._claim is not None or not self._offered:
             return
         index = min(self._offered, key=self._order.index)
+        before = self._order[: self._order.index(index)]
+        if any(other in self._awaited and other in self._waited_for for other in before):
+            return
         del self._offered[index]
+        self._claim_at(index)
+
+    def _claim_at(self, index: int) -> None:
         claim = self._claim = _Claim(self, index)
         request = self._peer.expect(claim)
         self._peer.command(
             AcceptSession(self._fragments[index], self._peer.origin, request, self._consumer, None)
         )
-        self._later(CLAIM_WAIT, lambda: self._claim_overdue(claim))
+
+    def _hangs(self) -> None:
+        if self._claim is not None:
+            self._turns.has_none(self._claim.index)
 
     def claim_answered(self, claim: _Claim, effect: Effect) -> None:
         if self._over or claim is not self._claim:
@@ -149,32 +183,24 @@ class NextSession:
         self._claim = None
         assert isinstance(effect, Refused)
         if effect.condition == OperationTimeout.condition:
+            self._turns.has_none(claim.index)
+            self._waited_for.discard(claim.index)
             self._await(claim.index)
         else:
             if not effect.certain:
                 self._leave(claim.index)
             self._failed(claim.index, effect)
+        self._ask_others()
         self._claim_next()
-
-    def _claim_overdue(self, claim: _Claim) -> None:
-        """Rule 5."""
-        if claim is self._claim and not self._won.done():
-            self._leave(claim.index)
-            self._claim = None
-            self._retry(claim.index, ServerBusy("A fragment of the entity does not answer. Retry later."))
-            self._claim_next()
-            self._peer.flush()
 
     def _failed(self, index: int, effect: Refused) -> None:
         error = error_of(effect.condition, effect.text, effect.certain)
         if effect.condition in (ServerBusy.condition, InternalError.condition):
-            self._retry(index, error)
+            self._out[index] = error
+            self._turns.has_none(index)
+            self._later(RETRY, lambda: self._await_again(index))
         elif not self._won.done():
             self._won.set_exception(error)
-
-    def _retry(self, index: int, why: BusbarError) -> None:
-        self._out[index] = why
-        self._later(RETRY, lambda: self._await_again(index))
 
     def _await_again(self, index: int) -> None:
         self._await(index)

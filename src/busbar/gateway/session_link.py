@@ -3,22 +3,31 @@
 It is a receiver like any other, of the one fragment that the session lies in. The consumer that accepted the session is the
 one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free; when the
 session lock ends by time, the link is detached and says why.
+
+It is the fragment that ends a lock. While its store is out it cannot: then the link is ended here, a little after its time,
+so that the client does not wait for messages of a session that is not its own any more. The fragment hears of it when its
+store is back.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from busbar.amqp.envelope import encode_deliveries
 from busbar.amqp.link import Link
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Answered, Consumer, Peer
+from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand
 from busbar.model.commands import Command
-from busbar.model.effects import Effect
+from busbar.model.effects import Effect, SessionAccepted
 from busbar.model.errors import SessionLockLost
 from busbar.model.message import ACTIVE, Record
 from busbar.model.port import EntityView
+
+GRACE = 1_000
+"""Milliseconds that the fragment has to say that the lock has ended."""
 
 SESSION_LOCK_LOST = (
     "The session lock has expired on the message session. Accept the message session again to go on with it."
@@ -89,11 +98,11 @@ class SessionLink(OutgoingLink):
         entity: EntityView,
         seat: SessionSeat,
         index: int,
-        session: str,
+        accepted: SessionAccepted,
         delete: bool,
     ) -> None:
         self.path = entity.path
-        self.session = session
+        self.session = accepted.session
         self.index = index
         self.fragment = entity.fragments[index]
         self.consumer = seat.number
@@ -101,6 +110,32 @@ class SessionLink(OutgoingLink):
         seat.link = link
         only = replace(entity, fragments=(self.fragment,))
         super().__init__(peer, link, only, ACTIVE, delete, seat)
+        self._until = accepted.until
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.call_later(self._time_left(), self._time_is_up)
+
+    def closed(self) -> None:
+        self._end.cancel()
+        super().closed()
+
+    def vanished(self) -> None:
+        self._end.cancel()
+        super().vanished()
+
+    def renewed(self, until: int) -> None:
+        """The lock ends then. (The timer looks again when it is due.)"""
+        self._until = until
+
+    def _time_left(self) -> float:
+        return (self._until + GRACE - wall_clock()) / 1000
+
+    def _time_is_up(self) -> None:
+        left = self._time_left()
+        if left > 0:
+            self._end = self._loop.call_later(left, self._time_is_up)
+        else:
+            self._peer.session_lost(self.consumer)
+            self._peer.flush()
 
     def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
         tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)

@@ -90,6 +90,7 @@ class SessionOperations:
             lambda request: RenewSession(held.fragment, self._peer.origin, request, held.consumer)
         )
         assert isinstance(effect, Renewed)
+        held.renewed(effect.until)
         return 200, {"expiration": Timestamp(effect.until)}
 
     async def _read_state(self, body: Body) -> Reply:

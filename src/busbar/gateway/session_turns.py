@@ -1,22 +1,68 @@
 """Whose turn it is among the fragments of an entity when a message session is accepted.
 
-The one behind the fragment that gave the last session is the first: so fragments take turns, as sessions do in each of
-them, and none is left waiting while others are busy.
+Rules:
+1. Fragments take turns, as sessions do in each of them: the one behind that which was asked, or has given, is the next.
+2. Asking all of sixteen fragments for one session is dear, and needless where many sessions wait. So it is remembered which
+   fragments had some when they last spoke, and the next of these is asked first. Every accept in so many as there are
+   fragments asks all of them: one that had none is not forgotten, and none is left waiting while others are busy.
 """
 
 from __future__ import annotations
 
 from busbar.model.names import key_of
 
+MAX_ENTITIES = 10_000
+"""Whose turns are kept; beyond it all begin anew."""
+
 
 class SessionTurns:
+    """Of all entities."""
+
     def __init__(self) -> None:
-        self._next: dict[str, int] = {}
+        self._entities: dict[str, EntityTurns] = {}
 
-    def first(self, path: str, fragments: int) -> int:
-        """The index of the fragment to begin with."""
-        return self._next.get(key_of(path), 0) % fragments
+    def of(self, path: str, fragments: int) -> EntityTurns:
+        key = key_of(path)
+        turns = self._entities.get(key)
+        if turns is None or turns.fragments != fragments:
+            if len(self._entities) >= MAX_ENTITIES:
+                self._entities.clear()
+            turns = self._entities[key] = EntityTurns(fragments)
+        return turns
 
-    def gave(self, path: str, index: int) -> None:
-        """That fragment has given a session."""
-        self._next[key_of(path)] = index + 1
+
+class EntityTurns:
+    """Of one entity; fragments are named by their index."""
+
+    def __init__(self, fragments: int) -> None:
+        self.fragments = fragments
+        self._next = 0
+        self._rich: set[int] = set()
+        self._alone = 0
+        """So many accepts may ask one fragment alone before the next that asks all."""
+
+    def begin(self) -> tuple[list[int], bool]:
+        """The order in which an accept asks, and whether it asks the first alone, which had sessions."""
+        order = [(self._next + step) % self.fragments for step in range(self.fragments)]
+        alone = bool(self._rich) and (self._alone > 0 or self.fragments == 1)
+        if alone:
+            self._alone -= 1
+            while order[0] not in self._rich:
+                order.append(order.pop(0))
+        else:
+            self._alone = self.fragments - 1
+        self._next = order[0] + 1
+        return order, alone
+
+    def has(self, index: int) -> None:
+        """It has offered a session."""
+        self._rich.add(index)
+
+    def has_none(self, index: int) -> None:
+        """It said so, or does not answer."""
+        self._rich.discard(index)
+
+    def gave(self, index: int, first: int) -> None:
+        """It has given a session to an accept that began with the first."""
+        if index != first:
+            self._next = index + 1

@@ -4,24 +4,30 @@ The client says how many messages it can take (`want`); each fragment is asked f
 
 1. The demand in all exceeds `want` by no more than one message for each fragment. So with a small `want` every fragment is
    asked, and a message is found in whichever it is; what comes beyond `want` goes to the cache.
-2. Each fragment has a window: how much it is asked for at a time. It doubles whenever the fragment has given all it was
-   asked for, so that a fragment with all the traffic gets nearly all of the credit. It starts again after a drain.
-3. Fragments that were asked for nothing get their part first, those with large windows as much as LARGE messages or what is
-   left for FEWEST fragments, since a few large answers cost less than many small ones. Then what is left is offered to all.
-   Both go in turn, beginning behind the fragment that was served last.
-4. Under load some fragments may find nothing left: the client takes as much as it can, and their turn comes with its next
-   credit. If it does not come soon, others hold demand and give nothing: they are called back, and `pressing` asks
-   everyone for at least one message.
-5. A fragment that is being drained is not asked until it has answered.
+2. A fragment that is not known to have messages is asked for a few, STANDING at most, and these stay asked for until they
+   come: with low traffic a message is found without delay, wherever it is.
+3. A fragment that has given all it was asked for is *flowing*: it likely has more. What is left of the demand goes to those,
+   in turn, as much to each as its window allows: few large answers cost less than many small ones, and what is received
+   together can be settled together. The window grows whenever it was used up.
+4. If there is nothing left for one that is flowing, the one that was asked for most is called back at once: it gives what it
+   has and forgets the rest, which goes to those whose turn it is. If it could not give all, it is not flowing any more, and
+   its window shrinks to what it gave. So under load every fragment has its turn before another one has two, with as many
+   messages as it has or the client can take; and between fragments that have a little each, the demand settles down so
+   that no one need be called back.
+5. A fragment that is being drained is not asked until it has answered. If one that was called back does not answer soon, or
+   there is no one to call back, all are that give nothing, and `pressing` asks everyone for at least one message.
 
 For a single fragment (a regular entity) all of this comes down to asking it for what is wanted.
 """
 
 from __future__ import annotations
 
-FIRST_WINDOW = 4
-FEWEST = 4
-LARGE = 64
+STANDING = 4
+FIRST_WINDOW = 16
+GROWTH = 8
+LARGEST_WINDOW = 1 << 20
+SMALL = 64
+"""Messages; a smaller part is not worth a turn, if the client wants many."""
 
 
 class FragmentDemand:
@@ -30,6 +36,7 @@ class FragmentDemand:
     __slots__ = (
         "consumer",
         "draining",
+        "flowing",
         "fragment",
         "gave",
         "given",
@@ -41,6 +48,7 @@ class FragmentDemand:
         "refusing",
         "round",
         "silent",
+        "used",
         "window",
     )
 
@@ -52,7 +60,11 @@ class FragmentDemand:
         self.consumer = 0
         self.outstanding = 0
         """Asked for and not given yet."""
-        self.window = 0
+        self.flowing = False
+        """It gave all it was asked for, when last it was seen."""
+        self.window = FIRST_WINDOW
+        self.used = 0
+        """What it has given since it was last called back."""
         self.gave = False
         """It has given something lately."""
         self.draining = False
@@ -79,44 +91,67 @@ class Shares:
         self.unasked = False
         """The last plan left a fragment out for which there was nothing left."""
         self._first = 0
+        """Whose turn it is: its place in the list."""
 
     def plan(self, want: int, most: int, *, pressing: bool = False) -> dict[FragmentDemand, int]:
         """Whom to ask for how many messages more; noted as asked. `most` bounds a window."""
         demands = self.demands
         count = len(demands)
         budget = want + count - self.outstanding
-        even = max(1, want // count)
-        part = max(even, min(want // FEWEST, LARGE))
-        least = 1 if pressing else 0
         grants: dict[FragmentDemand, int] = {}
+        if self.unasked and budget < min(want // 4, SMALL) and not pressing:
+            return grants  # as before: it is not worth a turn
+        standing = max(1, min(STANDING, want // count))
+        least = 1 if pressing else 0
+        flowing = 0
         self.unasked = False
-        first = self._first
-        for step in range(count):
-            demand = demands[(first + step) % count]
+        for demand in demands:
             if demand.outstanding or demand.draining:
                 continue
-            if not demand.window:
-                demand.window = min(even, FIRST_WINDOW)
-            grant = max(least, min(demand.window, part, budget))
+            if demand.flowing:
+                flowing += 1
+                continue
+            grant = max(least, min(standing, budget))
             if grant <= 0:
                 self.unasked = True
                 continue
-            grants[demand] = demand.outstanding = grant
+            grants[demand] = grant
             budget -= grant
-            self._first = (first + step + 1) % count
-        if budget > 0:
-            self._offer(budget, min(most, want), grants)
-        self.outstanding += sum(grants.values())
+        if flowing:
+            budget = self._take_turns(budget, min(most, want), least, grants)
+        for demand, grant in grants.items():
+            demand.outstanding = grant
+            self.outstanding += grant
+        if budget > 0 and not self.unasked:
+            self._top_up(budget, min(most, want), grants)
         return grants
 
-    def _offer(self, budget: int, most: int, grants: dict[FragmentDemand, int]) -> None:
-        """Rule 3. Small top-ups are left to gather until they are half a window."""
+    def _take_turns(self, budget: int, most: int, least: int, grants: dict[FragmentDemand, int]) -> int:
+        """Rule 3, for those that were asked for nothing; what is left of the budget."""
         demands = self.demands
         count = len(demands)
         first = self._first
+        worthwhile = max(1, min(most // 4, SMALL))
         for step in range(count):
             demand = demands[(first + step) % count]
-            if demand.draining:
+            if not demand.flowing or demand.outstanding or demand.draining:
+                continue
+            wanted = min(demand.window, most)
+            grant = min(wanted, budget)
+            if grant < min(wanted, worthwhile):
+                grant = least
+            if grant <= 0:
+                self.unasked = True
+                continue
+            grants[demand] = grant
+            budget -= grant
+            self._first = (first + step + 1) % count
+        return budget
+
+    def _top_up(self, budget: int, most: int, grants: dict[FragmentDemand, int]) -> None:
+        """Rule 3, for those that have not given all yet. Small parts are left to gather until they are half a window."""
+        for demand in self.demands:
+            if not demand.flowing or demand.draining:
                 continue
             window = min(demand.window, most)
             missing = window - demand.outstanding
@@ -124,11 +159,20 @@ class Shares:
                 continue
             grant = min(missing, budget)
             grants[demand] = grants.get(demand, 0) + grant
-            demand.outstanding += grant
+            self.ask(demand, grant)
             budget -= grant
             if budget <= 0:
-                self._first = (first + step + 1) % count
                 return
+
+    def largest(self) -> FragmentDemand | None:
+        """Rule 4: whom to call back, when one was left unasked. None while another one has not answered that."""
+        largest: FragmentDemand | None = None
+        for demand in self.demands:
+            if demand.draining and not demand.silent:
+                return None
+            if demand.outstanding > (STANDING if largest is None else largest.outstanding):
+                largest = demand
+        return largest
 
     def hoarders(self) -> list[FragmentDemand]:
         """Who was asked for more than one message and has given none since this was asked last."""
@@ -150,13 +194,19 @@ class Shares:
         demand.outstanding -= taken
         self.outstanding -= taken
         demand.given += count
+        demand.used += count
         demand.gave = True
         if not demand.outstanding:
-            demand.window *= 2
+            if demand.flowing:
+                demand.window = min(demand.window * GROWTH, LARGEST_WINDOW)
+            demand.flowing = True
 
     def drained(self, demand: FragmentDemand) -> None:
         """A fragment has forgotten what it had not given."""
+        if demand.outstanding:
+            demand.flowing = False
+            demand.window = max(FIRST_WINDOW, min(demand.window, 2 * demand.used))
+        demand.used = 0
         self.outstanding -= demand.outstanding
         demand.outstanding = 0
-        demand.window = 0
         demand.draining = demand.silent = demand.refusing = False

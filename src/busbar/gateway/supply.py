@@ -23,6 +23,7 @@ from typing import Protocol
 
 from busbar.gateway.peer import Asker
 from busbar.gateway.receive_cache import Parcel, ReceiveCache
+from busbar.gateway.routing import in_order_of_stores
 from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand, Shares
 from busbar.model.commands import COMPLETE, RELEASE, Demand, Leave, Renew, Settle
@@ -71,7 +72,10 @@ class Supply:
         self._receiver = receiver
         self._sub = sub
         self._shares = Shares(
-            [FragmentDemand(id, index, index if partitioned else -1) for index, id in enumerate(fragments)]
+            [
+                FragmentDemand(fragments[index], index, index if partitioned else -1)
+                for index in in_order_of_stores(entity)
+            ]
         )
         for demand in self._shares.demands:
             demand.consumer = peer.consumer(_Consumer(self, demand))
@@ -155,8 +159,12 @@ class Supply:
         shares = self._shares
         for demand, credit in shares.plan(room, self._slice, pressing=pressing).items():
             self._demand(demand, credit, drain=False)
-        if shares.unasked and self._balancing is None:
-            self._balancing = self._loop.call_later(PATIENCE, self._balance)
+        if shares.unasked:
+            largest = shares.largest()
+            if largest is not None:
+                self._call_back(largest)
+            if self._balancing is None:
+                self._balancing = self._loop.call_later(PATIENCE, self._balance)
 
     def _balance(self) -> None:
         """Some fragment was left unasked, and that has not changed by itself: call back those who give nothing."""

@@ -1,4 +1,4 @@
-"""Which fragment of a partitioned entity a message belongs to.
+"""How many fragments a partitioned entity has, and to which of them a message belongs.
 
 1. The key of a message is its SessionId; without one, its PartitionKey; without that, its MessageId if the entity detects
    duplicates. A message with a SessionId and another PartitionKey contradicts itself and is refused.
@@ -17,6 +17,8 @@ from typing import Final
 from busbar.model.errors import InvalidOperation
 from busbar.model.message import Draft
 
+FRAGMENTS: Final = 16
+"""Of a partitioned entity; each of them may hold as much as a regular entity."""
 NUMBER_BITS: Final = 48
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 

@@ -58,6 +58,9 @@ class RuntimeProperties:
     subscriptions: int = 0
     available: bool = True
     """False: a fragment is out, and the numbers are those of the others (`Limited`)."""
+    sql_filters: int = 0
+    """Rules of a topic's subscriptions with an expression; True and False are expressions too."""
+    correlation_filters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

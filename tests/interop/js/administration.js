@@ -115,6 +115,38 @@ scenario("topics, subscriptions and rules", async () => {
   assert.equal(await admin.topicExists("events"), false);
 });
 
+scenario("rules over AMQP", async () => {
+  await admin.createTopic("managed", { enablePartitioning: true });
+  await admin.createSubscription("managed", "all");
+  const bus = new ServiceBusClient(SECURE, OPTIONS);
+  const rules = bus.createRuleManager("managed", "all");
+  assert.deepEqual(await rules.getRules(), [{ name: "$Default", filter: { sqlExpression: "1=1" }, action: {} }]);
+  await rules.deleteRule("$Default");
+  assert.deepEqual(await rules.getRules(), []);
+
+  await rules.createRule("big", { sqlExpression: "size > 5" }, { sqlExpression: "SET seen = TRUE" });
+  const wanted = {
+    correlationId: "c",
+    subject: "s",
+    applicationProperties: { colour: "red", count: 3, share: 0.5, ok: true, when: new Date("2026-01-02T03:04:05Z") },
+  };
+  await rules.createRule("some", wanted);
+  const [big, some] = await all(rules.listRules());
+  assert.deepEqual(big, {
+    name: "big", filter: { sqlExpression: "size > 5" }, action: { sqlExpression: "SET seen = TRUE" },
+  });
+  assert.equal(some.name, "some");
+  assert.equal(some.filter.correlationId, "c");
+  assert.equal(some.filter.subject, "s");
+  assert.deepEqual(some.filter.applicationProperties, wanted.applicationProperties);
+  assert.equal((await admin.getRule("managed", "all", "some")).filter.applicationProperties.colour, "red");
+
+  await assert.rejects(rules.createRule("big", { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
+  await assert.rejects(rules.createRule("bad", { sqlExpression: "size >" }), { message: /expected|size >/ });
+  await assert.rejects(rules.deleteRule("nobody"), { code: "MessagingEntityNotFound" });
+  await bus.close();
+});
+
 scenario("the namespace", async () => {
   const space = await admin.getNamespaceProperties();
   assert.equal(space.messagingSku, "Standard");

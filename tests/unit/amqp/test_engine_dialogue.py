@@ -198,6 +198,20 @@ def test_modes_source_and_target_are_echoed() -> None:
                 assert (end.target.address, end.target.dynamic) == ("t", True)
 
 
+def test_capabilities_are_wished_for_and_offered() -> None:
+    wire = Wire()
+    session = wire.start()
+    wire.answer = lambda link: link.accept(1000, {"said": 2}, None, ["a"])
+    link = session.attach_sender(
+        "s", Terminus("me"), Terminus("q"), properties={"asked": 1}, desired_capabilities=["a", "b"]
+    )
+    server, _ = wire.run()
+    theirs = the(LinkAttaching, server).link
+    assert (theirs.desired_capabilities, theirs.offered_capabilities) == (["a", "b"], None)
+    assert (link.desired_capabilities, link.offered_capabilities) == (None, ["a"])
+    assert (theirs.properties, link.properties) == ({"asked": 1}, {"said": 2})
+
+
 def test_coordinator() -> None:
     wire = Wire()
     session = wire.start()

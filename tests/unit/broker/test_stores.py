@@ -241,6 +241,19 @@ async def test_a_change_that_fails_in_one_of_its_stores_is_taken_back() -> None:
         assert isinstance(await here.ask(Inspect(first[0], here.origin, 1)), Inspected)
 
 
+async def test_a_deletion_that_fails_in_one_of_its_stores_is_taken_back_in_all() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        first = (await here.catalogue.create("p", PARTITIONED)).fragments
+        disks.failing.add("store-1")
+        with pytest.raises(ServerBusy, match="taken back"):
+            await here.catalogue.delete("p")
+        await here.until_open()
+    async with started(disks) as here:
+        assert here.catalogue.find("p").fragments == first
+        assert isinstance(await here.ask(Inspect(first[1], here.origin, 1)), Inspected)
+
+
 @pytest.mark.parametrize("reached", [1, 2, 3])
 async def test_a_change_that_was_cut_short_is_finished_if_any_store_has_it(reached: int) -> None:
     """The process died while the definition was on its way: some stores have it."""

@@ -121,8 +121,8 @@ def test_a_topic_has_its_elements() -> None:
         "DuplicateDetectionHistoryTimeWindow", "EnableBatchedOperations", "SizeInBytes",
         "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", "AuthorizationRules", "Status", "UserMetadata",
         "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "SubscriptionCount",
-        "AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus", "EnableSubscriptionPartitioning",
-        "EnableExpress", "MaxMessageSizeInKilobytes",
+        "SqlFilterCount", "CorrelationFilterCount", "AutoDeleteOnIdle", "EnablePartitioning",
+        "EntityAvailabilityStatus", "EnableSubscriptionPartitioning", "EnableExpress", "MaxMessageSizeInKilobytes",
     ]  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from busbar.gateway.fragments import Fragments
-from busbar.gateway.routing import Router, may_fail_over
+from busbar.gateway.routing import TURN_BYTES, TURN_MESSAGES, Router, may_fail_over
 from busbar.model.effects import Refused
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import InvalidOperation, MessageNotFound, QuotaExceeded, ServerBusy
@@ -65,6 +66,34 @@ def test_keyless_messages_take_every_fragment_in_turn() -> None:
     taken = [router.next_index() for _ in range(32)]
     assert sorted(taken) == sorted([*range(16)] * 2)
     assert all(after == (before + 1) % 16 for before, after in pairwise(taken))
+
+
+def test_a_sender_stays_with_a_fragment_while_messages_are_on_their_way() -> None:
+    router = Router(entity(16))
+    first = router.send_in_turn(10, 1000)
+    assert router.send_in_turn(10, 1000) == first
+    router.answered(10)
+    assert router.send_in_turn(10, 1000) == first
+    router.answered(20)
+    second = router.send_in_turn(10, 1000)
+    assert second == (first + 1) % 16, "nothing was on its way"
+    assert router.send_in_turn(TURN_MESSAGES, 1000) == second
+    third = router.send_in_turn(1, TURN_BYTES)
+    assert third == (first + 2) % 16, "it has had many messages"
+    fourth = router.send_in_turn(1, 1000)
+    assert fourth == (first + 3) % 16, "it has had many bytes"
+    router.avoid(third)
+    assert router.send_in_turn(1, 1000) == fourth
+    router.avoid(fourth)
+    assert router.send_in_turn(1, 1000) == (first + 4) % 16, "it did not take a message"
+
+
+def test_fragments_of_one_store_have_their_turns_after_each_other() -> None:
+    view = replace(entity(16), stores=tuple(f"store-{(index + 2) % 4}" for index in range(16)))
+    router = Router(view)
+    stores = [view.stores[router.next_index()] for _ in range(32)]
+    changes = sum(before != after for before, after in pairwise(stores))
+    assert changes <= 8 and {stores.count(store) for store in stores} == {8}
 
 
 def test_a_batch_has_one_key_or_none() -> None:

@@ -55,14 +55,61 @@ def test_a_fragment_with_all_the_traffic_gets_most_of_the_credit() -> None:
     assert all(demand.outstanding for demand in spread.demands)
 
 
-def test_even_traffic_gets_even_shares() -> None:
+def test_fragments_with_a_backlog_are_emptied_in_turn_and_a_lot_at_a_time() -> None:
     spread = shares()
-    for _ in range(20):
-        spread.plan(1000, 1000)
+    given = [0] * 16
+    for turn in range(200):
+        grants = spread.plan(1000, 1000)
+        if turn >= 40:
+            assert len(grants) <= 2, "large parts"
         for demand in spread.demands:
+            if turn >= 40:
+                given[demand.index] += demand.outstanding
             spread.given(demand, demand.outstanding)
+    assert max(given) - min(given) <= 1016, "nobody has two turns before another one has its own"
+
+
+def test_one_that_flows_gets_what_another_one_holds_in_vain() -> None:
+    spread = shares()
     spread.plan(1000, 1000)
-    assert min(asked(spread)) >= 50
+    before, now = spread.demands[3], spread.demands[4]
+    for _ in range(5):
+        spread.given(before, before.outstanding)
+        spread.plan(1000, 1000)
+    assert before.outstanding > 900 and now.outstanding
+    spread.given(now, now.outstanding)
+    spread.plan(1000, 1000)
+    assert spread.unasked and spread.largest() is before
+    before.draining = True
+    assert spread.largest() is None, "one at a time"
+    spread.drained(before)
+    spread.plan(1000, 1000)
+    assert not spread.unasked and spread.largest() in (None, now)
+    assert 0 < before.outstanding <= 4, "it is looked at in case it has something again"
+    for _ in range(3):
+        spread.given(now, now.outstanding)
+        spread.plan(1000, 1000)
+    assert now.outstanding > 900
+
+
+def test_fragments_that_have_a_little_each_come_to_terms() -> None:
+    """All have the same traffic: at first they take from each other, then nobody is called back any more."""
+    spread = shares()
+    called_back = []
+    for _ in range(60):
+        count = 0
+        for _ in range(20):
+            spread.plan(1000, 1000)
+            largest = spread.largest() if spread.unasked else None
+            if largest is None:
+                break
+            count += 1
+            spread.drained(largest)
+        called_back.append(count)
+        for demand in spread.demands:
+            if demand.outstanding:
+                spread.given(demand, min(demand.outstanding, 20))
+    assert sum(called_back[-20:]) <= 20, called_back
 
 
 @pytest.mark.parametrize("seed", range(20))

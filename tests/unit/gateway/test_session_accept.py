@@ -12,7 +12,7 @@ from busbar.gateway import session_accept
 from busbar.gateway.peer import Answered, Peer
 from busbar.gateway.pending import PendingEffect
 from busbar.gateway.session_accept import NextSession, accept_named, accept_next
-from busbar.gateway.session_turns import SessionTurns
+from busbar.gateway.session_turns import EntityTurns, SessionTurns
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
 from busbar.model.errors import (
@@ -115,14 +115,23 @@ def fragments() -> Fragments:
 def waiting(
     fragments: Fragments, count: int = 3, first: int = 0, wait: float = 10
 ) -> asyncio.Task[tuple[int, SessionAccepted]]:
-    ids = [100 + index for index in range(count)]
-    accept = NextSession(cast(Peer, fragments), ids, CONSUMER, first)
+    turns = EntityTurns(count)
+    for _ in range(first):
+        turns.begin()
+    return begin(fragments, turns, wait)
+
+
+def begin(
+    fragments: Fragments, turns: EntityTurns, wait: float = 10
+) -> asyncio.Task[tuple[int, SessionAccepted]]:
+    ids = [100 + index for index in range(turns.fragments)]
+    accept = NextSession(cast(Peer, fragments), ids, CONSUMER, turns)
     return asyncio.create_task(accept.accept(wait))
 
 
 async def turn() -> None:
     """Until every fragment has had the time to say what it has now."""
-    await asyncio.sleep(3 * session_accept.ORDER_WAIT)
+    await asyncio.sleep(1.5 * session_accept.FIRST_WAIT)
 
 
 async def test_all_are_awaited_and_only_who_offered_is_asked(fragments: Fragments) -> None:
@@ -182,13 +191,10 @@ async def test_never_two_claims_at_a_time(fragments: Fragments) -> None:
     assert sorted(fragments.asked(CancelAwait)) == [101, 102], "what was offered and not used is given back"
 
 
-async def test_fragments_take_turns(fragments: Fragments) -> None:
-    """Who gave the last session is asked last; of those that have offered, the next in turn is taken."""
-    turns = SessionTurns()
-    assert turns.first("Q", 3) == 0
-    turns.gave("q", 0)
-    first = turns.first("Q", 3)
-    accepting = asyncio.create_task(accept_next(cast(Peer, fragments), [100, 101, 102], CONSUMER, first, 9))
+async def test_of_those_that_have_offered_the_next_in_turn_is_taken(fragments: Fragments) -> None:
+    turns = SessionTurns().of("Q", 3)
+    turns.begin()
+    accepting = asyncio.create_task(accept_next(cast(Peer, fragments), [100, 101, 102], CONSUMER, turns, 9))
     await turn()
     assert fragments.asked(AwaitSession) == [101, 102, 100]
     fragments.offer(101)
@@ -198,8 +204,117 @@ async def test_fragments_take_turns(fragments: Fragments) -> None:
     assert fragments.asked(AcceptSession) == [101, 102]
     fragments.give(102, "s")
     assert (await accepting)[0] == 2
-    turns.gave("q", 2)
-    assert turns.first("q", 3) == 0
+    assert turns.begin()[0] == [0, 1, 2], "0 is behind 2"
+
+
+# ---- one asked alone ----
+
+
+async def test_a_fragment_that_had_sessions_is_asked_alone(fragments: Fragments) -> None:
+    accepting = begin(fragments, alone_at(1))
+    await asyncio.sleep(0)
+    fragments.give(101, "s")
+    assert (await accepting)[0] == 1
+    assert fragments.asked(AcceptSession) == [101]
+    assert fragments.asked(AwaitSession) == fragments.asked(CancelAwait) == []
+
+
+async def test_all_are_awaited_if_it_has_none_left(fragments: Fragments) -> None:
+    turns = alone_at(1)
+    accepting = begin(fragments, turns)
+    await asyncio.sleep(0)
+    fragments.refuse(AcceptSession, 101, OperationTimeout)
+    assert fragments.asked(AwaitSession) == [101, 102, 100]
+    fragments.offer(102)
+    fragments.give(102, "s")
+    assert (await accepting)[0] == 2
+    assert sorted(fragments.asked(CancelAwait)) == [100, 101]
+    assert turns.begin()[0][0] == 2, "101 has none now"
+
+
+@pytest.mark.parametrize("error", [ServerBusy, InternalError])
+async def test_the_others_are_awaited_if_it_is_out(fragments: Fragments, error: type[Any]) -> None:
+    accepting = begin(fragments, alone_at(1))
+    await asyncio.sleep(0)
+    fragments.refuse(AcceptSession, 101, error)
+    assert fragments.asked(AwaitSession) == [102, 100]
+    fragments.offer(102)
+    fragments.give(102, "s")
+    assert (await accepting)[0] == 2
+
+
+async def test_a_late_offer_is_for_who_has_waited(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "AT_ONCE", 0.01)
+    turns = EntityTurns(1)
+    accepting = begin(fragments, turns)
+    await turn()
+    fragments.offer(100)
+    assert turns.begin()[1] is False, "who comes now awaits its turn behind it"
+    fragments.give(100, "s")
+    await accepting
+
+
+async def test_who_lost_a_race_makes_others_wait_behind_it(fragments: Fragments) -> None:
+    turns = EntityTurns(1)
+    accepting = begin(fragments, turns)
+    await asyncio.sleep(0)
+    fragments.offer(100)
+    assert turns.begin()[1] is True
+    fragments.refuse(AcceptSession, 100, OperationTimeout)
+    assert turns.begin()[1] is False
+    fragments.offer(100)
+    fragments.give(100, "s")
+    await accepting
+
+
+async def test_one_that_hangs_is_not_asked_first_by_others(
+    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_accept, "SLOW", 0.01)
+    turns = alone_at(1)
+    accepting = begin(fragments, turns)
+    await asyncio.sleep(0.05)
+    assert turns.begin()[1] is False
+    assert fragments.asked(AwaitSession) == [], "this one waits for it: nobody knows what it has done"
+    accepting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await accepting
+    assert fragments.locks_left() == []
+
+
+def alone_at(index: int, count: int = 3) -> EntityTurns:
+    """That fragment is known to have sessions, and no other."""
+    turns = EntityTurns(count)
+    turns.begin()
+    turns.has(index)
+    return turns
+
+
+def test_fragments_take_turns() -> None:
+    turns = SessionTurns().of("Q", 4)
+    order, alone = turns.begin()
+    assert (order, alone) == ([0, 1, 2, 3], False)
+    for index in (0, 1, 3):
+        turns.has(index)
+    asked = [turns.begin() for _ in range(4)]
+    assert [order[0] for order, _ in asked] == [1, 3, 0, 1]
+    assert [alone for _, alone in asked] == [True, True, True, False], "all are asked from time to time"
+    turns.gave(3, first=1)
+    assert turns.begin()[0][0] == 0
+
+
+def test_entities_have_turns_of_their_own() -> None:
+    turns = SessionTurns()
+    turns.of("q", 3).begin()
+    assert turns.of("Q", 3) is turns.of("q", 3), "names do not differ in their case"
+    assert turns.of("q", 3).begin()[0][0] == 1
+    assert turns.of("other", 3).begin()[0][0] == 0
+    assert turns.of("q", 16).begin()[0][0] == 0, "another entity of that name"
+
+
+# ---- however it ends ----
 
 
 async def test_time_is_up(fragments: Fragments) -> None:
@@ -272,22 +387,30 @@ async def test_a_claim_of_unknown_outcome_is_left(fragments: Fragments) -> None:
     assert (await accepting)[0] == 1
 
 
-async def test_a_claim_that_is_not_answered_is_left_and_another_made(
-    fragments: Fragments, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_accept, "CLAIM_WAIT", 0.1)
+async def test_a_claim_is_waited_for_and_no_other_made(fragments: Fragments) -> None:
+    """An accept holds one lock at most, even in passing: nobody knows what a fragment that is silent has done."""
     accepting = waiting(fragments)
     await turn()
     fragments.offer(100)
     fragments.offer(101)
     await asyncio.sleep(0.15)
-    assert fragments.asked(Leave) == [100]
-    assert fragments.asked(AcceptSession) == [100, 101]
+    assert fragments.asked(AcceptSession) == [100]
     fragments.give(100, "late")
-    fragments.give(101, "s")
     index, accepted = await accepting
-    assert (index, accepted.session) == (1, "s")
+    assert (index, accepted.session) == (0, "late")
+    assert fragments.locks_left() == [100]
+
+
+async def test_a_store_that_goes_out_after_its_offer_does_not_keep_the_accept(fragments: Fragments) -> None:
+    accepting = waiting(fragments)
+    await turn()
+    fragments.offer(100)
+    fragments.offer(101)
+    fragments.refuse(AcceptSession, 100, ServerBusy, certain=False)
+    assert fragments.asked(AcceptSession) == [100, 101]
     assert fragments.locks_left() == [101]
+    fragments.give(101, "s")
+    assert (await accepting)[0] == 1
 
 
 async def test_if_all_are_out_the_client_hears_that_instead_of_a_time_out(fragments: Fragments) -> None:

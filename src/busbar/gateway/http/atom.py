@@ -34,7 +34,7 @@ from busbar.gateway.http.atom_xml import read_entry
 from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed
 from busbar.gateway.http.namespace import HttpContext
-from busbar.gateway.http.requests import path_of, read_body
+from busbar.gateway.http.requests import check_method, path_of, read_body
 from busbar.model.entities import (
     Description,
     EntityDescription,
@@ -80,8 +80,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     )
     management = _Management(request, context, target, site)
     methods = management.methods()
-    if request.method not in methods:
-        raise web.HTTPMethodNotAllowed(request.method, methods)
+    check_method(request, methods, f"'/{target.path}'")
     return await methods[request.method]()
 
 

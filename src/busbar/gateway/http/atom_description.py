@@ -38,9 +38,9 @@ from busbar.model.entities import (
     TopicDescription,
 )
 from busbar.model.errors import ArgumentError
+from busbar.model.partitioning import FRAGMENTS
 from busbar.model.port import EntityView, RuntimeProperties
 
-FRAGMENTS = 16
 KILOBYTE = 1024
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
@@ -212,8 +212,10 @@ _TOPIC: tuple[Property | Observed, ...] = (
     _boolean("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing"),
     _ANONYMOUS, _RULES, _STATE, _METADATA, _CREATED, _UPDATED, _ACCESSED,
     Property("SupportOrdering", "support_ordering", read_boolean, lambda _, shown: _ordered(shown)),
-    _DETAILS, _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)), _IDLE, _PARTITIONED,
-    _AVAILABLE, _observed("EnableSubscriptionPartitioning", lambda _: "false"), _EXPRESS, _MESSAGE_SIZE,
+    _DETAILS, _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)),
+    _observed("SqlFilterCount", lambda shown: str(shown.runtime.sql_filters)),
+    _observed("CorrelationFilterCount", lambda shown: str(shown.runtime.correlation_filters)),
+    _IDLE, _PARTITIONED, _AVAILABLE, _observed("EnableSubscriptionPartitioning", lambda _: "false"), _EXPRESS, _MESSAGE_SIZE,
 )
 _SUBSCRIPTION: tuple[Property | Observed, ...] = (
     _LOCK, _SESSIONS, _LIFE, _BURY_EXPIRED,

@@ -105,7 +105,10 @@ def error_response(error: BaseException, tracking: str = "") -> web.Response:
             text = "The request failed for a reason that is not yours; the operator's log has more."
     if status == 503:
         text += " Try again in a few seconds."
-    return error_body(status, sub_code, text, incident)
+    response = error_body(status, sub_code, text, incident)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+    return response
 
 
 def error_body(status: int, sub_code: int, text: str, incident: str) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
@@ -32,6 +33,13 @@ def path_of(request: web.Request) -> str:
             f"The path of the request has the character {bad!r}, which no entity name can have."
         )
     return path
+
+
+def check_method(request: web.Request, allowed: Collection[str], where: str) -> None:
+    """Raises HTTPMethodNotAllowed, which says what would be right."""
+    if request.method not in allowed:
+        text = f"{request.method} is not an operation of {where}; it takes {', '.join(allowed)}."
+        raise web.HTTPMethodNotAllowed(request.method, allowed, text=text)
 
 
 def refuse_large(request: web.Request, maximum: int) -> None:

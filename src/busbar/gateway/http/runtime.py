@@ -36,7 +36,7 @@ from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import Gone
 from busbar.gateway.http.namespace import HttpContext
-from busbar.gateway.http.requests import path_of, read_body
+from busbar.gateway.http.requests import check_method, path_of, read_body
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch
 from busbar.gateway.http.runtime_dates import date_text
 from busbar.gateway.http.runtime_headers import properties_of
@@ -97,13 +97,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     path = path_of(request)
     target = target_of(path)
     operations = _OPERATIONS[target.node]
-    operation = operations.get(request.method)
-    if operation is None:
-        raise web.HTTPMethodNotAllowed(
-            request.method,
-            list(operations),
-            text=f"{request.method} is not an operation of .../{target.node.value}; it takes {', '.join(operations)}.",
-        )
+    check_method(request, operations, f".../{target.node.value}")
     grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
     entity = await context.port.entity(target.entity)
     check_partitioning(entity.path, entity.description, read_version(request.query.get("api-version")))
@@ -114,7 +108,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     origin = connection.origin(context.port)
-    return await operation(Asked(request, context, origin, target, entity, grant.expires))
+    return await operations[request.method](Asked(request, context, origin, target, entity, grant.expires))
 
 
 def _check_no_sessions(entity: EntityView) -> None:

@@ -16,6 +16,7 @@ from busbar.gateway.authority import MANAGE
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.namespace import HttpContext
+from busbar.gateway.http.requests import check_method
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import FragmentView, StoreView
 
@@ -28,26 +29,21 @@ async def handle(request: web.Request, path: str, context: HttpContext) -> web.R
     kind = what.lower()
     if kind == "fragments" and rest:
         await authorize(request, MANAGE, rest, context)
-        _allow(request, "GET")
+        check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await context.port.fragments(rest)])
     if kind == "duplicates" and rest:
         await authorize(request, MANAGE, rest, context)
-        _allow(request, "GET")
+        check_method(request, ("GET",), f"'/{path}'")
         return web.json_response(await duplicates_of(request, rest, context))
     await authorize(request, MANAGE, "", context)
     if kind == "stores" and not rest:
-        _allow(request, "GET")
+        check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await context.port.stores()])
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
-        _allow(request, "POST")
+        check_method(request, ("POST",), f"'/{path}'")
         return web.json_response(_json(await context.port.change_store(name, change.lower())))
     raise EntityNotFound(path)
-
-
-def _allow(request: web.Request, method: str) -> None:
-    if request.method != method:
-        raise web.HTTPMethodNotAllowed(request.method, [method])
 
 
 def _json(view: StoreView | FragmentView) -> dict[str, object]:

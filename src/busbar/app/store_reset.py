@@ -1,0 +1,58 @@
+"""Giving a store up while Busbar does not run: the way out when it cannot start, since most of its stores are lost.
+
+The namespace is opened as for serving, but with whatever stores are there and without listeners; the store is begun anew, as
+an operator's `reset` does in a running one, and all is closed again. The entities are those that the remaining stores know:
+a change that only lost stores had is lost with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+from busbar.app.data_directory import DataDirectory
+from busbar.app.stores import StoreFilePlace, stores_in
+from busbar.broker.catalogue import Catalogue
+from busbar.broker.host import StoreHost
+from busbar.broker.port import LocalPort
+from busbar.broker.stores import Stores
+from busbar.model.limits import Limits
+from busbar.model.port import StoreView
+
+
+async def reset_store(data: Path, name: str) -> StoreView:
+    """Begin a store of a data directory anew that nobody serves. Raises DataDirectoryError, StoreError, BusbarError."""
+    directory = DataDirectory(data)
+    try:
+        return await _reset(directory.path, name)
+    finally:
+        directory.release()
+
+
+async def _reset(path: Path, name: str) -> StoreView:
+    port = LocalPort()
+    loop = asyncio.get_running_loop()
+    nonces = itertools.count(1)
+
+    def make_host(name: str) -> StoreHost:
+        place = StoreFilePlace(path, name)
+        return StoreHost(
+            name, place.open, loop, _wall_clock, lambda: next(nonces), port.emit, place=place.place
+        )
+
+    stores = Stores([make_host(name) for name in stores_in(path)], make_host)
+    stores.needs_majority = False
+    catalogue = Catalogue(stores, Limits())
+    port.serve(stores, catalogue)
+    try:
+        await catalogue.load()
+        return await stores.change(name, "reset")
+    finally:
+        await catalogue.close()
+        await stores.close(drain=5)
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000

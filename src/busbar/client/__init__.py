@@ -1,0 +1,70 @@
+"""A client of Busbar for Python programs, on its own AMQP engine and asyncio, without the server's dependencies.
+
+`MessagingFactory` is where to begin; `busbar.client.blocking` has the same for code that blocks. docs/client.md shows both.
+"""
+
+from __future__ import annotations
+
+from busbar.client.connection_string import Endpoint, parse_connection_string
+from busbar.client.errors import (
+    AlreadyExists,
+    BatchOver,
+    BusbarClientError,
+    CannotConnect,
+    ConnectionLost,
+    EntityGone,
+    LockLost,
+    MessageTooLarge,
+    NotFound,
+    OperationTimeout,
+    SendFailed,
+    SettleFailed,
+    TapOwned,
+    TapPassed,
+    TapTruncated,
+    Unauthorized,
+)
+from busbar.client.factory import MessagingFactory
+from busbar.client.message import OutgoingMessage, encode
+from busbar.client.receiver import Received, Receiver
+from busbar.client.retry import NO_RETRY, Retry
+from busbar.client.sender import Sender, SendOutcome, Writer
+from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
+
+__all__ = [
+    "EVENTS",
+    "MESSAGES",
+    "NO_RETRY",
+    "AlreadyExists",
+    "BatchOver",
+    "BusbarClientError",
+    "CannotConnect",
+    "ConnectionLost",
+    "Endpoint",
+    "Ends",
+    "EntityGone",
+    "FragmentTap",
+    "LockLost",
+    "MessageTooLarge",
+    "MessagingFactory",
+    "NotFound",
+    "OperationTimeout",
+    "OutgoingMessage",
+    "Page",
+    "Received",
+    "Receiver",
+    "Retry",
+    "SendFailed",
+    "SendOutcome",
+    "Sender",
+    "SettleFailed",
+    "TapOwned",
+    "TapPassed",
+    "TapTruncated",
+    "TapView",
+    "Taps",
+    "Unauthorized",
+    "Writer",
+    "encode",
+    "parse_connection_string",
+]

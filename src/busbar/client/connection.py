@@ -1,0 +1,377 @@
+"""One TCP connection to a broker with one AMQP session, and the links on it.
+
+1. What the engine reports goes to the link's end (LinkEnd); what ends write goes out in one write at the end of the event
+   loop's turn (`touch`).
+2. A connection is over once, with one error, which all its links get. It is never revived: the factory opens another one.
+3. A link that the broker ends while the connection lives ends alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Coroutine
+from typing import cast
+
+from busbar.amqp.connection import Connection as Engine
+from busbar.amqp.connection import ConnectionConfig
+from busbar.amqp.errors import AmqpError
+from busbar.amqp.events import (
+    Arrived,
+    Closed,
+    CreditChanged,
+    Delivery,
+    Disposed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    SessionBegun,
+    SessionEnded,
+)
+from busbar.amqp.link import Link
+from busbar.amqp.outcomes import Outcome
+from busbar.amqp.performatives import Terminus
+from busbar.client.connection_string import Endpoint
+from busbar.client.errors import (
+    BusbarClientError,
+    CannotConnect,
+    ConnectionLost,
+    EntityGone,
+    NotFound,
+    OperationTimeout,
+    error_of,
+)
+
+FRAME_SIZE = 1024 * 1024
+WINDOW = 20_000
+LARGEST_MESSAGE = 256 * 1024 * 1024
+IDLE_MS = 60_000
+WRITE_BUFFER = 4 * 1024 * 1024
+FAREWELL_SECONDS = 2.0
+
+SETTLED = 1  # snd-settle-mode
+SECOND = 1  # rcv-settle-mode: the broker has the last word, when the settlement is durable
+
+
+class LinkEnd:
+    """Our end of a link; subclasses take what they are interested in."""
+
+    link: Link
+
+    def credit_changed(self) -> None:
+        """More may be sent."""
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        """Messages came."""
+
+    def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
+        """The broker's word about what we sent, or about what we settled."""
+
+    def ended(self, error: BusbarClientError) -> None:
+        """The link is over, and not because we wished it."""
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, endpoint: Endpoint, name: str) -> None:
+        self.endpoint = endpoint
+        self.error: BusbarClientError | None = None
+        self.writable = True
+        self._loop = asyncio.get_running_loop()
+        self._engine = Engine(
+            ConnectionConfig(
+                container_id=name,
+                hostname=endpoint.host,
+                max_frame_size=FRAME_SIZE,
+                idle_timeout=IDLE_MS,
+                mechanisms=["ANONYMOUS"],
+                incoming_window=WINDOW,
+                outgoing_window=WINDOW,
+                max_message_size=LARGEST_MESSAGE,
+                max_partial_bytes=2 * LARGEST_MESSAGE,
+                server=False,
+            )
+        )
+        self._transport: asyncio.Transport | None = None
+        self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._attaching: dict[Link, asyncio.Future[None]] = {}
+        self._ends: dict[Link, LinkEnd] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._links_made = 0
+        self._engine.open()
+        self._session = self._engine.begin()
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, name: str, timeout: float, context: ssl.SSLContext | None
+    ) -> Connection:
+        """Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                _transport, connection = await loop.create_connection(
+                    lambda: cls(endpoint, name), endpoint.host, endpoint.port, ssl=context
+                )
+                await asyncio.shield(connection._begun)
+        except ssl.SSLCertVerificationError as problem:
+            raise BusbarClientError(
+                f"The certificate of {endpoint.authority} is not trusted: {problem.verify_message}."
+            ) from None
+        except TimeoutError:
+            if connection is not None:
+                connection.abort(CannotConnect(f"{endpoint.authority} does not answer."))
+            raise CannotConnect(f"{endpoint.authority} does not answer within {timeout:g} s.") from None
+        except OSError as problem:
+            raise CannotConnect(f"{endpoint.authority} cannot be reached: {problem}.") from None
+        except ConnectionLost as lost:
+            raise CannotConnect(lost.text) from None
+        return connection
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None
+
+    # ---- links -----------------------------------------------------------------------------------
+
+    async def attach_sender(
+        self,
+        end: LinkEnd,
+        address: str,
+        timeout: float,
+        *,
+        properties: dict[object, object] | None = None,
+        capabilities: list[str] | None = None,
+    ) -> None:
+        """Let `end` send to a node; raises the broker's refusal."""
+        self._check()
+        name = self._link_name()
+        link = self._session.attach_sender(
+            name, Terminus(name), Terminus(address), 0, 0, properties, 0, capabilities
+        )
+        await self._attached(end, link, address, timeout)
+
+    async def attach_receiver(
+        self,
+        end: LinkEnd,
+        address: str,
+        timeout: float,
+        *,
+        settled: bool = False,
+        reply_address: str | None = None,
+    ) -> None:
+        """Let `end` receive from a node."""
+        self._check()
+        name = self._link_name()
+        link = self._session.attach_receiver(
+            name,
+            Terminus(address),
+            Terminus(reply_address or name),
+            SETTLED if settled else 0,
+            0 if settled else SECOND,
+        )
+        await self._attached(end, link, address, timeout)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _link_name(self) -> str:
+        self._links_made += 1
+        return f"{self._engine.config.container_id}-{self._links_made}"
+
+    async def _attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
+        end.link = link
+        link.user = end
+        self._ends[link] = end
+        answer: asyncio.Future[None] = self._loop.create_future()
+        self._attaching[link] = answer
+        self.touch()
+        try:
+            async with asyncio.timeout(timeout):
+                await answer
+        except TimeoutError:
+            self.detach(link)
+            raise OperationTimeout(f"No link to '{address}' within {timeout:g} s.") from None
+        except asyncio.CancelledError:
+            self.detach(link)
+            raise
+        finally:
+            self._attaching.pop(link, None)
+
+    def detach(self, link: Link) -> None:
+        """End a link; its end hears no more of it."""
+        self._ends.pop(link, None)
+        link.user = None
+        link.detach()
+        self.touch()
+
+    # ---- output ----------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something was written: it goes out at the end of this turn."""
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        data = self._engine.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    # ---- asyncio.Protocol ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._flush()
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        self._flush_due = True  # below, once for all that this input leads to
+        try:
+            self._handle(self._engine.receive_data(data, _now()))
+        finally:
+            self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        why = f": {exc}" if exc is not None else ""
+        self._over(ConnectionLost(f"The connection to {self.endpoint.authority} is lost{why}."))
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for end in list(self._ends.values()):
+            end.credit_changed()
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._transport is None or self.is_over:
+            return
+        self._handle(self._engine.tick(_now()))
+        self._flush()
+        due = self._engine.next_tick(_now())
+        if due:
+            self._timer = self._loop.call_later(max(due - _now(), 10) / 1000, self._tick)
+
+    # ---- input -----------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Arrived):
+                end = event.link.user
+                if isinstance(end, LinkEnd):
+                    end.arrived(event.deliveries)
+            elif isinstance(event, Disposed):
+                end = event.link.user
+                if isinstance(end, LinkEnd):
+                    end.disposed(event.ids, event.tags, event.outcome)
+            elif isinstance(event, CreditChanged):
+                end = event.link.user
+                if isinstance(end, LinkEnd):
+                    end.credit_changed()
+            elif isinstance(event, LinkAttached):
+                self._on_attached(event.link)
+            elif isinstance(event, LinkDetached):
+                self._on_detached(event.link, event.error)
+            elif isinstance(event, SessionBegun):
+                if not self._begun.done():
+                    self._begun.set_result(None)
+                self._arm()
+            elif isinstance(event, SessionEnded):
+                self._fail("ended the session", event.error)
+            elif isinstance(event, Closed):
+                self._fail("closed the connection", event.error)
+
+    def _arm(self) -> None:
+        """The broker has said how often it wants to hear of us."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick()
+
+    def _on_attached(self, link: Link) -> None:
+        answer = self._attaching.get(link)
+        accepted = link.target if link.sending else link.source
+        if answer is not None and not answer.done() and accepted is not None:
+            answer.set_result(None)  # without a terminus it is a refusal: a detach follows
+
+    def _on_detached(self, link: Link, error: AmqpError | None) -> None:
+        end = self._ends.pop(link, None)
+        if end is None:
+            return
+        if error is None:
+            problem: BusbarClientError = ConnectionLost("The broker ended the link without a reason.")
+        else:
+            problem = error_of(error.condition, error.description)
+        answer = self._attaching.get(link)
+        if answer is not None and not answer.done():
+            answer.set_exception(problem)
+            return
+        if isinstance(problem, NotFound):
+            problem = EntityGone(problem.text, problem.condition)
+        end.ended(problem)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def _fail(self, what: str, error: AmqpError | None) -> None:
+        why = f": {error.description} ({error.condition})" if error is not None else ""
+        lost = ConnectionLost(f"{self.endpoint.authority} {what}{why}")
+        self._over(lost)
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def _over(self, error: BusbarClientError) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._begun.done():
+            self._begun.set_exception(error)
+            self._begun.exception()  # nobody need be waiting for it
+        for answer in self._attaching.values():
+            if not answer.done():
+                answer.set_exception(error)
+        ends, self._ends = self._ends, {}
+        for link, end in ends.items():
+            if link not in self._attaching:
+                end.ended(error)
+        for task in self._tasks:
+            task.cancel()
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Something that lives no longer than the connection."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def abort(self, error: BusbarClientError) -> None:
+        self._over(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        self._engine.close()
+        self._flush()
+        self._over(ConnectionLost("The connection was closed by its owner."))
+        if self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await asyncio.shield(self._lost)
+        except TimeoutError:
+            self._transport.abort()
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,98 @@
+"""Connection strings, as the SDKs of Azure Service Bus know them, and the tokens that are made of their keys.
+
+1. TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `amqp://`. Port 5671 with TLS, else 5672,
+   where none is named.
+2. A key signs a token for each entity (Tokens are put to `$cbs`); a ready-made signature is put as it is.
+3. Neither keys nor tokens are shown by repr or told in errors.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+from urllib.parse import quote_plus
+
+_ENDPOINT = re.compile(
+    r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/@?#\s]+)(?::(?P<port>\d{1,5}))?/?",
+    re.IGNORECASE | re.ASCII,
+)
+_SCHEMES = ("sb", "amqp", "amqps")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a namespace answers, and what to show it."""
+
+    host: str
+    """Without brackets."""
+    port: int
+    tls: bool
+    key_name: str = ""
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """A ready-made signature, instead of name and key."""
+    entity_path: str = ""
+    """What the key is limited to; empty for the whole namespace."""
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def resource(self, path: str) -> str:
+        """The address of an entity, as tokens name it."""
+        return f"sb://{self.authority}/{path}"
+
+    def token_for(self, path: str, expires: int) -> str:
+        """A token for an entity, until a time in seconds since 1970."""
+        if self.token:
+            return self.token
+        encoded = quote_plus(self.resource(path))
+        digest = hmac.new(self.key.encode(), f"{encoded}\n{expires}".encode(), hashlib.sha256).digest()
+        signature = quote_plus(base64.b64encode(digest))
+        return (
+            f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires}&skn={quote_plus(self.key_name)}"
+        )
+
+
+def parse_connection_string(text: str) -> Endpoint:
+    """Raises ValueError, which never quotes a value other than the address."""
+    parts: dict[str, str] = {}
+    for part in text.strip().split(";"):
+        if not part.strip():
+            continue
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(
+                "a part of the connection string has no '='; it looks like "
+                "Endpoint=sb://HOST:PORT;SharedAccessKeyName=NAME;SharedAccessKey=KEY"
+            )
+        parts[name.strip().lower()] = value.strip()
+    address = parts.get("endpoint", "")
+    if not address:
+        raise ValueError("the connection string has no part Endpoint=sb://HOST:PORT")
+    has_key = bool(parts.get("sharedaccesskeyname") and parts.get("sharedaccesskey"))
+    if not has_key and not parts.get("sharedaccesssignature"):
+        raise ValueError(
+            "the connection string needs SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature"
+        )
+    match = _ENDPOINT.fullmatch(address)
+    scheme = (match["scheme"] or "sb").lower() if match else ""
+    if match is None or scheme not in _SCHEMES:
+        raise ValueError("the Endpoint of the connection string is not an address like sb://localhost:5672")
+    emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
+    tls = scheme == "amqps" or not (emulator or scheme == "amqp")
+    port = int(match["port"] or (5671 if tls else 5672))
+    if not 1 <= port <= 65535:
+        raise ValueError(f"{port} is not a port; 1 to 65535 are")
+    return Endpoint(
+        match["host"].strip("[]"),
+        port,
+        tls,
+        parts.get("sharedaccesskeyname", ""),
+        parts.get("sharedaccesskey", ""),
+        parts.get("sharedaccesssignature", ""),
+        parts.get("entitypath", "").strip("/"),
+    )

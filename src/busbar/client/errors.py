@@ -1,0 +1,173 @@
+"""What can go wrong for a client: one tree, with the broker's condition and whether trying again can help.
+
+Errors can be pickled (they cross process borders in Spark), and never hold a key or a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+RETRYABLE = frozenset(
+    {
+        "amqp:connection:forced",
+        "amqp:connection:framing-error",
+        "amqp:internal-error",
+        "amqp:link:detach-forced",
+        "amqp:session:errant-link",
+        "com.microsoft:server-busy",
+        "com.microsoft:timeout",
+    }
+)
+
+
+class BusbarClientError(Exception):
+    """Anything that the broker refused, or that could not be asked of it."""
+
+    default_condition = ""
+
+    def __init__(self, text: str, condition: str = "") -> None:
+        super().__init__(text, condition)
+        self.text = text
+        self.condition = condition or self.default_condition
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.condition in RETRYABLE
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.condition})" if self.condition else self.text
+
+
+class ConnectionLost(BusbarClientError):
+    """The connection, or the link, ended before the answer: nobody knows whether what was asked for has happened."""
+
+    default_condition = "busbar:connection-lost"
+
+    @property
+    def retryable(self) -> bool:
+        return True
+
+
+class CannotConnect(ConnectionLost):
+    """Nobody answers there; nothing was asked."""
+
+
+class OperationTimeout(BusbarClientError):
+    """No answer in time."""
+
+    default_condition = "com.microsoft:timeout"
+
+
+class Unauthorized(BusbarClientError):
+    default_condition = "amqp:unauthorized-access"
+
+
+class NotFound(BusbarClientError):
+    """No such entity, tap or message."""
+
+    default_condition = "amqp:not-found"
+
+
+class EntityGone(NotFound):
+    """The entity was deleted while it was in use."""
+
+    default_condition = "amqp:resource-deleted"
+
+
+class AlreadyExists(BusbarClientError):
+    default_condition = "com.microsoft:entity-already-exists"
+
+
+class LockLost(BusbarClientError):
+    default_condition = "com.microsoft:message-lock-lost"
+
+
+class TapTruncated(BusbarClientError):
+    """What was asked for went before the tap had passed it."""
+
+    default_condition = "busbar:tap-truncated"
+
+
+class TapPassed(BusbarClientError):
+    """The tap has passed what was asked for: it need not be there any more."""
+
+    default_condition = "busbar:tap-passed"
+
+
+class TapOwned(BusbarClientError):
+    """The tap belongs to somebody else."""
+
+    default_condition = "busbar:tap-owned"
+
+
+class BatchOver(BusbarClientError):
+    """The writer has committed a later batch."""
+
+    default_condition = "busbar:batch-over"
+
+
+class MessageTooLarge(BusbarClientError):
+    default_condition = "amqp:link:message-size-exceeded"
+
+
+class SendFailed(BusbarClientError):
+    """Some messages of a send were not stored, or nobody knows; all others are durable.
+
+    `failed` has, by their index in the send, the messages that were certainly not stored, each with condition and text;
+    `unknown` those of which nobody knows.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        condition: str = "",
+        failed: Mapping[int, tuple[str, str]] | None = None,
+        unknown: Sequence[int] = (),
+    ) -> None:
+        super().__init__(text, condition)
+        self.args = (text, condition, dict(failed or {}), tuple(unknown))
+        self.failed = dict(failed or {})
+        self.unknown = tuple(unknown)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether sending them again may succeed; of `unknown` ones it may make a second copy."""
+        return all(
+            condition in RETRYABLE or condition == ConnectionLost.default_condition
+            for condition, _text in self.failed.values()
+        )
+
+
+class SettleFailed(BusbarClientError):
+    """Some messages were not settled: `failed` has them by their index in the call, with condition and text."""
+
+    def __init__(
+        self, text: str, condition: str = "", failed: Mapping[int, tuple[str, str]] | None = None
+    ) -> None:
+        super().__init__(text, condition)
+        self.args = (text, condition, dict(failed or {}))
+        self.failed = dict(failed or {})
+
+
+_KINDS: tuple[type[BusbarClientError], ...] = (
+    OperationTimeout,
+    Unauthorized,
+    NotFound,
+    EntityGone,
+    AlreadyExists,
+    LockLost,
+    TapTruncated,
+    TapPassed,
+    TapOwned,
+    BatchOver,
+    MessageTooLarge,
+)
+_BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
+_BY_CONDITION["com.microsoft:message-not-found"] = NotFound
+_BY_CONDITION["com.microsoft:session-lock-lost"] = LockLost
+
+
+def error_of(condition: str, text: str) -> BusbarClientError:
+    """The error that a condition of the broker stands for."""
+    return _BY_CONDITION.get(condition, BusbarClientError)(text, condition)

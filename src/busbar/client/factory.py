@@ -1,0 +1,151 @@
+"""One connection to a namespace, opened again when it is lost, and what is made on it.
+
+    factory = await MessagingFactory.connect("Endpoint=sb://...")
+    sender = await factory.sender("orders")
+    await sender.send([encode(OutgoingMessage(b"..."))])
+
+Senders, receivers and taps share the connection and open their links on it when they need them: one that was lost, or that
+the broker closed because nobody used it, is replaced by the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from pathlib import Path
+
+from busbar.client.connection import Connection
+from busbar.client.connection_string import Endpoint, parse_connection_string
+from busbar.client.receiver import Receiver
+from busbar.client.requests import RequestNode
+from busbar.client.retry import Retry
+from busbar.client.sender import Sender, Writer
+from busbar.client.taps import Taps
+from busbar.client.tokens import Tokens
+
+SUB_QUEUES = {"": "", "deadletter": "/$deadletterqueue"}
+
+
+class MessagingFactory:
+    """Use `connect`."""
+
+    def __init__(
+        self, endpoint: Endpoint, retry: Retry, name: str, timeout: float, context: ssl.SSLContext | None
+    ) -> None:
+        self.endpoint = endpoint
+        self.retry = retry
+        self.timeout = timeout
+        self._name = name
+        self._context = context
+        self._connection: Connection | None = None
+        self._tokens: Tokens | None = None
+        self._nodes: dict[str, RequestNode] = {}
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls,
+        connection_string: str,
+        *,
+        retry: Retry | None = None,
+        name: str = "",
+        timeout: float = 60.0,
+        trust: Path | None = None,
+    ) -> MessagingFactory:
+        """Open a connection.
+
+        `timeout` is how long one exchange with the broker may take. `trust` is a file with the certificate authorities
+        to believe, instead of the system's. Raises ValueError for a connection string that is none, CannotConnect.
+        """
+        endpoint = parse_connection_string(connection_string)
+        context: ssl.SSLContext | None = None
+        if endpoint.tls:
+            context = ssl.create_default_context(cafile=None if trust is None else str(trust))
+        name = name or f"busbar-client-{uuid.uuid4().hex[:12]}"
+        factory = cls(endpoint, retry or Retry(), name, timeout, context)
+        await factory.retry.run(factory.connection)
+        return factory
+
+    async def connection(self) -> Connection:
+        """The connection as it is, or a new one."""
+        async with self._lock:
+            if self._closed:
+                raise ValueError("the factory is closed")
+            connection = self._connection
+            if connection is None or connection.is_over:
+                connection = await Connection.open(self.endpoint, self._name, self.timeout, self._context)
+                self._connection = connection
+                self._tokens = Tokens(connection, self.timeout)
+                self._nodes = {}
+            return connection
+
+    async def connection_for(self, entity: str) -> Connection:
+        """The connection, with a token for an entity."""
+        connection = await self.connection()
+        assert self._tokens is not None
+        await self._tokens.grant(entity)
+        return connection
+
+    async def node(self, entity: str, address: str) -> RequestNode:
+        """The node that answers requests at an address of an entity."""
+        connection = await self.connection_for(entity)
+        node = self._nodes.get(address)
+        if node is None or node.error is not None:
+            async with self._lock:
+                node = self._nodes.get(address)
+                if node is None or node.error is not None:
+                    node = await RequestNode.open(connection, address, self.timeout)
+                    if connection is self._connection:
+                        self._nodes[address] = node
+        return node
+
+    # ---- what is made here -----------------------------------------------------------------------
+
+    async def sender(self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000) -> Sender:
+        """A sender to a queue or topic, with at most `in_flight` messages unanswered."""
+        sender = Sender(self, entity.strip("/"), writer, in_flight)
+        await self.retry.run(sender.attached)
+        return sender
+
+    async def receiver(
+        self, entity: str, *, sub_queue: str = "", credit: int = 1_000, delete: bool = False
+    ) -> Receiver:
+        """A receiver of a queue or subscription, or of its dead-letter queue."""
+        path = entity.strip("/")
+        receiver = Receiver(self, path, path + _suffix(sub_queue), credit, delete)
+        await self.retry.run(receiver.attached)
+        return receiver
+
+    async def taps(self, entity: str, *, sub_queue: str = "") -> Taps:
+        """The taps of a queue or subscription, or of its dead-letter queue."""
+        path = entity.strip("/")
+        taps = Taps(self, path, f"{path}{_suffix(sub_queue)}/$management")
+        await self.retry.run(taps.node)
+        return taps
+
+    async def close(self) -> None:
+        """End the connection and all that was made on it."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_over:
+            await connection.close()
+
+    async def __aenter__(self) -> MessagingFactory:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<MessagingFactory {self._name} at {self.endpoint.authority}>"
+
+
+def _suffix(sub_queue: str) -> str:
+    suffix = SUB_QUEUES.get(sub_queue)
+    if suffix is None:
+        raise ValueError(
+            f"the sub-queue {sub_queue!r} is not known; 'deadletter' is, or '' for the queue itself"
+        )
+    return suffix

@@ -1,0 +1,335 @@
+"""Receiving: credit ahead of demand, and settlement in ranges.
+
+1. Up to `credit` messages are asked for ahead and wait here, locked, for the next `receive`; what nobody fetched is given
+   back, without counting as delivered, when the receiver is closed. With `delete` they are gone from the broker as soon as
+   they are on their way.
+2. A settlement is done when the broker says so: then it is durable. Messages that follow each other are settled with one
+   word. What could not be settled (a lock that ended) is named by SettleFailed; the others are settled.
+3. Locks end with the connection. After ConnectionLost the next `receive` opens another one; messages of before cannot be
+   settled any more and come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from busbar.amqp.codec import decode_value, encode_value
+from busbar.amqp.errors import AmqpError
+from busbar.amqp.events import Delivery
+from busbar.amqp.message import Message, decode_message
+from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome, empty_state, rejected_state
+from busbar.amqp.sections import Sections, find_sections, value_of
+from busbar.amqp.types import Described, ULong
+from busbar.client.connection import Connection, LinkEnd
+from busbar.client.errors import BusbarClientError, ConnectionLost, LockLost, SettleFailed
+
+if TYPE_CHECKING:
+    from busbar.client.factory import MessagingFactory
+
+COMPLETE = empty_state(ACCEPTED)
+RELEASE = empty_state(RELEASED)
+DEAD_LETTER = "com.microsoft:dead-letter"
+LONGEST_TEXT = 8192
+
+
+class Received:
+    """A message and its lock."""
+
+    __slots__ = ("_annotations", "_found", "_link", "delivery_id", "payload", "tag")
+
+    def __init__(self, link: ReceiverLink, delivery: Delivery) -> None:
+        self._link = link
+        self.delivery_id = delivery.id
+        self.tag = delivery.tag
+        self.payload = delivery.payload
+        """The message as it came: header, annotations, and all that the sender wrote."""
+        self._found: Sections | None = None
+        self._annotations: dict[object, object] | None = None
+
+    @property
+    def link(self) -> ReceiverLink:
+        return self._link
+
+    @property
+    def sections(self) -> Sections:
+        if self._found is None:
+            self._found = find_sections(self.payload, 0, len(self.payload))
+        return self._found
+
+    @property
+    def annotations(self) -> dict[object, object]:
+        if self._annotations is None:
+            found = self.sections
+            self._annotations = {}
+            if found.annotations < found.properties:
+                at = value_of(self.payload, found.annotations, found.end)
+                value, _ = decode_value(self.payload, at, found.properties)
+                if isinstance(value, dict):
+                    self._annotations = value
+        return self._annotations
+
+    @property
+    def sequence_number(self) -> int:
+        return self._integer("x-opt-sequence-number")
+
+    @property
+    def enqueued_time(self) -> int:
+        """ms since 1970."""
+        return self._integer("x-opt-enqueued-time")
+
+    @property
+    def locked_until(self) -> int:
+        """ms since 1970; 0 without a lock."""
+        return self._integer("x-opt-locked-until")
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before."""
+        found = self.sections
+        if found.header == found.delivery_annotations:
+            return 0
+        fields, _ = decode_value(
+            self.payload, value_of(self.payload, found.header, found.end), found.annotations
+        )
+        count = fields[4] if isinstance(fields, list) and len(fields) > 4 else 0
+        return int(count) if isinstance(count, int) else 0
+
+    @property
+    def bare(self) -> bytes:
+        """The message as it could be sent again."""
+        found = self.sections
+        return self.payload[found.annotations : found.end]
+
+    def decode(self) -> Message:
+        """Its properties, application properties and body."""
+        return decode_message(self.payload)
+
+    def _integer(self, key: str) -> int:
+        value = self.annotations.get(key)
+        return int(value) if isinstance(value, int) else 0
+
+
+class _Settlement:
+    """One call whose messages the broker has still to confirm."""
+
+    def __init__(self, ids: list[int], code: int) -> None:
+        self.places = {number: place for place, number in enumerate(ids)}
+        self.code = code
+        self.failed: dict[int, tuple[str, str]] = {}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(self, number: int, outcome: Outcome | None) -> None:
+        place = self.places.pop(number)
+        error = None if outcome is None else outcome.error
+        # A dead-lettering is confirmed by a rejection without an error; a denial is one with its reason.
+        if outcome is None or outcome.code != self.code or error is not None:
+            self.failed[place] = (
+                ("amqp:internal-error", "The broker did not settle it.")
+                if error is None
+                else (error.condition, error.description)
+            )
+        if not self.places and not self.done.done():
+            self.done.set_result(None)
+
+
+_SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The message was settled before."))
+
+
+class ReceiverLink(LinkEnd):
+    """A receiver on one connection; it ends with it."""
+
+    def __init__(self, connection: Connection, credit: int, delete: bool) -> None:
+        self.connection = connection
+        self.delete = delete
+        self.error: BusbarClientError | None = None
+        self._credit = credit
+        self._buffer: deque[Received] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._held: set[int] = set()  # delivered and not settled: the broker answers for no others
+        self._settling: dict[int, _Settlement] = {}
+
+    async def attach(self, address: str, timeout: float) -> None:
+        await self.connection.attach_receiver(self, address, timeout, settled=self.delete)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Rule 1."""
+        room = self._credit - len(self._buffer)
+        if room > 0 and self.link.credit <= room // 2:
+            self.link.grant(room)
+            self.connection.touch()
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        self._buffer.extend([Received(self, delivery) for delivery in deliveries])
+        if not self.delete:
+            self._held.update([delivery.id for delivery in deliveries])
+        self._ask()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self, timeout: float) -> None:
+        """Until something is there, the link is over, or the time."""
+        if self._buffer or self.error is not None:
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([self._waiter], timeout=timeout)
+        finally:
+            self._waiter = None
+
+    def take(self, most: int) -> list[Received]:
+        buffer = self._buffer
+        if len(buffer) <= most:
+            taken = list(buffer)
+            buffer.clear()
+        else:
+            taken = [buffer.popleft() for _ in range(most)]
+        if self.error is None:
+            self._ask()
+        return taken
+
+    async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
+        settlement = _Settlement(ids, code)
+        held = [number for number in ids if number in self._held]
+        self._held.difference_update(held)
+        for number in held:
+            self._settling[number] = settlement
+        if len(held) < len(ids):
+            for number in set(ids).difference(held):
+                settlement.answered(number, _SETTLED_BEFORE)
+        if held:
+            self.link.dispose(held, state, False)
+            self.connection.touch()
+            await asyncio.wait([settlement.done], timeout=timeout)
+        if not settlement.done.done():
+            lost = ConnectionLost(f"No answer to a settlement for {timeout:g} s: the connection is given up.")
+            self.connection.abort(lost)
+        if settlement.failed:
+            first = settlement.failed[min(settlement.failed)]
+            text = f"Of {len(ids)} messages {len(settlement.failed)} were not settled. {first[1]}"
+            raise SettleFailed(text, first[0], settlement.failed)
+
+    def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
+        for number in ids:
+            settlement = self._settling.pop(number, None)
+            if settlement is not None:
+                settlement.answered(number, outcome)
+
+    def ended(self, error: BusbarClientError) -> None:
+        self.error = error
+        if not self.delete:
+            self._buffer.clear()  # their locks are lost
+        settling, self._settling = self._settling, {}
+        denial = Outcome(REJECTED, AmqpError(error.condition, error.text))
+        for number, settlement in settling.items():
+            settlement.answered(number, denial)
+        self._wake()
+
+    def close(self) -> None:
+        if self.error is not None:
+            return
+        if self._buffer and not self.delete:
+            self.link.dispose([received.delivery_id for received in self._buffer], RELEASE, True)
+        self.ended(ConnectionLost("The receiver was closed by its owner."))
+        self.connection.detach(self.link)
+
+
+class Receiver:
+    """Made by MessagingFactory.receiver."""
+
+    def __init__(
+        self, factory: MessagingFactory, entity: str, address: str, credit: int, delete: bool
+    ) -> None:
+        if credit < 1:
+            raise ValueError(f"credit is {credit}; at least one message has to be asked for")
+        self.entity = entity
+        self.address = address
+        self._factory = factory
+        self._credit = credit
+        self._delete = delete
+        self._link: ReceiverLink | None = None
+        self._lock = asyncio.Lock()
+
+    async def attached(self) -> ReceiverLink:
+        """The link as it is, or a new one."""
+        async with self._lock:
+            link = self._link
+            if link is None or link.error is not None:
+                connection = await self._factory.connection_for(self.entity)
+                link = ReceiverLink(connection, self._credit, self._delete)
+                await link.attach(self.address, self._factory.timeout)
+                self._link = link
+            return link
+
+    async def receive(self, max_messages: int = 100, timeout: float = 10.0) -> list[Received]:
+        """What is there, at most so many; waits up to `timeout` seconds for the first. Raises ConnectionLost once when the
+        link ended since the last call."""
+        link = self._link
+        if link is None:
+            link = await self.attached()
+        await link.wait(timeout)
+        taken = link.take(max_messages)
+        if not taken and link.error is not None:
+            self._link = None
+            raise link.error
+        return taken
+
+    async def complete(self, messages: Sequence[Received]) -> None:
+        """Done: they are deleted."""
+        await self._settle(messages, COMPLETE, ACCEPTED)
+
+    async def abandon(
+        self, messages: Sequence[Received], properties: dict[str, object] | None = None
+    ) -> None:
+        """Not now: they are delivered again. `properties` are set on them."""
+        await self._settle(messages, _modified(False, properties), MODIFIED)
+
+    async def defer(self, messages: Sequence[Received], properties: dict[str, object] | None = None) -> None:
+        """Put aside: they can be received by their sequence numbers only."""
+        await self._settle(messages, _modified(True, properties), MODIFIED)
+
+    async def dead_letter(
+        self, messages: Sequence[Received], reason: str = "", description: str = ""
+    ) -> None:
+        """Move them to the dead-letter queue."""
+        info: dict[object, object] = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+        state = rejected_state(AmqpError(DEAD_LETTER, description, info), LONGEST_TEXT)
+        await self._settle(messages, state, REJECTED)
+
+    async def _settle(self, messages: Sequence[Received], state: bytes, code: int) -> None:
+        if not messages:
+            return
+        if self._delete:
+            raise ValueError("messages that were deleted as they came cannot be settled")
+        link = messages[0].link
+        if any(message.link is not link for message in messages):
+            raise ValueError("the messages came on different connections; settle those of each by themselves")
+        if link.error is not None:
+            raise LockLost(f"The lock ended with the link: {link.error.text}")
+        await link.settle([message.delivery_id for message in messages], state, code, self._factory.timeout)
+
+    async def close(self) -> None:
+        """Give the link up; what was not fetched is given back."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    async def __aenter__(self) -> Receiver:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+
+def _modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
+    fields: list[object] = [True, undeliverable_here]
+    if properties:
+        fields.append(properties)
+    return encode_value(Described(ULong(MODIFIED), fields))

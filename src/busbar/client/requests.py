@@ -1,0 +1,130 @@
+"""A node that answers requests (`$cbs`, `<entity>/$management`): a pair of links, any number of requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from busbar.amqp.events import Delivery
+from busbar.amqp.message import Message, decode_message, encode_message
+from busbar.amqp.outcomes import REJECTED, Outcome
+from busbar.client.connection import Connection, LinkEnd
+from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout, error_of
+from busbar.model.errors import MalformedMessage
+
+MOST_REQUESTS = 64
+"""Under way at a time; a broker refuses more than a hundred."""
+
+Waiting = dict[str, "asyncio.Future[Message]"]
+
+
+class RequestNode:
+    def __init__(self, connection: Connection, address: str) -> None:
+        self.address = address
+        self._connection = connection
+        self._waiting: Waiting = {}
+        self._requests = _Requests(self)
+        self._replies = _Replies(self)
+        self._reply_to = ""
+        self._asked = 0
+        self._is_open = False
+        self._room = asyncio.Semaphore(MOST_REQUESTS)
+        self.error: BusbarClientError | None = None
+
+    @classmethod
+    async def open(cls, connection: Connection, address: str, timeout: float) -> RequestNode:
+        node = cls(connection, address)
+        node._reply_to = f"replies-{id(node):x}"
+        await connection.attach_receiver(
+            node._replies, address, timeout, settled=True, reply_address=node._reply_to
+        )
+        node._replies.link.grant(2 * MOST_REQUESTS)
+        try:
+            await connection.attach_sender(node._requests, address, timeout)
+        except BaseException:
+            connection.detach(node._replies.link)
+            raise
+        node._is_open = True
+        return node
+
+    async def ask(self, value: object, properties: dict[str, object], timeout: float) -> Message:
+        """The reply, whatever it says. Raises ConnectionLost, OperationTimeout, or the refusal of the link."""
+        async with self._room:
+            if self.error is not None:
+                raise self.error
+            self._asked += 1
+            number = str(self._asked)
+            request = Message(value, None, properties)
+            request.message_id = number
+            request.reply_to = self._reply_to
+            answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            self._waiting[number] = answer
+            try:
+                self._requests.link.deliver([number.encode()], [encode_message(request)], False)
+                self._connection.touch()
+                async with asyncio.timeout(timeout):
+                    return await answer
+            except TimeoutError:
+                raise OperationTimeout(f"'{self.address}' does not answer within {timeout:g} s.") from None
+            finally:
+                del self._waiting[number]
+
+    def answered(self, number: object, reply: Message) -> None:
+        answer = self._waiting.get(number) if isinstance(number, str) else None
+        if answer is not None and not answer.done():
+            answer.set_result(reply)
+
+    def refused(self, number: str, error: BusbarClientError) -> None:
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    def ended(self, error: BusbarClientError) -> None:
+        """One of the links is over: the other one is of no use."""
+        if self.error is not None:
+            return
+        self.error = error
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self.close()
+
+    def close(self) -> None:
+        if self.error is None:
+            self.error = ConnectionLost(f"The links to '{self.address}' were closed by their owner.")
+        if self._is_open and not self._connection.is_over:
+            self._connection.detach(self._requests.link)
+            self._connection.detach(self._replies.link)
+
+
+class _Requests(LinkEnd):
+    def __init__(self, node: RequestNode) -> None:
+        self._node = node
+
+    def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
+        if outcome is None or outcome.code != REJECTED:
+            return  # taken: the reply follows
+        error = outcome.error
+        for tag in tags:
+            problem = error_of(error.condition, error.description) if error else BusbarClientError("refused")
+            self._node.refused(tag.decode(), problem)
+
+    def ended(self, error: BusbarClientError) -> None:
+        self._node.ended(error)
+
+
+class _Replies(LinkEnd):
+    def __init__(self, node: RequestNode) -> None:
+        self._node = node
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            try:
+                reply = decode_message(delivery.payload)
+            except MalformedMessage:
+                continue  # its request runs into its timeout
+            self._node.answered(reply.correlation_id, reply)
+        if self.link.credit <= MOST_REQUESTS:
+            self.link.grant(2 * MOST_REQUESTS)
+
+    def ended(self, error: BusbarClientError) -> None:
+        self._node.ended(error)

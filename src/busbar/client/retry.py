@@ -1,0 +1,69 @@
+"""When to try again.
+
+Only calls that may be repeated are: those of taps that read or that change nothing when repeated, and sends of a Writer,
+whose repetitions the broker drops. Everything else fails at once, and its caller decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from busbar.client.errors import BusbarClientError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again for `patience` seconds after the first failure, waiting `first` seconds, then twice as long each time, up to
+    `longest`."""
+
+    patience: float = 30.0
+    first: float = 0.1
+    longest: float = 5.0
+
+    def start(self) -> Attempts:
+        return Attempts(self)
+
+    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        attempts = self.start()
+        while True:
+            try:
+                return await call()
+            except BusbarClientError as error:
+                if not error.retryable or not await attempts.again():
+                    raise
+
+
+NO_RETRY = Retry(patience=0.0)
+
+
+class Attempts:
+    """The attempts at one call."""
+
+    def __init__(self, policy: Retry) -> None:
+        self._policy = policy
+        self._delay = policy.first
+        self._until: float | None = None
+
+    def progressed(self) -> None:
+        """Something was achieved: patience begins anew."""
+        self._until = None
+        self._delay = self._policy.first
+
+    async def again(self) -> bool:
+        """Wait before the next attempt; False, at once, if there should be none."""
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._policy.patience
+        if now + self._delay > self._until:
+            return False
+        # Clients that lost the same broker should not all come back in the same moment.
+        await asyncio.sleep(self._delay * random.uniform(0.5, 1.0))
+        self._delay = min(self._delay * 2, self._policy.longest)
+        return True

@@ -1,0 +1,371 @@
+"""Sending: batches over the wire, many on their way, and a word on each message.
+
+1. Messages go in batches as large as the link takes (at most BATCH_BYTES), in their order, as long as fewer than `in_flight`
+   messages and IN_FLIGHT_BYTES are unanswered. A broker that does not offer mixed batches gets one message at a time.
+2. `send` returns when all are durable. Else it raises SendFailed, which names those that were not stored and those of which
+   nobody knows; all others are durable. A send is not atomic.
+3. A batch that is refused because of one of its messages is halved and sent again until that message is alone. The messages
+   around it then come later than those behind the batch.
+4. With a Writer the broker drops what it has seen in this batch of the writer: whatever is not answered is sent again, on a
+   new connection if need be, as the Retry says. Without one nothing is sent twice.
+5. If nothing at all is answered for as long as the factory's timeout, the connection is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from busbar.amqp.compose import BATCH_FORMAT, pack_batch
+from busbar.amqp.outcomes import ACCEPTED, REJECTED, Outcome
+from busbar.client.connection import Connection, LinkEnd
+from busbar.client.errors import (
+    RETRYABLE,
+    BusbarClientError,
+    ConnectionLost,
+    MessageTooLarge,
+    SendFailed,
+    error_of,
+)
+
+if TYPE_CHECKING:
+    from busbar.client.factory import MessagingFactory
+
+BATCH_BYTES = 1024 * 1024
+IN_FLIGHT_BYTES = 16 * 1024 * 1024
+BATCHES_IN_FLIGHT = 4
+"""In how many batches `in_flight` messages go at least: the wire is never empty while an answer is on its way."""
+
+MIXED_BATCHES = "busbar:mixed-batches"
+FAILED = "busbar:failed"
+UNKNOWN = "busbar:unknown"
+
+OF_ONE_MESSAGE = frozenset(
+    {
+        "amqp:decode-error",
+        "amqp:link:message-size-exceeded",
+        "amqp:not-allowed",
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+    }
+)
+"""Conditions that may be the fault of a single message of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Somebody who repeats a numbered batch until it is committed; the broker drops what it has already seen of it."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendOutcome:
+    """All are durable."""
+
+    count: int
+    repeated: int
+    """How many were sent more than once (by a Writer)."""
+
+
+Failure = tuple[str, str, bool]
+"""Condition, text, and whether it is certain that the message was not stored."""
+
+
+class _Call:
+    """The messages of one `send` that are on their way together."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self.messages = messages
+        self.unanswered = len(messages)
+        self.failures: dict[int, Failure] = {}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(self, count: int) -> None:
+        self.unanswered -= count
+        if not self.unanswered and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, places: Sequence[int], condition: str, text: str, certain: bool) -> None:
+        for place in places:
+            self.failures[place] = (condition, text, certain)
+
+
+class _Slice:
+    """Messages of a call that follow each other."""
+
+    __slots__ = ("call", "start", "stop")
+
+    def __init__(self, call: _Call, start: int, stop: int) -> None:
+        self.call = call
+        self.start = start
+        self.stop = stop
+
+
+class SenderLink(LinkEnd):
+    """A sender on one connection; it ends with it."""
+
+    def __init__(self, connection: Connection, in_flight: int) -> None:
+        self.connection = connection
+        self.error: BusbarClientError | None = None
+        self._in_flight = in_flight
+        self._batch_messages = max(1, in_flight // BATCHES_IN_FLIGHT)
+        self._batch_bytes = BATCH_BYTES
+        self._largest = 0  # 0: no limit
+        self._queue: deque[_Slice] = deque()
+        self._under_way: dict[bytes, tuple[_Slice, int]] = {}
+        self._messages = 0
+        self._bytes = 0
+        self._sent = 0
+        self.answers = 0
+
+    async def attach(self, address: str, timeout: float, writer: Writer | None) -> None:
+        properties: dict[object, object] | None = None
+        if writer is not None:
+            properties = {"busbar:writer": writer.name, "busbar:batch": writer.batch}
+        await self.connection.attach_sender(
+            self, address, timeout, properties=properties, capabilities=[MIXED_BATCHES]
+        )
+        self._largest = self.link.remote_max_message_size
+        if self._largest:
+            self._batch_bytes = min(BATCH_BYTES, self._largest)
+        if MIXED_BATCHES not in (self.link.offered_capabilities or ()):
+            self._batch_messages = 1
+
+    def start(self, call: _Call) -> None:
+        self._queue.append(_Slice(call, 0, len(call.messages)))
+        self._pump()
+
+    def forget(self, call: _Call) -> None:
+        """Do not send what is not on its way yet."""
+        self._queue = deque([part for part in self._queue if part.call is not call])
+
+    def credit_changed(self) -> None:
+        self._pump()
+
+    def _pump(self) -> None:
+        link = self.link
+        queue = self._queue
+        while (
+            queue
+            and link.credit > 0
+            and self._messages < self._in_flight
+            and self._bytes < IN_FLIGHT_BYTES
+            and self.connection.writable
+        ):
+            part = queue[0]
+            messages, start = part.call.messages, part.start
+            stop = min(part.stop, start + self._batch_messages)
+            if self._largest and len(messages[start]) > self._largest:
+                self._too_large(part)
+                continue
+            payload = messages[start]
+            if stop > start + 1:
+                packed, stop = pack_batch(messages, start, stop, self._batch_bytes)
+                if stop > start + 1:
+                    payload = packed
+            alone = stop == start + 1
+            if stop == part.stop:
+                queue.popleft()
+            else:
+                part.start = stop
+            tag = self._sent.to_bytes(8, "big")
+            self._sent += 1
+            self._messages += stop - start
+            self._bytes += len(payload)
+            self._under_way[tag] = (_Slice(part.call, start, stop), len(payload))
+            link.deliver([tag], [payload], False, 0 if alone else BATCH_FORMAT)
+        self.connection.touch()
+
+    def _too_large(self, part: _Slice) -> None:
+        """The first message of a slice would not be taken: it is not even sent."""
+        size = len(part.call.messages[part.start])
+        text = f"The message has {size} bytes; the link takes {self._largest}."
+        part.call.fail([part.start], MessageTooLarge.default_condition, text, True)
+        part.start += 1
+        if part.start == part.stop:
+            self._queue.popleft()
+        part.call.answered(1)
+
+    # ---- answers ---------------------------------------------------------------------------------
+
+    def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
+        accepted = outcome is not None and outcome.code == ACCEPTED
+        for tag in tags:
+            found = self._under_way.pop(tag, None)
+            if found is None:
+                continue
+            part, size = found
+            count = part.stop - part.start
+            self._messages -= count
+            self._bytes -= size
+            self.answers += 1
+            if accepted:
+                part.call.answered(count)
+            else:
+                self._rejected(part, outcome)
+        self._pump()
+
+    def _rejected(self, part: _Slice, outcome: Outcome | None) -> None:
+        call, count = part.call, part.stop - part.start
+        error = outcome.error if outcome is not None and outcome.code == REJECTED else None
+        if error is None:
+            call.fail(range(part.start, part.stop), "amqp:internal-error", "The broker let it go.", False)
+            call.answered(count)
+            return
+        info = error.info or {}
+        failed, unknown = _places(info, FAILED, part), _places(info, UNKNOWN, part)
+        if failed or unknown:
+            call.fail(failed, error.condition, error.description, True)
+            call.fail(unknown, error.condition, error.description, False)
+        elif count > 1 and error.condition in OF_ONE_MESSAGE:
+            middle = part.start + count // 2
+            self._queue.appendleft(_Slice(call, middle, part.stop))
+            self._queue.appendleft(_Slice(call, part.start, middle))
+            return
+        else:
+            # A broker that is in trouble does not say whether it had stored them.
+            certain = error.condition not in RETRYABLE
+            call.fail(range(part.start, part.stop), error.condition, error.description, certain)
+        call.answered(count)
+
+    def ended(self, error: BusbarClientError) -> None:
+        self.error = error
+        under_way, self._under_way = self._under_way, {}
+        queue, self._queue = self._queue, deque()
+        for part, _size in under_way.values():
+            part.call.fail(range(part.start, part.stop), error.condition, error.text, False)
+            part.call.answered(part.stop - part.start)
+        for part in queue:
+            part.call.fail(range(part.start, part.stop), error.condition, error.text, True)
+            part.call.answered(part.stop - part.start)
+
+
+class Sender:
+    """Made by MessagingFactory.sender. Several sends may be under way at once."""
+
+    def __init__(self, factory: MessagingFactory, entity: str, writer: Writer | None, in_flight: int) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight is {in_flight}; at least one message has to be on its way")
+        self.entity = entity
+        self.writer = writer
+        self._factory = factory
+        self._in_flight = in_flight
+        self._link: SenderLink | None = None
+        self._lock = asyncio.Lock()
+
+    async def attached(self) -> SenderLink:
+        """The link as it is, or a new one."""
+        async with self._lock:
+            link = self._link
+            if link is None or link.error is not None:
+                connection = await self._factory.connection_for(self.entity)
+                link = SenderLink(connection, self._in_flight)
+                await link.attach(self.entity, self._factory.timeout, self.writer)
+                self._link = link
+            return link
+
+    async def send(self, messages: Sequence[bytes]) -> SendOutcome:
+        """Send encoded messages. Raises SendFailed; or what kept the link from being opened, if none of them was sent."""
+        places, payloads = list(range(len(messages))), list(messages)
+        failed: dict[int, Failure] = {}
+        doubtful: set[int] = set()  # sent once without an answer: what comes later does not make them certain
+        repeated = 0
+        none_sent = True
+        attempts = self._factory.retry.start()
+        while payloads:
+            try:
+                failures = await self._once(payloads)
+                none_sent = False
+            except BusbarClientError as error:
+                if none_sent:
+                    if self.writer is None or not error.retryable or not await attempts.again():
+                        raise
+                    continue
+                failures = dict.fromkeys(range(len(payloads)), (error.condition, error.text, True))
+            failed |= {places[index]: failure for index, failure in failures.items()}
+            doubtful.update(places[index] for index, failure in failures.items() if not failure[2])
+            if len(failures) < len(payloads):
+                attempts.progressed()
+            again = [index for index in sorted(failures) if _is_worth_repeating(failures[index])]
+            if self.writer is None or not again or not await attempts.again():
+                break
+            repeated += len(again)
+            payloads = [payloads[index] for index in again]
+            places = [places[index] for index in again]
+            for place in places:
+                del failed[place]
+        if failed:
+            raise _send_failed(len(messages), failed, doubtful)
+        return SendOutcome(len(messages), repeated)
+
+    async def _once(self, payloads: list[bytes]) -> dict[int, Failure]:
+        """Send each of them; those that failed. Raises if there is no link."""
+        link = await self.attached()
+        call = _Call(payloads)
+        link.start(call)
+        await self._answers(link, call)
+        return call.failures
+
+    async def _answers(self, link: SenderLink, call: _Call) -> None:
+        """Wait for all of them; rule 5."""
+        timeout = self._factory.timeout
+        answers = link.answers
+        try:
+            while True:
+                done, _pending = await asyncio.wait([call.done], timeout=timeout)
+                if done:
+                    return
+                if link.answers == answers:
+                    lost = ConnectionLost(f"No answer for {timeout:g} s: the connection is given up.")
+                    link.connection.abort(lost)
+                answers = link.answers
+        except asyncio.CancelledError:
+            link.forget(call)
+            raise
+
+    async def close(self) -> None:
+        """Give the link up. What is under way is not answered any more."""
+        link, self._link = self._link, None
+        if link is not None and link.error is None:
+            link.ended(ConnectionLost("The sender was closed by its owner."))
+            if not link.connection.is_over:
+                link.connection.detach(link.link)
+
+    async def __aenter__(self) -> Sender:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+
+def _places(info: dict[object, object], key: str, part: _Slice) -> list[int]:
+    """The messages of a call that a list of indexes in a batch names."""
+    listed = info.get(key)
+    if not isinstance(listed, list):
+        return []
+    count = part.stop - part.start
+    return [part.start + int(item) for item in listed if isinstance(item, int) and 0 <= item < count]
+
+
+def _is_worth_repeating(failure: Failure) -> bool:
+    condition, _text, certain = failure
+    return not certain or error_of(condition, "").retryable or condition == ConnectionLost.default_condition
+
+
+def _send_failed(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
+    unknown = sorted(doubtful.intersection(failures))
+    failed = {
+        place: (condition, text)
+        for place, (condition, text, _certain) in sorted(failures.items())
+        if place not in doubtful
+    }
+    condition, said, _certain = failures[min(failures)]
+    text = f"Of {count} messages {len(failed)} were not stored"
+    if unknown:
+        text += f" and of {len(unknown)} it is not known"
+    return SendFailed(f"{text}. {said}", condition, failed, unknown)

@@ -1,0 +1,329 @@
+"""Taps of an entity: durable, named positions, and bulk reading of what lies behind them.
+
+Positions are numbers within a fragment, by the fragment's index (0 to 15; a regular entity has fragment 0 alone). The
+sequence number of a message is index << 48 | number. Reads, and what may be repeated without changing anything more, are
+tried again as the factory's Retry says; `create` and `delete` are not, once they were on their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from busbar.client.errors import BusbarClientError, error_of
+from busbar.client.requests import RequestNode
+
+if TYPE_CHECKING:
+    from busbar.client.factory import MessagingFactory
+
+MESSAGES = "messages"
+EVENTS = "events"
+PAGE_MESSAGES = 10_000
+PAGE_BYTES = 4 * 1024 * 1024
+AHEAD = 2
+
+Body = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTap:
+    """A tap in one fragment. Of one that is not `available` (its store is out) nothing else is known."""
+
+    index: int
+    position: int
+    """Everything up to here was passed."""
+    lost: int
+    """Something up to here went before it was passed (0: nothing)."""
+    end: int
+    """Nothing at or below it will ever appear or change."""
+    event_position: int
+    event_lost: int
+    event_end: int
+    kept: int
+    kept_bytes: int
+    truncated: bool
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TapView:
+    """A tap. Times are ms, `created` since 1970."""
+
+    name: str
+    entity: str
+    incarnation: str
+    """Of the entity: another one after it was deleted and made again."""
+    dead_letter: bool
+    events: bool
+    consumes: bool
+    owner: str
+    max_age: int
+    max_size: int
+    lease: int
+    created: int
+    truncated: bool
+    fragments: tuple[FragmentTap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where an entity ends now, by fragment: nothing at or below these positions will ever appear or change. Fragments whose
+    store is out are missing."""
+
+    entity: str
+    incarnation: str
+    fragments: int
+    ends: dict[int, int]
+    dead_ends: dict[int, int]
+    event_ends: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Encoded rows (`busbar.amqp.bulk` reads them); all up to `upto` was looked at."""
+
+    rows: bytes
+    count: int
+    upto: int
+
+
+class Taps:
+    """Made by MessagingFactory.taps."""
+
+    def __init__(self, factory: MessagingFactory, entity: str, address: str) -> None:
+        self.entity = entity
+        self._factory = factory
+        self._address = address
+
+    async def node(self) -> RequestNode:
+        return await self._factory.node(self.entity, self._address)
+
+    # ---- the taps --------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        name: str,
+        *,
+        events: bool = False,
+        consumes: bool = False,
+        from_earliest: bool = False,
+        owner: str = "",
+        max_age: int | None = None,
+        max_size: int | None = None,
+        lease: int | None = None,
+    ) -> TapView:
+        """Make a tap; `max_age` and `lease` in ms, `max_size` in bytes of each fragment. Raises AlreadyExists."""
+        body: Body = {"name": name, "events": events, "consumes": consumes}
+        body |= {"from-earliest": from_earliest, "owner": owner}
+        limits = {"max-age": max_age, "max-size": max_size, "lease": lease}
+        body |= {key: value for key, value in limits.items() if value is not None}
+        return _view(await self._ask_once("busbar:create-tap", body))
+
+    async def show(self, name: str) -> TapView:
+        return _view(await self._ask("busbar:show-tap", {"name": name}))
+
+    async def list(self) -> tuple[TapView, ...]:
+        reply = await self._ask("busbar:list-taps", {})
+        views = reply.get("taps")
+        if not isinstance(views, list):
+            raise _unexpected("taps", views)
+        return tuple(_view(view) for view in views if isinstance(view, dict))
+
+    async def delete(self, name: str) -> None:
+        await self._ask_once("busbar:delete-tap", {"name": name})
+
+    async def own(self, name: str, owner: str, *, take_over: bool = False) -> TapView:
+        """Let `owner` alone move the tap. Raises TapOwned if somebody else has it, unless it is taken over."""
+        return _view(
+            await self._ask("busbar:own-tap", {"name": name, "owner": owner, "take-over": take_over})
+        )
+
+    async def advance(
+        self, name: str, owner: str, positions: Mapping[int, int], *, stream: str = MESSAGES
+    ) -> None:
+        """Everything up to these positions was passed, by fragment. Going back changes nothing."""
+        body: Body = {"name": name, "owner": owner, "stream": stream, "positions": dict(positions)}
+        await self._ask("busbar:advance-tap", body)
+
+    async def resume(self, name: str, owner: str) -> TapView:
+        """Let a truncated tap go on behind what it lost."""
+        return _view(await self._ask("busbar:resume-tap", {"name": name, "owner": owner}))
+
+    # ---- positions and messages ------------------------------------------------------------------
+
+    async def find_time(self, time: int) -> dict[int, int]:
+        """By fragment, the position behind which everything was enqueued at a time (ms since 1970) or later."""
+        return _positions(await self._ask("busbar:find-time", {"time": time}), "positions")
+
+    async def ends(self) -> Ends:
+        reply = await self._ask("busbar:ends", {})
+        return Ends(
+            _text(reply, "entity"),
+            _text(reply, "incarnation"),
+            _number(reply, "fragments"),
+            _positions(reply, "ends"),
+            _positions(reply, "dead-ends"),
+            _positions(reply, "event-ends"),
+        )
+
+    async def read(
+        self,
+        name: str | None,
+        fragment: int,
+        after: int,
+        upto: int,
+        *,
+        stream: str = MESSAGES,
+        count: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+    ) -> Page:
+        """What lies behind one position, up to another; without a name, of what receivers could still get, tapped or not.
+
+        Raises TapTruncated and TapPassed for what a tap has behind it.
+        """
+        body: Body = {"name": name, "fragment": fragment, "stream": stream, "after": after, "upto": upto}
+        body |= {"count": count, "max-bytes": max_bytes}
+        reply = await self._ask("busbar:read-tap", body)
+        rows = reply.get("rows")
+        if not isinstance(rows, bytes):
+            raise _unexpected("rows", rows)
+        return Page(rows, _number(reply, "count"), _number(reply, "upto"))
+
+    async def pages(
+        self,
+        name: str | None,
+        fragment: int,
+        after: int,
+        upto: int,
+        *,
+        stream: str = MESSAGES,
+        count: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+    ) -> AsyncGenerator[Page, None]:
+        """All pages of a range of one fragment, up to two read ahead.
+
+        It ends early where the broker gives no more now: a tap that consumes does not pass what others have locked.
+        """
+        ready: asyncio.Queue[Page | BaseException | None] = asyncio.Queue(AHEAD - 1)
+
+        async def read_ahead() -> None:
+            position = after
+            try:
+                while position < upto:
+                    page = await self.read(
+                        name, fragment, position, upto, stream=stream, count=count, max_bytes=max_bytes
+                    )
+                    if page.upto <= position:
+                        break
+                    position = page.upto
+                    await ready.put(page)
+                await ready.put(None)
+            except Exception as error:
+                await ready.put(error)
+
+        reading = asyncio.get_running_loop().create_task(read_ahead())
+        try:
+            while True:
+                page = await ready.get()
+                if page is None:
+                    return
+                if isinstance(page, BaseException):
+                    raise page
+                yield page
+        finally:
+            reading.cancel()
+
+    async def commit_writes(self, writer: str, batch: int) -> None:
+        """A writer's batch is committed: sends of earlier ones are refused from now on, and their ids forgotten."""
+        await self._ask("busbar:commit-writes", {"writer": writer, "batch": batch})
+
+    # ---- requests --------------------------------------------------------------------------------
+
+    async def _ask(self, operation: str, body: Body) -> Body:
+        return await self._factory.retry.run(lambda: self._exchange(operation, body))
+
+    async def _ask_once(self, operation: str, body: Body) -> Body:
+        """For what must not be repeated: only the way there is tried again."""
+        await self._factory.retry.run(self.node)
+        return await self._exchange(operation, body)
+
+    async def _exchange(self, operation: str, body: Body) -> Body:
+        node = await self.node()
+        reply = await node.ask(body, {"operation": operation}, self._factory.timeout)
+        said = reply.application_properties
+        status = said.get("statusCode")
+        if status not in (200, 202, 204):
+            condition = said.get("errorCondition")
+            text = str(said.get("statusDescription") or f"{operation} was answered with {status}")
+            raise error_of(str(condition) if isinstance(condition, str) else "", text)
+        value = reply.value
+        return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _view(reply: Mapping[str, object]) -> TapView:
+    fragments = reply.get("fragments")
+    return TapView(
+        _text(reply, "name"),
+        _text(reply, "entity"),
+        _text(reply, "incarnation"),
+        reply.get("dead-letter") is True,
+        reply.get("events") is True,
+        reply.get("consumes") is True,
+        _text(reply, "owner"),
+        _number(reply, "max-age"),
+        _number(reply, "max-size"),
+        _number(reply, "lease"),
+        _number(reply, "created"),
+        reply.get("truncated") is True,
+        tuple(_fragment(item) for item in fragments if isinstance(item, dict))
+        if isinstance(fragments, list)
+        else (),
+    )
+
+
+def _fragment(reply: Mapping[str, object]) -> FragmentTap:
+    return FragmentTap(
+        _number(reply, "index"),
+        _number(reply, "position"),
+        _number(reply, "lost"),
+        _number(reply, "end"),
+        _number(reply, "event-position"),
+        _number(reply, "event-lost"),
+        _number(reply, "event-end"),
+        _number(reply, "kept"),
+        _number(reply, "kept-bytes"),
+        reply.get("truncated") is True,
+        reply.get("available") is True,
+    )
+
+
+def _text(reply: Mapping[str, object], key: str) -> str:
+    value = reply.get(key)
+    if not isinstance(value, str):
+        raise _unexpected(key, value)
+    return str(value)
+
+
+def _number(reply: Mapping[str, object], key: str) -> int:
+    value = reply.get(key)
+    if not isinstance(value, int):
+        raise _unexpected(key, value)
+    return int(value)
+
+
+def _positions(reply: Mapping[str, object], key: str) -> dict[int, int]:
+    value = reply.get(key)
+    if not isinstance(value, dict):
+        raise _unexpected(key, value)
+    return {
+        int(index): int(position)
+        for index, position in value.items()
+        if isinstance(index, int) and isinstance(position, int)
+    }
+
+
+def _unexpected(key: str, value: object) -> BusbarClientError:
+    shown = "missing" if value is None else f"a {type(value).__name__}"
+    return BusbarClientError(f"'{key}' of the broker's reply is {shown}: is it a Busbar of this version?")

@@ -1,0 +1,88 @@
+"""The grants that a connection holds: what its tokens allow, and for how long.
+
+Rules:
+1. A new token for the same path takes the place of the old one; a connection holds MAX_GRANTS at most.
+2. A grant counts until `token_grace` after its end.
+3. The entities whose rules grants follow from are watched: a change of a rule changes what it granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busbar.gateway.attached import Attendant
+from busbar.gateway.authority import Grant
+from busbar.gateway.service import Service
+from busbar.model.errors import QuotaExceeded
+from busbar.model.names import key_of
+
+MAX_GRANTS = 1_000
+"""Tokens for different paths that a connection may hold."""
+
+
+class Grants:
+    """`holder` is told when an entity changes whose rules it relies on."""
+
+    __slots__ = ("_attached", "_authority", "_grace", "_held", "_holder")
+
+    def __init__(self, service: Service, holder: Attendant) -> None:
+        self._attached = service.attached
+        self._authority = service.authority
+        self._grace = service.limits.token_grace
+        self._holder = holder
+        self._held: list[Grant] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def may(self, right: str, path: str, now: int) -> bool:
+        return any(
+            right in grant.rights and grant.covers(path) and self._counts(grant, now) for grant in self._held
+        )
+
+    def add(self, grant: Grant) -> None:
+        """Rule 1. Raises QuotaExceeded."""
+        kept = [
+            known
+            for known in self._held
+            if (known.path, known.rights, known.owner) != (grant.path, grant.rights, grant.owner)
+        ]
+        if len(kept) >= MAX_GRANTS:
+            raise QuotaExceeded(f"A connection has at most {MAX_GRANTS} tokens at a time.")
+        self._hold((*kept, grant))
+
+    def ends(self) -> list[int]:
+        """When grants stop to count, of those that do."""
+        return [grant.expires + self._grace for grant in self._held if grant.expires]
+
+    def expire(self, now: int) -> bool:
+        """Drop those that have ended; whether there were any."""
+        before = len(self._held)
+        self._hold([grant for grant in self._held if self._counts(grant, now)])
+        return len(self._held) < before
+
+    def renew(self, entity: str) -> bool:
+        """An entity has changed: hold what its rules grant now; whether any grant followed from them."""
+        owner = key_of(entity)
+        if all(grant.owner != owner for grant in self._held):
+            return False
+        renewed = [grant if grant.owner != owner else self._authority.renewed(grant) for grant in self._held]
+        self._hold([grant for grant in renewed if grant is not None])
+        return True
+
+    def clear(self) -> None:
+        self._hold(())
+
+    def _counts(self, grant: Grant, now: int) -> bool:
+        """Rule 2."""
+        return not grant.expires or grant.expires + self._grace > now
+
+    def _hold(self, grants: Iterable[Grant]) -> None:
+        """Rule 3: these are the grants from now on."""
+        before = {grant.owner for grant in self._held if grant.owner}
+        self._held = list(grants)
+        after = {grant.owner for grant in self._held if grant.owner}
+        for owner in after - before:
+            self._attached.rely(owner, self._holder)
+        for owner in before - after:
+            self._attached.rely_no_more(owner, self._holder)

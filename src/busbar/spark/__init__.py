@@ -1,0 +1,27 @@
+"""Busbar in Spark: source, sink, and what they share. It reaches a broker through `busbar.client` alone.
+
+`spark.read.format("busbar")` needs no import: pyspark_busbar registers the format by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from busbar.spark.listener import attach, detach
+    from busbar.spark.session import local_session, open_session
+
+__all__ = ["attach", "detach", "local_session", "open_session"]
+
+
+def __getattr__(name: str) -> object:
+    """Workers import parts of this package for every task: what only drivers need is loaded when it is asked for."""
+    if name in ("attach", "detach"):
+        from busbar.spark import listener
+
+        return getattr(listener, name)
+    if name in ("local_session", "open_session"):
+        from busbar.spark import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

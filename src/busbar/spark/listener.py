@@ -1,0 +1,117 @@
+"""Advances taps to what queries have really committed.
+
+A source hears of a committed batch when Spark asks for the next one; so after the last batch of a query that was
+stopped, its tap would lag by that batch, and what it keeps would stay until the query starts again. The listener
+hears of every batch that was committed and advances the tap then. It makes nothing wrong if it fails: it says so in
+the log, and the query's next start makes good for it.
+
+    busbar.spark.attach(spark, connectionStringEnv="BUSBAR_CONNECTION_STRING")
+
+One listener serves all queries of the session that read from that namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from busbar.client import BusbarClientError
+from busbar.spark.errors import SourceError
+from busbar.spark.offsets import Offset, is_initial, parse
+from busbar.spark.reach import factory_of, log
+from busbar.spark.secrets import Secret
+
+WAIT_SECONDS = 10.0
+
+
+def attach(spark: SparkSession, **secret: str) -> TapListener:
+    """Install the listener; `secret` is one of the options of secrets.py. What it returns can be given to detach."""
+    listener = TapListener(Secret.from_options({name.lower(): value for name, value in secret.items()}))
+    spark.streams.addListener(listener)
+    return listener
+
+
+def detach(spark: SparkSession, listener: TapListener) -> None:
+    spark.streams.removeListener(listener)
+
+
+def advance_to_checkpoint(secret: Secret, checkpoint: Path) -> None:
+    """Advance taps to the last batch that a checkpoint on this machine's disk has committed, before its query starts."""
+    for offset in committed_offsets(checkpoint):
+        advance(secret, offset)
+
+
+def committed_offsets(checkpoint: Path) -> list[Offset]:
+    """The ends of the last committed batch, of those sources that are ours."""
+    commits = _batches(checkpoint / "commits")
+    if not commits:
+        return []
+    # A version line, the metadata of the batch, then a line for each source ("-": it had nothing yet).
+    lines = (checkpoint / "offsets" / str(commits[-1])).read_text(encoding="utf-8").split("\n")[2:]
+    return [offset for line in lines if (offset := _ours(line)) is not None]
+
+
+def advance(secret: Secret, offset: Offset) -> None:
+    taps = factory_of(secret, WAIT_SECONDS).taps(offset.entity, sub_queue=offset.sub_queue)
+    if taps.show(offset.tap).incarnation != offset.incarnation:
+        return  # the source of the query will say what became of its entity
+    taps.advance(offset.tap, offset.owner, offset.positions, stream=offset.stream)
+
+
+class TapListener(StreamingQueryListener):
+    """Made by attach."""
+
+    def __init__(self, secret: Secret) -> None:
+        self._secret = secret
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        for source in event.progress.sources:
+            offset = _ours(source.endOffset)
+            if offset is None:
+                continue
+            try:
+                advance(self._secret, offset)
+            except (BusbarClientError, SourceError, ValueError) as error:
+                log.warning("The tap %r could not be advanced: %s", offset.tap, error)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+
+def _ours(text: str | None) -> Offset | None:
+    """An offset of the busbar format; those of other sources are none."""
+    try:
+        document: Any = json.loads(text or "null")
+    except ValueError:
+        return None
+    if not isinstance(document, Mapping) or "busbar" not in document or is_initial(document):
+        return None
+    try:
+        return parse(document)
+    except SourceError:
+        return None
+
+
+def _batches(directory: Path) -> list[int]:
+    try:
+        return sorted(int(name) for name in os.listdir(directory) if name.isdigit())
+    except FileNotFoundError:
+        return []

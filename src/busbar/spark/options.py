@@ -1,0 +1,238 @@
+"""Options of the `busbar` format for reading. Names are not case-sensitive; one that is not known is an error.
+
+Where to read: `entity` (or load("orders")), `subQueue` ("" or "deadletter"), `stream` (messages or events), and a
+place for the connection string (secrets.py).
+
+How a stream reads: `mode`
+  tap      what a tap has not passed; receivers are not disturbed
+  consume  what is read is taken out of the queue when its batch is committed, and nobody else receives meanwhile
+with `tap` (its name; without one a stream makes a tap of its own, and its checkpoint remembers the name), `owner` and
+`takeOver` (source.py says whose a tap is), and limits for a tap that is made: `tapMaxAge`, `tapMaxSize`, `lease`.
+
+Where to begin: `startingPosition`, and where a batch ends: `endingPosition`. Each is one of earliest, latest
+all that is there; only what comes 2026-01-31T12:00:00Z           the enqueued time; without a zone it is UTC {"0":
+1200, "1": 900}          a sequence number for each fragment; those that are missing count from the earliest The
+beginning belongs to what is read, the end does not. They hold when a stream makes its tap; a tap that exists decides
+by its position, a checkpoint before all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from busbar.spark.errors import OptionError
+from busbar.spark.secrets import OPTIONS as SECRET_OPTIONS
+from busbar.spark.secrets import Secret
+
+MESSAGES: Final = "messages"
+EVENTS: Final = "events"
+TAP: Final = "tap"
+CONSUME: Final = "consume"
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+NUMBER_MASK: Final = (1 << 48) - 1
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+_NAMES: Final = (
+    *SECRET_OPTIONS,
+    "entity",
+    "path",
+    "subQueue",
+    "stream",
+    "mode",
+    "tap",
+    "owner",
+    "takeOver",
+    "tapMaxAge",
+    "tapMaxSize",
+    "lease",
+    "startingPosition",
+    "endingPosition",
+    "maxMessagesPerTrigger",
+    "maxPartitions",
+    "includeBody",
+    "failOnDataLoss",
+    "waitForBroker",
+)
+_STREAM_ONLY: Final = ("owner", "takeOver", "tapMaxAge", "tapMaxSize", "lease", "maxMessagesPerTrigger")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where reading begins or ends: a word, a time (ms since 1970), or a number for each fragment."""
+
+    word: str = ""
+    time: int | None = None
+    numbers: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> Position:
+        text = text.strip()
+        if text.lower() in (EARLIEST, LATEST):
+            return cls(word=text.lower())
+        if text.startswith("{"):
+            return cls(numbers=_numbers(option, text))
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise OptionError(
+                option,
+                f"is {text!r}; it can be 'earliest', 'latest', a time such as '2026-01-31T12:00:00Z', or sequence "
+                "numbers by fragment such as '{\"0\": 1200}'.",
+            ) from None
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return cls(time=int(time.timestamp() * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Times are ms, sizes bytes; None means that the option was not given."""
+
+    secret: Secret
+    entity: str
+    sub_queue: str
+    stream: str
+    consume: bool
+    tap: str
+    owner: str
+    take_over: bool
+    tap_max_age: int | None
+    tap_max_size: int | None
+    lease: int | None
+    start: Position
+    end: Position
+    max_messages: int | None
+    max_partitions: int
+    bodies: bool
+    fail_on_loss: bool
+    wait: float
+    """For a broker that does not answer, in seconds."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        """Raises OptionError."""
+        options = _Given(given)
+        if not streaming:
+            for name in _STREAM_ONLY:
+                if options.get(name) is not None:
+                    raise OptionError(name, "is for streams; a batch reads without moving a tap.")
+        elif options.get("endingPosition") is not None:
+            raise OptionError("endingPosition", "is for batches; a stream has no end.")
+        consume = options.choice("mode", (TAP, CONSUME)) == CONSUME
+        stream = options.choice("stream", (MESSAGES, EVENTS))
+        if consume and not streaming:
+            raise OptionError(
+                "mode", "is 'consume', which needs a stream: its checkpoint says what was taken."
+            )
+        if consume and stream == EVENTS:
+            raise OptionError("mode", "is 'consume'; events cannot be consumed, only messages.")
+        entity = (options.get("entity") or options.get("path") or "").strip("/")
+        if not entity:
+            raise OptionError(
+                "entity",
+                "is missing: the path of a queue, or of a subscription ('topic/subscriptions/name').",
+            )
+        start = Position.parse(
+            "startingPosition", options.get("startingPosition") or (LATEST if streaming else EARLIEST)
+        )
+        if stream == EVENTS and start.time is not None:
+            raise OptionError(
+                "startingPosition", "is a time; events begin at 'earliest', 'latest' or numbers."
+            )
+        return cls(
+            secret=Secret.from_options(options.lowered),
+            entity=entity,
+            sub_queue=options.choice("subQueue", ("", "deadletter")),
+            stream=stream,
+            consume=consume,
+            tap=options.get("tap") or "",
+            owner=options.get("owner") or "",
+            take_over=options.flag("takeOver", False),
+            tap_max_age=options.milliseconds("tapMaxAge"),
+            tap_max_size=options.number("tapMaxSize"),
+            lease=options.milliseconds("lease"),
+            start=start,
+            end=Position.parse("endingPosition", options.get("endingPosition") or LATEST),
+            max_messages=options.number("maxMessagesPerTrigger"),
+            max_partitions=options.number("maxPartitions") or len(os.sched_getaffinity(0)),
+            bodies=options.flag("includeBody", True),
+            fail_on_loss=options.flag("failOnDataLoss", True),
+            wait=(300_000 if (wait := options.milliseconds("waitForBroker")) is None else wait) / 1000,
+        )
+
+
+class _Given:
+    """Options as they came, by lower-case name."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        known = {name.lower(): name for name in _NAMES}
+        self.lowered = {name.lower(): value for name, value in given.items()}
+        for name in self.lowered:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"Did you mean {known[near[0]]!r}?" if near else f"There are: {', '.join(_NAMES)}."
+                raise OptionError(name, f"is not known for reading. {hint}")
+
+    def get(self, name: str) -> str | None:
+        return self.lowered.get(name.lower())
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = self.get(name)
+        if value is None:
+            return allowed[0]
+        if value.lower() not in allowed:
+            raise OptionError(name, f"is {value!r}; it can be {' or '.join(repr(word) for word in allowed)}.")
+        return value.lower()
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(name, f"is {value!r}; it can be 'true' or 'false'.")
+        return value.lower() == "true"
+
+    def number(self, name: str) -> int | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"\d{1,18}", value.strip()) or int(value) == 0:
+            raise OptionError(name, f"is {value!r}; it is a whole number above 0.")
+        return int(value)
+
+    def milliseconds(self, name: str) -> int | None:
+        """A duration: a number with ms, s, m, h or d behind it; seconds without."""
+        value = self.get(name)
+        if value is None:
+            return None
+        found = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|h|d|)", value.strip().lower())
+        if found is None:
+            raise OptionError(
+                name,
+                f"is {value!r}; it is a duration such as '30s', '5m', '12h' or '7d' (seconds, if it has no unit).",
+            )
+        unit = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found.group(2)]
+        return int(found.group(1)) * unit
+
+
+def _numbers(option: str, text: str) -> tuple[tuple[int, int], ...]:
+    try:
+        document = json.loads(text)
+        numbers = {int(index): int(number) for index, number in document.items()}
+    except (ValueError, TypeError):
+        raise OptionError(
+            option, f"is {text!r}; sequence numbers by fragment look like '{{\"0\": 1200}}'."
+        ) from None
+    if any(index < 0 or number < 0 for index, number in numbers.items()):
+        raise OptionError(option, f"is {text!r}; fragments and sequence numbers are not negative.")
+    # What clients see carries the fragment's index in its upper bits.
+    return tuple(sorted((index, number & NUMBER_MASK) for index, number in numbers.items()))

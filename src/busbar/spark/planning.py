@@ -1,0 +1,78 @@
+"""How much of each fragment a batch takes, and which task reads what.
+
+A task costs about as much as reading some thousand messages, so fragments are packed into few partitions: at most as
+many as told, each with ranges of one or more fragments, in order. Positions may have gaps: what is counted here is an
+upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import InputPartition
+
+LEAST_PER_TASK = 5_000
+
+Range = tuple[int, int, int]
+"""A fragment, the position after which reading begins, and the last position."""
+
+
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, tap: str | None, owner: str, ranges: list[Range]) -> None:
+        super().__init__(None)
+        self.tap = tap
+        self.owner = owner
+        self.ranges = ranges
+
+    def __repr__(self) -> str:
+        return f"Ranges({self.tap!r}, {self.ranges!r})"
+
+
+def limited(begins: Mapping[int, int], ends: Mapping[int, int], limit: int | None) -> dict[int, int]:
+    """The ends of a batch of at most `limit` positions: fragments advance in proportion to what they have, so that they stay
+    together in time."""
+    waiting = {index: max(0, ends[index] - begins.get(index, 0)) for index in ends}
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return {index: begins.get(index, 0) + count for index, count in waiting.items()}
+    shares = {index: count * limit // total for index, count in waiting.items()}
+    left = limit - sum(shares.values())
+    # What rounding left over goes to those that got least of what they have.
+    for index in sorted(waiting, key=lambda index: (shares[index] - waiting[index], index)):
+        if left == 0:
+            break
+        if shares[index] < waiting[index]:
+            shares[index] += 1
+            left -= 1
+    return {index: begins.get(index, 0) + share for index, share in shares.items()}
+
+
+def packed(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[list[Range]]:
+    """Ranges for at most `most` tasks, each with about the same number of positions."""
+    todo = [
+        (index, begins.get(index, 0), ends[index])
+        for index in sorted(ends)
+        if ends[index] > begins.get(index, 0)
+    ]
+    total = sum(upto - after for _index, after, upto in todo)
+    if total == 0:
+        return []
+    tasks = max(1, min(most, -(-total // LEAST_PER_TASK)))
+    size = -(-total // tasks)
+    plan: list[list[Range]] = []
+    current: list[Range] = []
+    room = size
+    for index, after, upto in todo:
+        while after < upto:
+            stop = min(upto, after + room)
+            current.append((index, after, stop))
+            room -= stop - after
+            after = stop
+            if room == 0:
+                plan.append(current)
+                current, room = [], size
+    if current:
+        plan.append(current)
+    return plan

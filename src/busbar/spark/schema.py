@@ -1,0 +1,117 @@
+"""The columns that a reader of the `busbar` format gives: of messages, and of events.
+
+Timestamps are UTC. A sequence number is the one that clients see: it carries the index of its fragment, so that it is
+unique in the entity and rises within a fragment.
+
+`properties` and `annotations` keep AMQP's types: `type` names it, and the value stands in the field that holds its kind
+(amqp/columns.py says which); the others are null. `raw` is the message as a client would have sent it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+PROPERTY: Final = StructType(
+    [
+        StructField("type", StringType(), False),
+        StructField("string", StringType()),
+        StructField("long", LongType()),
+        StructField("double", DoubleType()),
+        StructField("boolean", BooleanType()),
+        StructField("timestamp", TimestampType()),
+        StructField("binary", BinaryType()),
+    ]
+)
+
+
+def _column(name: str, kind: DataType, null: bool = True) -> StructField:
+    return StructField(name, kind, null)
+
+
+MESSAGES: Final = StructType(
+    [
+        _column("entity", StringType(), False),
+        _column("fragment", IntegerType(), False),
+        _column("sequence_number", LongType(), False),
+        _column("dead_letter_number", LongType()),
+        _column("enqueued_time", TimestampType(), False),
+        _column("scheduled_enqueue_time", TimestampType()),
+        _column("expires_at", TimestampType()),
+        _column("message_id", StringType()),
+        _column("session_id", StringType()),
+        _column("partition_key", StringType()),
+        _column("correlation_id", StringType()),
+        _column("subject", StringType()),
+        _column("content_type", StringType()),
+        _column("to", StringType()),
+        _column("reply_to", StringType()),
+        _column("reply_to_session_id", StringType()),
+        _column("delivery_count", IntegerType(), False),
+        _column("state", StringType(), False),
+        _column("dead_letter_reason", StringType()),
+        _column("dead_letter_description", StringType()),
+        _column("properties", MapType(StringType(), PROPERTY, False), False),
+        _column("annotations", MapType(StringType(), PROPERTY, False), False),
+        _column("body", BinaryType()),
+        _column("body_type", StringType()),
+        _column("raw", BinaryType()),
+    ]
+)
+
+EVENTS: Final = StructType(
+    [
+        _column("entity", StringType(), False),
+        _column("fragment", IntegerType(), False),
+        _column("position", LongType(), False),
+        _column("sequence_number", LongType()),
+        _column("outcome", StringType(), False),
+        _column("time", TimestampType(), False),
+        _column("enqueued_time", TimestampType()),
+        _column("delivery_count", IntegerType(), False),
+        _column("reason", StringType()),
+    ]
+)
+
+STATES: Final = (
+    "active",
+    "dead-lettered",
+    "deferred",
+    "scheduled",
+    "dead-lettered-deferred",
+    "done",
+    "done",
+)
+"""By lane (model/message.py). "done": receivers are done with it, and a tap has kept it."""
+
+OUTCOMES: Final = (
+    "unknown",
+    "completed",
+    "received-and-deleted",
+    "abandoned",
+    "deferred",
+    "dead-lettered",
+    "lock-expired",
+    "expired",
+    "purged",
+    "duplicate-dropped",
+    "consumed",
+)
+"""By the numbers of model/effects.py."""
+
+
+def schema_of(stream: str) -> StructType:
+    return EVENTS if stream == "events" else MESSAGES

@@ -1,0 +1,80 @@
+"""Where a connection string comes from.
+
+It is a secret, and options travel: into plans, event logs and the processes of a cluster. So options name a place by
+preference, and every process reads it there:
+
+- `connectionStringEnv`: the name of an environment variable, in the driver and in its workers;
+- `connectionStringFile`: a file that every node has; its first line counts;
+- `connectionString`: the string itself. It reaches the workers inside the serialized reader. Sessions that session.py
+  opens redact it wherever Spark prints options; it is written into no offset.
+
+Exactly one of them is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from busbar.spark.errors import OptionError
+
+LITERAL = "connectionString"
+VARIABLE = "connectionStringEnv"
+FILE = "connectionStringFile"
+OPTIONS = (LITERAL, VARIABLE, FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A connection string, or the place where it stands. Printing one shows the place alone."""
+
+    variable: str = ""
+    file: str = ""
+    literal: str = field(default="", repr=False)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Secret:
+        """`options` has lower-case names. Raises OptionError unless there is exactly one."""
+        given = [name for name in OPTIONS if options.get(name.lower())]
+        if not given:
+            raise OptionError(
+                VARIABLE,
+                f"is missing: name an environment variable, or a file with {FILE!r}, that holds the connection string.",
+            )
+        if len(given) > 1:
+            raise OptionError(given[0], f"cannot be given together with {given[1]!r}: one place is enough.")
+        return cls(
+            variable=options.get(VARIABLE.lower(), ""),
+            file=options.get(FILE.lower(), ""),
+            literal=options.get(LITERAL.lower(), ""),
+        )
+
+    def options(self) -> dict[str, str]:
+        """The same place as options of a reader or a writer."""
+        pairs = ((LITERAL, self.literal), (VARIABLE, self.variable), (FILE, self.file))
+        return {name: value for name, value in pairs if value}
+
+    def reveal(self) -> str:
+        """The connection string. Raises OptionError if it is not where the option says."""
+        if self.literal:
+            return self.literal
+        if self.variable:
+            value = os.environ.get(self.variable, "").strip()
+            if not value:
+                raise OptionError(
+                    VARIABLE,
+                    f"names the environment variable {self.variable!r}, which is not set in process {os.getpid()} on "
+                    f"{os.uname().nodename}. It must be set for the driver and for every worker.",
+                )
+            return value
+        try:
+            lines = Path(self.file).read_text(encoding="utf-8").split("\n", 1)
+        except OSError as error:
+            raise OptionError(
+                FILE, f"names {self.file!r}, which {os.uname().nodename} cannot read: {error.strerror}."
+            ) from None
+        if not lines[0].strip():
+            raise OptionError(FILE, f"names {self.file!r}, whose first line is empty.")
+        return lines[0].strip()

@@ -1,0 +1,283 @@
+"""The tap that a stream reads by: how it comes to have one, goes on with it, and moves it.
+
+Whose a tap is. A tap belongs to one checkpoint. A reader does not know its checkpoint, but Spark gives it back what
+it wrote there; so a query that begins takes a fresh name as the owner (or the option `owner`), and its offsets carry
+it. Who begins with a tap that has an owner already is refused, unless `takeOver` says that the other one is gone. (A
+query that dies after it took the tap and before Spark wrote its first offset needs that too; with `owner` it does
+not.)
+
+Where it begins. Spark asks for the beginning again when it repeats the first batch, so the beginning is made durable
+twice: as the tap's position, and as `from` in the first offset.
+
+When it moves. A tap is advanced to the end of a batch when Spark says that the batch is committed, which it does when
+it asks for the next one. The listener (listener.py) closes the gap after the last batch.
+
+What was lost. A tap that reached its limits was truncated, one may have been deleted, an entity deleted and made
+again, and a checkpoint may be older than what the tap has passed. Each is an error that says what is missing; with
+failOnDataLoss=false it is a warning, and the stream goes on with what there is.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from busbar.client import AlreadyExists, BusbarClientError, ConnectionLost, FragmentTap, NotFound, TapView
+from busbar.client.blocking import BlockingTaps
+from busbar.spark.errors import OptionError, SourceError
+from busbar.spark.offsets import Offset
+from busbar.spark.options import EVENTS, LATEST, SourceOptions
+from busbar.spark.reach import log, loss, place, spoken, taps_of
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a stream stands: what it has read, and the end of what there is, by fragment."""
+
+    incarnation: str
+    tap: str
+    owner: str
+    positions: Mapping[int, int]
+    ends: Mapping[int, int]
+    """Fragments whose store is out are missing."""
+
+
+class StreamTap:
+    """Made anew in each process; the connection behind it is kept (reach.py)."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._advanced: dict[int, int] = {}
+
+    def begin(self) -> Standing:
+        """For a query without a checkpoint: take the tap, or make it."""
+        options = self._options
+        name = options.tap or f"spark-{uuid.uuid4().hex[:12]}"
+        owner = options.owner or f"spark-{uuid.uuid4().hex}"
+        with spoken(options):
+            taps = taps_of(options)
+            view = self._taken(taps, name, owner)
+            self._check_kind(view)
+            view = self._complete(taps, view)
+            positions = self._undamaged(taps, view, self._beginning(taps, view), owner)
+            self._move(taps, name, owner, positions)
+            return self._standing(taps, view, owner, positions)
+
+    def go_on(self, offset: Offset) -> Standing:
+        """For a query that has read up to an offset."""
+        options = self._options
+        with spoken(options):
+            taps = taps_of(options)
+            view = self._found(taps, offset.tap)
+            if view is None or view.incarnation != offset.incarnation:
+                view, positions = self._anew(taps, view, offset)
+            else:
+                positions = dict(offset.positions)
+            if view.owner != offset.owner:
+                view = taps.own(offset.tap, offset.owner, take_over=options.take_over)
+            self._check_kind(view)
+            positions = self._undamaged(taps, view, positions, offset.owner)
+            return self._standing(taps, view, offset.owner, positions)
+
+    def advance(self, offset: Offset) -> None:
+        """The batch that ends there is committed."""
+        with spoken(self._options):
+            self._move(taps_of(self._options), offset.tap, offset.owner, offset.positions)
+
+    def ends(self) -> dict[int, int]:
+        """Where the entity ends now."""
+        with spoken(self._options):
+            found = taps_of(self._options).ends()
+        if self._options.stream == EVENTS:
+            return found.event_ends
+        return found.dead_ends if self._options.sub_queue else found.ends
+
+    # ---- taking ----------------------------------------------------------------------------------
+
+    def _taken(self, taps: BlockingTaps, name: str, owner: str) -> TapView:
+        """The tap, owned by us."""
+        options = self._options
+        patience = time.monotonic() + options.wait
+        while True:
+            view = self._found(taps, name)
+            if view is not None:
+                if view.owner == owner:
+                    return view
+                return taps.own(name, owner, take_over=options.take_over)
+            try:
+                return taps.create(
+                    name,
+                    events=options.stream == EVENTS,
+                    consumes=options.consume,
+                    from_earliest=options.start.word != LATEST,
+                    owner=owner,
+                    max_age=options.tap_max_age,
+                    max_size=options.tap_max_size,
+                    lease=options.lease,
+                )
+            except (AlreadyExists, ConnectionLost) as error:
+                # Somebody else made it, or we did and never heard of it: look again.
+                if time.monotonic() > patience:
+                    raise error
+
+    def _found(self, taps: BlockingTaps, name: str) -> TapView | None:
+        """The tap, or None if the entity has none of this name. Raises NotFound if there is no entity."""
+        try:
+            return taps.show(name)
+        except NotFound:
+            taps.ends()
+            return None
+
+    def _check_kind(self, view: TapView) -> None:
+        options = self._options
+        if view.consumes != options.consume:
+            kind = "consumes" if view.consumes else "does not consume"
+            raise OptionError("mode", f"does not fit: the tap {view.name!r} of {place(options)!r} {kind}.")
+        if options.stream == EVENTS and not view.events:
+            raise OptionError("stream", f"is 'events', which the tap {view.name!r} does not record.")
+
+    def _complete(self, taps: BlockingTaps, view: TapView) -> TapView:
+        """A stream begins when all fragments can say where they are."""
+        patience = time.monotonic() + self._options.wait
+        while not all(fragment.available for fragment in view.fragments):
+            if time.monotonic() > patience:
+                out = [fragment.index for fragment in view.fragments if not fragment.available]
+                raise SourceError(
+                    "BUSBAR_UNAVAILABLE",
+                    f"Fragments {out} of {place(self._options)!r} were not available for {self._options.wait:g} s "
+                    "(option 'waitForBroker'); a stream cannot begin without knowing where they are.",
+                )
+            time.sleep(POLL_SECONDS)
+            view = taps.show(view.name)
+        return view
+
+    def _beginning(self, taps: BlockingTaps, view: TapView) -> dict[int, int]:
+        """By fragment, the position behind which a query begins: a time and numbers never go back behind the tap's."""
+        start = self._options.start
+        positions = {fragment.index: self._position(fragment) for fragment in view.fragments}
+        wanted: dict[int, int] = {}
+        if start.time is not None:
+            wanted = taps.find_time(start.time)
+        elif start.numbers:
+            wanted = {index: number - 1 for index, number in start.numbers}
+        ends = {fragment.index: self._end(fragment) for fragment in view.fragments}
+        return {
+            index: max(position, min(wanted.get(index, 0), ends[index]))
+            for index, position in positions.items()
+        }
+
+    # ---- losses ----------------------------------------------------------------------------------
+
+    def _anew(
+        self, taps: BlockingTaps, view: TapView | None, offset: Offset
+    ) -> tuple[TapView, dict[int, int]]:
+        """The tap is gone, or is the tap of another entity of the same name."""
+        options = self._options
+        incarnation = view.incarnation if view is not None else taps.ends().incarnation
+        if incarnation != offset.incarnation:
+            text = (
+                f"The entity {place(options)!r} was deleted and made again since the checkpoint was written: what it held "
+                f"behind the positions {dict(offset.positions)} is gone."
+            )
+        else:
+            text = (
+                f"The tap {offset.tap!r} of {place(options)!r} was deleted: what it kept behind the positions "
+                f"{dict(offset.positions)} may be gone."
+            )
+        if options.fail_on_loss:
+            raise loss(text)
+        log.warning("%s Going on, as failOnDataLoss is false.", text)
+        if view is None:
+            view = taps.create(
+                offset.tap,
+                events=options.stream == EVENTS,
+                consumes=options.consume,
+                from_earliest=True,
+                owner=offset.owner,
+                max_age=options.tap_max_age,
+                max_size=options.tap_max_size,
+                lease=options.lease,
+            )
+        view = self._complete(taps, view)
+        self._advanced = {}
+        if incarnation == offset.incarnation:
+            return view, dict(offset.positions)
+        return view, {fragment.index: self._position(fragment) for fragment in view.fragments}
+
+    def _undamaged(
+        self, taps: BlockingTaps, view: TapView, positions: dict[int, int], owner: str
+    ) -> dict[int, int]:
+        """The positions, moved behind what is lost if the options allow it."""
+        losses: list[str] = []
+        moved = dict(positions)
+        for fragment in view.fragments:
+            if not fragment.available:
+                continue
+            position = positions.get(fragment.index, 0)
+            lost = fragment.event_lost if self._options.stream == EVENTS else fragment.lost
+            passed = self._position(fragment)
+            if position < lost:
+                losses.append(f"fragment {fragment.index}: {position + 1} to {lost} (the tap was truncated)")
+            elif position < passed:
+                losses.append(
+                    f"fragment {fragment.index}: {position + 1} to {passed} (the tap has passed them)"
+                )
+            moved[fragment.index] = max(position, lost, passed)
+        if losses:
+            text = (
+                f"The tap {view.name!r} of {place(self._options)!r} no longer keeps all that the query has not read. "
+                f"Lost are messages among {'; '.join(losses)}."
+            )
+            if self._options.fail_on_loss:
+                raise loss(text)
+            log.warning("%s Going on, as failOnDataLoss is false.", text)
+        if view.truncated:
+            taps.resume(view.name, owner)
+        return moved
+
+    # ---- positions -------------------------------------------------------------------------------
+
+    def _standing(
+        self, taps: BlockingTaps, view: TapView, owner: str, positions: Mapping[int, int]
+    ) -> Standing:
+        if self._options.consume:
+            # The lease comes with a read. Only with it is the end one that no receiver can reach into.
+            for fragment in view.fragments:
+                position = positions.get(fragment.index, 0)
+                if fragment.available and fragment.end > position:
+                    taps.read(view.name, fragment.index, position, fragment.end, count=1)
+            view = taps.show(view.name)
+        ends = {
+            fragment.index: max(self._end(fragment), positions.get(fragment.index, 0))
+            for fragment in view.fragments
+            if fragment.available
+        }
+        return Standing(view.incarnation, view.name, owner, positions, ends)
+
+    def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
+        further = {
+            index: position
+            for index, position in positions.items()
+            if position > self._advanced.get(index, 0)
+        }
+        if not further:
+            return
+        try:
+            taps.advance(name, owner, further, stream=self._options.stream)
+        except BusbarClientError as error:
+            if not error.retryable:
+                raise
+            # A store that is out longer than our patience: the next batch tries again, nothing is lost by it.
+            log.warning("The tap %r could not be advanced: %s", name, error)
+            return
+        self._advanced |= further
+
+    def _position(self, fragment: FragmentTap) -> int:
+        return fragment.event_position if self._options.stream == EVENTS else fragment.position
+
+    def _end(self, fragment: FragmentTap) -> int:
+        return fragment.event_end if self._options.stream == EVENTS else fragment.end

@@ -1,0 +1,202 @@
+"""Taps and writers through busbar.client: read in bulk, ahead, while ordinary receivers take the messages away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from busbar.amqp import bulk
+from busbar.client import (
+    AlreadyExists,
+    BatchOver,
+    BusbarClientError,
+    Ends,
+    MessagingFactory,
+    NotFound,
+    OutgoingMessage,
+    Received,
+    SendFailed,
+    TapOwned,
+    TapPassed,
+    Taps,
+    Writer,
+    blocking,
+    encode,
+)
+from tests.interop.partitioned_queues import Names
+from tests.serving import Busbar, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    kinds: dict[str, dict[str, object]] = {"regular": {}, "partitioned": {"EnablePartitioning": True}}
+    queues = {f"{kind}-{index}": what for kind, what in kinds.items() for index in range(8)}
+    with serving(queues) as running:
+        yield running
+        assert "Traceback" not in running.error_text, running.error_text
+
+
+@pytest.fixture(scope="module")
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture(params=["regular", "partitioned"])
+def either(request: pytest.FixtureRequest, names: Names) -> str:
+    return names.take(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def factory(server: Busbar) -> AsyncIterator[MessagingFactory]:
+    async with await MessagingFactory.connect(server.connection_string) as made:
+        yield made
+
+
+def outgoing(count: int, prefix: str = "") -> list[bytes]:
+    return [
+        encode(
+            OutgoingMessage(b"%d" % number * 50, message_id=f"{prefix}{number}", partition_key=str(number))
+        )
+        for number in range(count)
+    ]
+
+
+async def bodies(taps: Taps, name: str | None, after: dict[int, int], ends: Ends) -> list[bytes]:
+    """The contents of all messages up to the ends, in pages of a few."""
+    found: list[bytes] = []
+    for fragment, end in ends.ends.items():
+        async for page in taps.pages(name, fragment, after.get(fragment, 0), end, count=100):
+            rows = bulk.decode_messages(page.rows)
+            assert len(rows) == page.count <= 100
+            found += [row.content for row in rows]
+    return found
+
+
+async def drain(factory: MessagingFactory, queue: str, count: int) -> None:
+    async with await factory.receiver(queue) as receiver:
+        done = 0
+        while done < count:
+            got = await receiver.receive(1000, 10)
+            assert got
+            await receiver.complete(got)
+            done += len(got)
+
+
+async def test_a_tap_sees_what_receivers_took_away(factory: MessagingFactory, either: str) -> None:
+    taps = await factory.taps(either)
+    view = await taps.create("archive", from_earliest=True, owner="me")
+    assert (view.name, view.entity, view.owner, view.truncated) == ("archive", either, "me", False)
+    assert all(fragment.available and fragment.position == 0 for fragment in view.fragments)
+    sender = await factory.sender(either)
+    await sender.send(outgoing(1000))
+    await drain(factory, either, 1000)
+    ends = await taps.ends()
+    assert ends.entity == either and ends.incarnation == view.incarnation
+    assert len(ends.ends) == ends.fragments == (16 if either.startswith("partitioned") else 1)
+    seen = await bodies(taps, "archive", {}, ends)
+    assert len(seen) == len(set(seen)) == 1000
+    assert await bodies(taps, None, {}, ends) == [], "for everybody else they are gone"
+    await taps.advance("archive", "me", ends.ends)
+    await taps.advance("archive", "me", dict.fromkeys(ends.ends, 0))  # back: nothing changes
+    after = await taps.show("archive")
+    assert {fragment.index: fragment.position for fragment in after.fragments} == ends.ends
+    first = next(index for index, end in ends.ends.items() if end)
+    with pytest.raises(TapPassed):
+        await taps.read("archive", first, 0, ends.ends[first])
+    await taps.delete("archive")
+    assert await taps.list() == ()
+
+
+async def test_owners_and_refusals(factory: MessagingFactory, names: Names) -> None:
+    taps = await factory.taps(names.take("regular"))
+    with pytest.raises(NotFound):
+        await taps.show("archive")
+    await taps.create("archive")
+    with pytest.raises(AlreadyExists):
+        await taps.create("archive")
+    assert (await taps.own("archive", "one")).owner == "one"
+    with pytest.raises(TapOwned):
+        await taps.own("archive", "two")
+    with pytest.raises(TapOwned):
+        await taps.advance("archive", "two", {0: 0})
+    assert (await taps.own("archive", "two", take_over=True)).owner == "two"
+    with pytest.raises(BusbarClientError) as caught:
+        await taps.advance("archive", "two", {0: 1_000_000})
+    assert not caught.value.retryable
+    assert (await taps.resume("archive", "two")).owner == "two"
+
+
+async def test_events_and_times(factory: MessagingFactory, names: Names) -> None:
+    queue = names.take("regular")
+    taps = await factory.taps(queue)
+    await taps.create("events", events=True)
+    sender = await factory.sender(queue)
+    await sender.send(outgoing(5))
+    await asyncio.sleep(0.02)
+    async with await factory.receiver(queue, credit=5) as receiver:
+        got: list[Received] = []
+        while len(got) < 5:
+            got += await receiver.receive(5)
+        await receiver.dead_letter(got[:1], "because")
+        await receiver.complete(got[1:])
+    ends = await taps.ends()
+    page = await taps.read("events", 0, 0, ends.event_ends[0], stream="events")
+    events = bulk.decode_events(page.rows)
+    assert page.count == len(events) == 5 and [event.reason for event in events if event.reason] == [
+        "because"
+    ]
+    last = max(message.enqueued_time for message in got)
+    assert await taps.find_time(last + 1) == {0: 5} and await taps.find_time(0) == {0: 0}
+    letters = await factory.taps(queue, sub_queue="deadletter")
+    assert (await letters.ends()).dead_ends == {0: 1}
+    rows = bulk.decode_messages((await letters.read(None, 0, 0, 1)).rows)
+    assert [row.dead for row in rows] == [1]
+
+
+async def test_a_writer_that_repeats_itself_writes_once(factory: MessagingFactory, either: str) -> None:
+    taps = await factory.taps(either)
+    for batch in (1, 1, 1):
+        sender = await factory.sender(either, writer=Writer("query", batch))
+        await sender.send(outgoing(300))
+        await sender.close()
+    await taps.commit_writes("query", 1)
+    next_batch = await factory.sender(either, writer=Writer("query", 2))
+    await next_batch.send(outgoing(10, "second "))
+    await taps.commit_writes("query", 2)
+    zombie = await factory.sender(either, writer=Writer("query", 1))
+    with pytest.raises((SendFailed, BatchOver)) as caught:
+        await zombie.send(outgoing(10, "late "))
+    assert caught.value.condition == BatchOver.default_condition
+    async with await factory.receiver(either, delete=True) as receiver:
+        got = 0
+        while more := await receiver.receive(1000, 1):
+            got += len(more)
+    assert got == 310
+
+
+async def test_the_blocking_face(server: Busbar, names: Names) -> None:
+    queue = names.take("partitioned")
+
+    def run() -> None:
+        with blocking.connect(server.connection_string) as factory:
+            taps = factory.taps(queue)
+            taps.create("archive", from_earliest=True, owner="me")
+            factory.sender(queue).send(outgoing(2000))
+            ends = taps.ends().ends
+            count = 0
+            for fragment, end in ends.items():
+                for page in taps.pages("archive", fragment, 0, end, count=20):
+                    count += page.count
+            assert count == 2000
+            early = taps.pages("archive", 0, 0, ends[0], count=5)
+            assert next(early).count == 5
+            early.close()  # type: ignore[attr-defined]
+            taps.advance("archive", "me", ends)
+            assert [tap.name for tap in taps.list()] == ["archive"]
+
+    await asyncio.to_thread(run)

@@ -1,0 +1,172 @@
+"""One Spark session for each test process, on two cores and the loopback interface; a real server for each module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from busbar.client import OutgoingMessage, encode
+from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
+from busbar.spark.session import local_session
+from tests.serving import Busbar, serving
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+VARIABLE = "BUSBAR_TEST_CONNECTION"
+FAST = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "20",
+    "spark.driver.memory": "1g",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    # Workers are processes of their own: they find what the tests find.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    session = local_session("busbar-tests", cores=2, config=FAST)
+    yield session
+    session.stop()
+
+
+QUEUES: dict[str, dict[str, object]] = {
+    **{f"queue{number}": {} for number in range(40)},
+    **{f"wide{number}": {"EnablePartitioning": True} for number in range(6)},
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving(QUEUES) as running:
+        yield running
+
+
+class Namespace:
+    """A namespace to read from and to send to."""
+
+    def __init__(self, spark: SparkSession, server: Busbar, directory: Path) -> None:
+        self.spark = spark
+        self.server = server
+        self.secret = directory / "connection"
+        self.secret.write_text(server.connection_string)
+        self._directory = directory
+        self._factory: BlockingFactory | None = None
+        self._checkpoints = 0
+
+    @property
+    def factory(self) -> BlockingFactory:
+        if self._factory is None:
+            self._factory = connect(self.server.connection_string)
+        return self._factory
+
+    def taps(self, entity: str, sub_queue: str = "") -> BlockingTaps:
+        return self.factory.taps(entity, sub_queue=sub_queue)
+
+    def send(self, entity: str, bodies: Sequence[bytes], *, keyed: bool = False) -> None:
+        """Messages whose ids are their bodies; keyed ones are spread over the fragments of a partitioned queue."""
+        messages = [
+            encode(
+                OutgoingMessage(
+                    body=body,
+                    message_id=body.decode("latin-1")[:100],
+                    partition_key=f"key {index % 50}" if keyed else None,
+                )
+            )
+            for index, body in enumerate(bodies)
+        ]
+        with self.factory.sender(entity) as sender:
+            sender.send(messages)
+
+    def receive(self, entity: str, count: int) -> list[bytes]:
+        """Take messages out of the queue as an ordinary receiver does."""
+        taken: list[bytes] = []
+        with self.factory.receiver(entity) as receiver:
+            while len(taken) < count:
+                messages = receiver.receive(count - len(taken), 10)
+                assert messages, f"{len(taken)} of {count}"
+                receiver.complete(messages)
+                taken += [message.payload for message in messages]
+        return taken
+
+    def options(self, entity: str, **options: str) -> dict[str, str]:
+        return {"connectionStringFile": str(self.secret), "entity": entity, "waitForBroker": "20s"} | options
+
+    def read(self, entity: str, **options: str) -> DataFrame:
+        return self.spark.read.format("busbar").options(**self.options(entity, **options)).load()
+
+    def stream(self, entity: str, **options: str) -> DataFrame:
+        return self.spark.readStream.format("busbar").options(**self.options(entity, **options)).load()
+
+    def checkpoint(self) -> Path:
+        self._checkpoints += 1
+        return self._directory / f"checkpoint{self._checkpoints}"
+
+    def close(self) -> None:
+        if self._factory is not None:
+            self._factory.close()
+
+
+@pytest.fixture
+def namespace(spark: SparkSession, server: Busbar, tmp_path: Path) -> Iterator[Namespace]:
+    made = Namespace(spark, server, tmp_path)
+    yield made
+    made.close()
+
+
+_next = {"queue": 0, "wide": 0}
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue that no other test has used."""
+    _next["queue"] += 1
+    return f"queue{_next['queue'] - 1}"
+
+
+@pytest.fixture
+def wide() -> str:
+    """A partitioned one."""
+    _next["wide"] += 1
+    return f"wide{_next['wide'] - 1}"
+
+
+class Collected:
+    """What a query wrote, batch by batch; a batch that is repeated replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.batches[batch] = frame.collect()
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
+
+    def has(self, count: int) -> bool:
+        return len(self.rows) == count
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [bytes(row.body) for row in self.rows]
+
+
+@pytest.fixture
+def collected() -> Collected:
+    return Collected()
+
+
+def run_now(frame: DataFrame, checkpoint: Path, sink: Collected) -> None:
+    """All that is available now, to its end."""
+    query = (
+        frame.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(90)

@@ -1,0 +1,290 @@
+"""spark.readStream: every message once, whatever receivers do meanwhile; a tap that follows; and what is said of losses."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from busbar.client import OutgoingMessage, encode
+from busbar.client.blocking import connect
+from busbar.spark import attach, detach
+from busbar.spark.listener import committed_offsets
+from tests.serving import Busbar, config_text
+from tests.spark.conftest import Collected, Namespace, run_now
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [f"body {number}".encode() for number in range(first, last)]
+
+
+def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.req("D1")
+def test_runs_add_up_while_receivers_take_everything(
+    namespace: Namespace, wide: str, collected: Collected
+) -> None:
+    checkpoint = namespace.checkpoint()
+    frame = namespace.stream(wide, tap="archive", startingPosition="earliest", maxMessagesPerTrigger="150")
+    namespace.send(wide, numbered(0, 400), keyed=True)
+    run_now(frame, checkpoint, collected)
+    assert sorted(collected.bodies) == sorted(numbered(0, 400))
+    assert max(len(rows) for rows in collected.batches.values()) <= 150
+    namespace.send(wide, numbered(400, 700), keyed=True)
+    namespace.receive(wide, 700)
+    run_now(frame, checkpoint, collected)
+    assert sorted(collected.bodies) == sorted(numbered(0, 700))
+    # All was committed and passed: nothing is kept any more.
+    eventually(lambda: sum(each.kept for each in namespace.taps(wide).show("archive").fragments) == 0)
+
+
+@pytest.mark.req("D1")
+def test_a_stream_follows_and_its_listener_advances_the_tap(
+    namespace: Namespace, queue: str, collected: Collected
+) -> None:
+    listener = attach(namespace.spark, connectionStringFile=str(namespace.secret))
+    try:
+        query = (
+            namespace.stream(queue, tap="live", startingPosition="earliest")
+            .writeStream.foreachBatch(collected)
+            .option("checkpointLocation", str(namespace.checkpoint()))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        for turn in range(3):
+            namespace.send(queue, numbered(turn * 10, turn * 10 + 10))
+            eventually(partial(collected.has, turn * 10 + 10))
+        eventually(lambda: namespace.taps(queue).show("live").fragments[0].position == 30)
+        query.stop()
+    finally:
+        detach(namespace.spark, listener)
+    assert collected.bodies == numbered(0, 30)
+
+
+def test_a_stream_without_a_name_makes_a_tap_and_its_checkpoint_knows_it(
+    namespace: Namespace, queue: str, collected: Collected
+) -> None:
+    namespace.send(queue, numbered(0, 5))
+    checkpoint = namespace.checkpoint()
+    frame = namespace.stream(queue)  # from the latest on
+    run_now(frame, checkpoint, collected)
+    assert collected.rows == []
+    (tap,) = namespace.taps(queue).list()
+    assert tap.name.startswith("spark-") and tap.owner
+    namespace.send(queue, numbered(5, 9))
+    run_now(frame, checkpoint, collected)
+    assert collected.bodies == numbered(5, 9)
+    assert len(namespace.taps(queue).list()) == 1
+    (offset,) = committed_offsets(checkpoint)
+    assert (offset.tap, offset.owner, offset.positions) == (tap.name, tap.owner, {0: 9})
+
+
+def test_a_failed_first_batch_is_repeated_from_its_beginning(
+    namespace: Namespace, queue: str, collected: Collected
+) -> None:
+    namespace.send(queue, numbered(0, 10))
+    namespace.taps(queue).create("again", from_earliest=True)
+    namespace.receive(queue, 4)
+    checkpoint = namespace.checkpoint()
+    frame = namespace.stream(queue, tap="again")
+
+    def fail(_frame: object, _batch: int) -> None:
+        raise RuntimeError("before anything was written")
+
+    query = (
+        frame.writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(60)
+    namespace.send(queue, numbered(10, 15))
+    run_now(frame, checkpoint, collected)
+    assert [bytes(row.body) for row in collected.batches[0]] == numbered(0, 10)
+    assert collected.bodies == numbered(0, 15)
+
+
+def test_times_and_numbers_to_begin_with(namespace: Namespace, queue: str, collected: Collected) -> None:
+    namespace.send(queue, numbered(0, 10))
+    frame = namespace.stream(queue, tap="numbers", startingPosition='{"0": 8}')
+    run_now(frame, namespace.checkpoint(), collected)
+    assert collected.bodies == numbered(7, 10)
+    assert namespace.taps(queue).show("numbers").fragments[0].position == 10
+
+
+def test_a_limit_counts_messages_not_gaps(namespace: Namespace, queue: str, collected: Collected) -> None:
+    namespace.send(queue, numbered(0, 300))
+    namespace.receive(queue, 290)
+    frame = namespace.stream(queue, startingPosition="earliest", maxMessagesPerTrigger="5")
+    run_now(frame, namespace.checkpoint(), collected)
+    assert collected.bodies == numbered(290, 300)
+    assert len(collected.batches) == 2
+
+
+def test_what_is_consumed_is_taken_out(namespace: Namespace, queue: str, collected: Collected) -> None:
+    namespace.send(queue, numbered(0, 20))
+    checkpoint = namespace.checkpoint()
+    frame = namespace.stream(queue, mode="consume", tap="worker", startingPosition="earliest", lease="5s")
+    run_now(frame, checkpoint, collected)
+    assert collected.bodies == numbered(0, 20)
+    eventually(lambda: namespace.read(queue).count() == 0)
+    namespace.send(queue, numbered(20, 25))
+    run_now(frame, checkpoint, collected)
+    assert collected.bodies == numbered(0, 25)
+
+
+def test_events_are_a_stream_too(namespace: Namespace, queue: str, collected: Collected) -> None:
+    checkpoint = namespace.checkpoint()
+    frame = namespace.stream(queue, stream="events", tap="history", startingPosition="earliest")
+    run_now(frame, checkpoint, collected)
+    namespace.send(queue, numbered(0, 6))
+    namespace.receive(queue, 6)
+    run_now(frame, checkpoint, collected)
+    assert [(row.sequence_number, row.outcome) for row in collected.rows] == [
+        (number, "completed") for number in range(1, 7)
+    ]
+    (state,) = namespace.taps(queue).show("history").fragments
+    assert state.event_position == state.event_end
+
+
+def failure(namespace: Namespace, checkpoint: Path, queue: str, **options: str) -> str:
+    """What a run says that cannot go on."""
+    query = (
+        namespace.stream(queue, **options)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    return str(caught.value)
+
+
+def test_a_tap_belongs_to_one_checkpoint(namespace: Namespace, queue: str, collected: Collected) -> None:
+    namespace.send(queue, numbered(0, 4))
+    run_now(
+        namespace.stream(queue, tap="mine", startingPosition="earliest"), namespace.checkpoint(), collected
+    )
+    said = failure(namespace, namespace.checkpoint(), queue, tap="mine")
+    assert "[BUSBAR_TAP_OWNED]" in said and "'takeOver'" in said
+    taken = Collected()
+    namespace.send(queue, numbered(4, 6))
+    run_now(namespace.stream(queue, tap="mine", takeOver="true"), namespace.checkpoint(), taken)
+    assert taken.bodies == numbered(4, 6)
+
+
+def test_a_checkpoint_knows_its_options(namespace: Namespace, queue: str, collected: Collected) -> None:
+    checkpoint = namespace.checkpoint()
+    run_now(namespace.stream(queue, tap="one"), checkpoint, collected)
+    said = failure(namespace, checkpoint, queue, tap="two")
+    assert "[BUSBAR_CHECKPOINT_MISMATCH]" in said and "'one'" in said and "'two'" in said
+
+
+def test_a_deleted_tap_is_a_loss_that_can_be_accepted(
+    namespace: Namespace, queue: str, collected: Collected
+) -> None:
+    checkpoint = namespace.checkpoint()
+    namespace.send(queue, numbered(0, 3))
+    options = {"tap": "short", "startingPosition": "earliest"}
+    run_now(namespace.stream(queue, **options), checkpoint, collected)
+    namespace.taps(queue).delete("short")
+    namespace.send(queue, numbered(3, 6))
+    namespace.receive(queue, 5)
+    assert "[BUSBAR_DATA_LOSS] The tap 'short'" in failure(namespace, checkpoint, queue, **options)
+    run_now(namespace.stream(queue, failOnDataLoss="false", **options), checkpoint, collected)
+    assert collected.bodies == [*numbered(0, 3), *numbered(5, 6)]
+
+
+def test_a_truncated_tap_says_what_it_lost(namespace: Namespace, queue: str, collected: Collected) -> None:
+    checkpoint = namespace.checkpoint()
+    namespace.send(queue, numbered(0, 3))
+    options = {"tap": "small", "startingPosition": "earliest", "tapMaxSize": "2000"}
+    run_now(namespace.stream(queue, **options), checkpoint, collected)
+    namespace.send(queue, [b"x" * 900 + str(number).encode() for number in range(6)])
+    namespace.receive(queue, 9)
+    eventually(lambda: namespace.taps(queue).show("small").truncated)
+    said = failure(namespace, checkpoint, queue, **options)
+    assert "[BUSBAR_DATA_LOSS]" in said and "fragment 0: 4 to" in said
+    namespace.send(queue, [b"after"])
+    run_now(namespace.stream(queue, failOnDataLoss="false", **options), checkpoint, collected)
+    assert collected.bodies[-1] == b"after"
+    assert not namespace.taps(queue).show("small").truncated
+
+
+def test_the_query_waits_for_a_broker_that_is_away(namespace: Namespace, tmp_path: Path) -> None:
+    collected = Collected()
+    server = Busbar(tmp_path / "data", config_text({"orders": {}})).start()
+    secret = tmp_path / "away"
+    secret.write_text(server.connection_string)
+    try:
+        with connect(server.connection_string) as factory:
+            sender = factory.sender("orders")
+            sender.send([encode(OutgoingMessage(b"before"))])
+            query = (
+                namespace.stream("orders", connectionStringFile=str(secret), startingPosition="earliest")
+                .writeStream.foreachBatch(collected)
+                .option("checkpointLocation", str(namespace.checkpoint()))
+                .trigger(processingTime="50 milliseconds")
+                .start()
+            )
+            eventually(partial(collected.has, 1))
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+        with connect(server.connection_string) as factory:
+            factory.sender("orders").send([encode(OutgoingMessage(b"after"))])
+        eventually(lambda: collected.bodies == [b"before", b"after"])
+        assert query.isActive
+        query.stop()
+    finally:
+        server.stop()
+    said = failure(
+        namespace,
+        namespace.checkpoint(),
+        "orders",
+        connectionStringFile=str(secret),
+        waitForBroker="300ms",
+    )
+    assert "[BUSBAR_UNAVAILABLE]" in said and "'waitForBroker'" in said
+
+
+def test_no_secret_is_written_down(namespace: Namespace, queue: str, tmp_path: Path) -> None:
+    """A connection string given as an option is in no plan and in no file of a checkpoint."""
+    key = namespace.server.key
+    options = {
+        "connectionString": namespace.server.connection_string,
+        "entity": queue,
+        "startingPosition": "earliest",
+    }
+    namespace.send(queue, numbered(0, 3))
+    checkpoint = namespace.checkpoint()
+    frame = namespace.spark.readStream.format("busbar").options(**options).load()
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(checkpoint))
+        .option("path", str(tmp_path / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(60)
+    for progress in query.recentProgress:
+        assert key not in json.dumps(dict(progress), default=str)
+    for file in checkpoint.rglob("*"):
+        if file.is_file():
+            assert key.encode() not in file.read_bytes(), file
+    batch = namespace.spark.read.format("busbar").options(**options).load()
+    assert batch.count() == 3
+    plan = batch._jdf.queryExecution().toString()
+    assert key not in plan

@@ -1,0 +1,161 @@
+"""Tokens that are renewed, settlements that go wrong, links that end; and patience."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from busbar.amqp.link import Link
+from busbar.amqp.outcomes import ACCEPTED
+from busbar.client import (
+    NO_RETRY,
+    BusbarClientError,
+    ConnectionLost,
+    EntityGone,
+    LockLost,
+    MessagingFactory,
+    OutgoingMessage,
+    Retry,
+    SettleFailed,
+    encode,
+)
+from busbar.client import tokens as tokens_module
+from busbar.client.errors import error_of
+from busbar.client.tokens import Tokens
+from tests.unit.client.scripted_broker import ScriptedBroker
+
+
+def payload(number: int) -> bytes:
+    return encode(OutgoingMessage(b"%d" % number, message_id=str(number)))
+
+
+def giving(broker: ScriptedBroker, count: int) -> list[Link]:
+    """Let the broker deliver so many messages on each link on which it sends from `q`; those links."""
+    links: list[Link] = []
+
+    def attach(link: Link) -> None:
+        if link.sending and link.source is not None and link.source.address == "q":
+            links.append(link)
+            asyncio.get_running_loop().call_later(0.01, give, link)
+
+    def give(link: Link) -> None:
+        tags = [number.to_bytes(16, "big") for number in range(count)]
+        link.deliver(tags, [payload(number) for number in range(count)], link.snd_settle_mode == 1)
+        for peer in broker.peers:
+            peer.flush()
+
+    broker.attach = attach
+    return links
+
+
+async def test_tokens_are_put_once_and_renewed(
+    scripted: ScriptedBroker, factory: MessagingFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await factory.sender("q")
+    await factory.receiver("q", sub_queue="deadletter")
+    assert len(scripted.tokens) == 1, "what is below an entity needs no token of its own"
+    await factory.sender("other")
+    assert len(scripted.tokens) == 2
+    monkeypatch.setattr(tokens_module, "RENEW_AFTER", tokens_module.LIFETIME // 100)
+    connection = await factory.connection()
+    await Tokens(connection, 5.0, lifetime=10).grant("third")
+    while len(scripted.tokens) < 4:
+        await asyncio.sleep(0.02)
+    assert scripted.tokens[2] != scripted.tokens[1]
+
+
+async def test_settlements_say_which_failed(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
+    giving(scripted, 5)
+
+    def settle(link: Link, ids: list[int]) -> None:
+        link.deny(ids[1], "com.microsoft:message-lock-lost", "too late")
+        link.confirm([ids[0], *ids[2:]], ACCEPTED)
+
+    scripted.settle = settle
+    receiver = await factory.receiver("q")
+    got = await receiver.receive(10)
+    assert [message.decode().data for message in got] == [b"0", b"1", b"2", b"3", b"4"]
+    with pytest.raises(SettleFailed, match="Of 5 messages 1 ") as caught:
+        await receiver.complete(got)
+    assert caught.value.failed == {1: ("com.microsoft:message-lock-lost", "too late")}
+
+
+async def test_locks_end_with_the_connection(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
+    links = giving(scripted, 5)
+    receiver = await factory.receiver("q")
+    got = await receiver.receive(2)
+    scripted.settle = lambda link, ids: scripted.hang_up()
+    with pytest.raises(SettleFailed) as caught:
+        await receiver.complete(got)
+    assert caught.value.condition == "busbar:connection-lost"
+    with pytest.raises(LockLost):
+        await receiver.complete(got)
+    with pytest.raises(ConnectionLost):
+        await receiver.receive(10)
+    assert len(await receiver.receive(10)) == 5 and len(links) == 2
+
+
+async def test_an_entity_that_goes_ends_its_links_alone(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    links = giving(scripted, 0)
+    receiver = await factory.receiver("q")
+    sender = await factory.sender("other")
+    waiting = asyncio.create_task(receiver.receive(1, 10))
+    await asyncio.sleep(0.05)
+    links[0].detach("amqp:not-found", "it was deleted")
+    scripted.peers[0].flush()
+    with pytest.raises(EntityGone, match="it was deleted"):
+        await waiting
+    await sender.send([payload(1)])
+    assert scripted.connections == 1
+
+
+async def test_nothing_comes(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
+    receiver = await factory.receiver("q")
+    assert await receiver.receive(1, 0.05) == []
+
+
+async def test_credit_is_not_more_than_asked_for(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
+    links = giving(scripted, 10)
+    receiver = await factory.receiver("q", credit=4)
+    await asyncio.sleep(0.1)
+    assert links[0].queued == 6
+    assert len(await receiver.receive(10)) == 4
+    assert len(await receiver.receive(10)) == 4
+    with pytest.raises(ValueError, match="credit is 0"):
+        await factory.receiver("q", credit=0)
+
+
+async def test_messages_that_were_deleted_cannot_be_settled(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    giving(scripted, 2)
+    receiver = await factory.receiver("q", delete=True)
+    got = await receiver.receive(10)
+    with pytest.raises(ValueError, match="deleted"):
+        await receiver.complete(got)
+
+
+async def test_a_closed_factory(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
+    sender = await factory.sender("q")
+    await factory.close()
+    with pytest.raises(ValueError, match="closed"):
+        await sender.send([payload(1)])
+
+
+async def test_patience() -> None:
+    calls: list[int] = []
+
+    async def call() -> int:
+        calls.append(1)
+        if len(calls) < 4:
+            raise error_of("com.microsoft:server-busy", "later")
+        return 7
+
+    assert await Retry(patience=5, first=0.001, longest=0.002).run(call) == 7
+    calls.clear()
+    with pytest.raises(BusbarClientError, match="later"):
+        await NO_RETRY.run(call)
+    assert len(calls) == 1
