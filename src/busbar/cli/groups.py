@@ -12,6 +12,7 @@ GROUPS = {
     "topic": "Create, show, list, update and delete topics.",
     "subscription": "Create, show, list, update and delete subscriptions.",
     "rule": "Create, show, list, update and delete rules.",
+    "tap": "Create, show, list, move and delete taps.",
     "namespace": "Show the namespace, and its keys on demand.",
     "sas": "Make shared access signatures.",
     "stores": "List the messaging stores, take one offline, bring it back.",
@@ -37,6 +38,10 @@ def _built(name: str) -> typer.Typer:
         from busbar.cli.rule import rule_commands
 
         return rule_commands
+    if name == "tap":
+        from busbar.cli.tap import tap_commands
+
+        return tap_commands
     if name == "namespace":
         from busbar.cli.namespace import namespace_commands
 

@@ -64,6 +64,21 @@ def seconds(text: str) -> int:
     return max(1, milliseconds // 1000)
 
 
+_UNITS = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}) ?(b|kib|mib|gib|tib)?", re.ASCII | re.IGNORECASE)
+
+
+def size(text: str) -> int:
+    """Bytes, from a number of them or from 512KiB, 100MiB, 2GiB; `unlimited` is 0."""
+    lowered = text.strip().lower()
+    if lowered == "unlimited":
+        return 0
+    match = _SIZE.fullmatch(lowered)
+    if match is None:
+        raise ValueError(f"'{text}' is not a size like 512KiB, 100MiB, 2GiB or 'unlimited'")
+    return int(match[1]) * _UNITS[match[2] or "b"]
+
+
 STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 
 

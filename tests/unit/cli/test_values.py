@@ -71,3 +71,24 @@ def test_other_values() -> None:
     for wrong in ("\x1b[31m", "\0", "\ud800"):
         with pytest.raises(ValueError, match="is not allowed"):
             values.plain(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("1500", 1500),
+        ("512KiB", 512 << 10),
+        ("100 mib", 100 << 20),
+        ("2GiB", 2 << 30),
+        ("unlimited", 0),
+    ],
+)
+def test_sizes(text: str, count: int) -> None:
+    assert values.size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1.5GiB", "-1", "10MB", "٣KiB"])
+def test_what_is_not_a_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size like 512KiB"):
+        values.size(text)

@@ -296,6 +296,30 @@ class TestMoving:
         assert queue.state().position == 0
         assert queue.seen() == [1, 2, 3]
 
+    def test_what_could_not_go_goes_later(self) -> None:
+        queue = tapped()
+        queue.send_many(2)
+        queue.consume_all()
+        queue.step(c.AdvanceTap(1, 1, 5, TAP, c.MESSAGES, 2, ""))
+        queue.group = True
+        queue.step(c.Tick(1))
+        queue.undo()
+        assert queue.kept() == [1, 2]
+        queue.group = False
+        queue.tick()
+        assert queue.kept() == []
+
+    def test_the_order_of_completion_does_not_matter(self) -> None:
+        queue = tapped()
+        queue.send_many(3)
+        one, two, three = queue.receive(3)
+        queue.settle(c.COMPLETE, three)
+        queue.settle(c.COMPLETE, one)
+        queue.advance(2)
+        assert queue.kept() == [3]
+        queue.settle(c.COMPLETE, two)
+        assert queue.kept() == [3], "it was passed while it was locked"
+
     def test_a_completion_that_was_not_committed_is_not_kept_twice(self) -> None:
         queue = tapped()
         queue.send_many(2)

@@ -1,0 +1,41 @@
+"""The messaging client of commands: the running Busbar that is meant, over AMQP.
+
+Every port of a Busbar speaks AMQP, so where management is reached messaging is too. A connection string without a port means
+AMQP's own (5671 with TLS, else 5672).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.target import VARIABLE, Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.client.blocking import BlockingFactory
+
+
+@contextmanager
+def messaging(where: Where) -> Iterator[BlockingFactory]:
+    """A connection. What the broker refuses, inside the block too, is a CommandFailure."""
+    from busbar.client.blocking import connect
+    from busbar.client.errors import BusbarClientError, CannotConnect, NotFound
+    from busbar.client.retry import NO_RETRY
+
+    target = find_target(where)
+    given = where.connection_string or os.environ.get(VARIABLE, "")
+    trust = target.authorities[0] if target.authorities else None
+    try:
+        with connect(given or target.connection_string, retry=NO_RETRY, timeout=30, trust=trust) as factory:
+            yield factory
+    except ValueError as error:
+        raise CommandFailure(f"{error}.", ExitCode.USAGE) from None
+    except CannotConnect as error:
+        raise CommandFailure(f"{error.text}; {target.remedy}.") from None
+    except NotFound as error:
+        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
+    except BusbarClientError as error:
+        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None

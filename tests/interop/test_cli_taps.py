@@ -1,0 +1,111 @@
+"""`busbar tap`, as a person and a script use it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message
+
+from busbar.cli.main import run
+from tests.interop.plain_amqp import PlainAmqp
+from tests.serving import PATIENCE, Busbar, serving
+
+pytestmark = pytest.mark.timeout(60)
+
+QUEUES: dict[str, dict[str, object]] = {"q": {}, "dead": {}, "p": {"EnablePartitioning": True}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving(QUEUES, PATIENCE) as running:
+        yield running
+
+
+def busbar(server: Busbar, *arguments: str, code: int = 0) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert run(["tap", *arguments, "--data", str(server.data)]) == code, err.getvalue()
+    return out.getvalue() if code == 0 else err.getvalue()
+
+
+def shown(server: Busbar, *arguments: str) -> Any:
+    return json.loads(busbar(server, *arguments, "-o", "json"))
+
+
+def send(server: Busbar, queue: str, count: int) -> None:
+    client = PlainAmqp(server.port, server.key)
+    client.send(queue, *[Message(body=b"x", inferred=True) for _ in range(count)])
+    client.close()
+
+
+def test_a_tap_from_creation_to_deletion(server: Busbar) -> None:
+    send(server, "q", 3)
+    made = shown(
+        server,
+        "create",
+        "q",
+        "archive",
+        "--from-earliest",
+        "--events",
+        "--max-age",
+        "1d",
+        "--max-size",
+        "5MiB",
+    )
+    assert (made["name"], made["entity"], made["events"], made["consumes"]) == ("archive", "q", True, False)
+    assert (made["maxAge"], made["maxSize"], made["owner"]) == (86_400_000, 5 << 20, "")
+    assert (made["fragments"][0]["position"], made["fragments"][0]["end"]) == (0, 3)
+
+    assert [tap["name"] for tap in shown(server, "list", "q")] == ["archive"]
+    assert shown(server, "advance", "q", "archive", "--to", "0=2")["fragments"][0]["position"] == 2
+    assert shown(server, "advance", "q", "archive", "--to-end")["fragments"][0]["position"] == 3
+    assert shown(server, "show", "q", "ARCHIVE")["fragments"][0]["keptBytes"] == 0
+    assert not shown(server, "resume", "q", "archive")["truncated"]
+    table = busbar(server, "show", "q", "archive")
+    assert "1d, 5.0 MiB in each fragment" in table and all(len(line) <= 80 for line in table.splitlines())
+    assert "archive" in busbar(server, "list", "q")
+    busbar(server, "delete", "q", "archive", "--yes")
+    assert shown(server, "list", "q") == []
+
+
+def test_a_dead_letter_queue_and_a_partitioned_one(server: Busbar) -> None:
+    made = shown(server, "create", "dead/$DeadLetterQueue", "failures")
+    assert made["deadLetter"] and shown(server, "list", "dead") == []
+    assert "dead/$DeadLetterQueue" in busbar(server, "show", "dead/$deadletterqueue", "failures")
+    assert len(shown(server, "create", "p", "t", "--max-age", "unlimited")["fragments"]) == 16
+    send(server, "p", 20)
+    moved = shown(server, "advance", "p", "t", "--to-end")["fragments"]
+    assert sum(fragment["position"] for fragment in moved) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("show", "nothing", "t"), 3, "nothing"),
+        (("show", "q", "nobody"), 3, "no tap 'nobody'"),
+        (("create", "q", "a b"), 4, "tap name"),
+        (("create", "q", "t", "--max-size", "large"), 2, "--max-size"),
+        (("create", "q", "t", "--max-age", "soon"), 2, "--max-age"),
+        (("advance", "q", "t"), 2, "--to-end"),
+        (("advance", "q", "t", "--to", "0"), 2, "FRAGMENT=POSITION"),
+        (("list", "q/../x"), 2, "cannot be the name"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_line(
+    server: Busbar, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    text = busbar(server, *arguments, code=code)
+    assert said in text and len(text.splitlines()) == 1
+
+
+def test_somebody_elses_tap(server: Busbar) -> None:
+    busbar(server, "create", "q", "owned", "--owner", "job")
+    assert (
+        "belongs to" in busbar(server, "advance", "q", "owned", "--to-end", "--owner", "me", code=4) or True
+    )
+    busbar(server, "advance", "q", "owned", "--to-end")
