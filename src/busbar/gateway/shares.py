@@ -8,14 +8,16 @@ The client says how many messages it can take (`want`); each fragment is asked f
    come: with low traffic a message is found without delay, wherever it is.
 3. A fragment that has given all it was asked for is *flowing*: it likely has more. What is left of the demand goes to those,
    in turn, as much to each as its window allows: few large answers cost less than many small ones, and what is received
-   together can be settled together. The window grows whenever it was used up.
+   together can be settled together. While much is on its way, a part that is less than half of what the client usually
+   wants waits until it is more. The window grows whenever it was used up.
 4. If there is nothing left for one that is flowing, the one that was asked for most is called back at once: it gives what it
    has and forgets the rest, which goes to those whose turn it is. If it could not give all, it is not flowing any more, and
    its window shrinks to what it gave. So under load every fragment has its turn before another one has two, with as many
    messages as it has or the client can take; and between fragments that have a little each, the demand settles down so
    that no one need be called back.
-5. A fragment that is being drained is not asked until it has answered. If one that was called back does not answer soon, or
-   there is no one to call back, all are that give nothing, and `pressing` asks everyone for at least one message.
+5. A fragment that is being drained is not asked until it has answered. If nobody has had a turn for a while, since one that
+   was called back does not answer, all that give nothing are called back, and `pressing` asks everyone for at least one
+   message.
 
 For a single fragment (a regular entity) all of this comes down to asking it for what is wanted.
 """
@@ -26,8 +28,6 @@ STANDING = 4
 FIRST_WINDOW = 16
 GROWTH = 8
 LARGEST_WINDOW = 1 << 20
-SMALL = 64
-"""Messages; a smaller part is not worth a turn, if the client wants many."""
 
 
 class FragmentDemand:
@@ -92,24 +92,34 @@ class Shares:
         """The last plan left a fragment out for which there was nothing left."""
         self._first = 0
         """Whose turn it is: its place in the list."""
+        self.turns_taken = 0
+        self._usual = 0
+        """What is wanted at its peaks: between them it falls to nothing and rises again."""
 
     def plan(self, want: int, most: int, *, pressing: bool = False) -> dict[FragmentDemand, int]:
         """Whom to ask for how many messages more; noted as asked. `most` bounds a window."""
         demands = self.demands
         count = len(demands)
         budget = want + count - self.outstanding
+        self._usual = usual = max(want, self._usual - self._usual // 32)
+        most = min(most, want)
+        turn, kept = 1, 0
+        if self.outstanding > STANDING * count:
+            # Much is on its way: less than half of what is usually wanted is not worth a turn (rule 3), and the excess of
+            # rule 1 is for those who are not flowing.
+            turn, kept = max(1, min(most, usual) // 2), count
         grants: dict[FragmentDemand, int] = {}
-        if self.unasked and budget < min(want // 4, SMALL) and not pressing:
-            return grants  # as before: it is not worth a turn
-        standing = max(1, min(STANDING, want // count))
+        if self.unasked and budget - kept < turn and not pressing:
+            return grants  # as before
+        standing = max(1, min(STANDING, want // (4 * count)))
         least = 1 if pressing else 0
-        flowing = 0
+        flowing = False
         self.unasked = False
         for demand in demands:
             if demand.outstanding or demand.draining:
                 continue
             if demand.flowing:
-                flowing += 1
+                flowing = True
                 continue
             grant = max(least, min(standing, budget))
             if grant <= 0:
@@ -117,45 +127,49 @@ class Shares:
                 continue
             grants[demand] = grant
             budget -= grant
+        budget -= kept
         if flowing:
-            budget = self._take_turns(budget, min(most, want), least, grants)
+            budget = self._take_turns(budget, most, turn, least, grants)
         for demand, grant in grants.items():
             demand.outstanding = grant
             self.outstanding += grant
         if budget > 0 and not self.unasked:
-            self._top_up(budget, min(most, want), grants)
+            self._top_up(budget, most, turn, grants)
         return grants
 
-    def _take_turns(self, budget: int, most: int, least: int, grants: dict[FragmentDemand, int]) -> int:
+    def _take_turns(
+        self, budget: int, most: int, turn: int, least: int, grants: dict[FragmentDemand, int]
+    ) -> int:
         """Rule 3, for those that were asked for nothing; what is left of the budget."""
         demands = self.demands
         count = len(demands)
         first = self._first
-        worthwhile = max(1, min(most // 4, SMALL))
         for step in range(count):
             demand = demands[(first + step) % count]
             if not demand.flowing or demand.outstanding or demand.draining:
                 continue
             wanted = min(demand.window, most)
             grant = min(wanted, budget)
-            if grant < min(wanted, worthwhile):
+            if grant < min(wanted, turn):
                 grant = least
             if grant <= 0:
                 self.unasked = True
                 continue
             grants[demand] = grant
             budget -= grant
+            turn = max(turn, most // 2)  # what another one has left over is no turn
             self._first = (first + step + 1) % count
+            self.turns_taken += 1
         return budget
 
-    def _top_up(self, budget: int, most: int, grants: dict[FragmentDemand, int]) -> None:
+    def _top_up(self, budget: int, most: int, turn: int, grants: dict[FragmentDemand, int]) -> None:
         """Rule 3, for those that have not given all yet. Small parts are left to gather until they are half a window."""
         for demand in self.demands:
             if not demand.flowing or demand.draining:
                 continue
             window = min(demand.window, most)
             missing = window - demand.outstanding
-            if missing <= 0 or missing < window // 2:
+            if missing <= 0 or missing < window // 2 or budget < min(missing, turn):
                 continue
             grant = min(missing, budget)
             grants[demand] = grants.get(demand, 0) + grant
@@ -175,10 +189,10 @@ class Shares:
         return largest
 
     def hoarders(self) -> list[FragmentDemand]:
-        """Who was asked for more than one message and has given none since this was asked last."""
+        """Who was asked for more than a few messages and has given none since this was asked last."""
         found = []
         for demand in self.demands:
-            if demand.outstanding > 1 and not demand.gave and not demand.draining:
+            if demand.outstanding > STANDING and not demand.gave and not demand.draining:
                 found.append(demand)
             demand.gave = False
         return found

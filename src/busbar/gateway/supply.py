@@ -36,8 +36,8 @@ FIRST_SLICE = 16
 SLICE_BYTES = 1024 * 1024
 CACHE_BYTES = 256 * 1024
 
-PATIENCE = 0.02
-"""Seconds that a fragment is left unasked for the sake of others."""
+PATIENCE = 0.05
+"""Seconds that a fragment is left unasked for the sake of others who give nothing."""
 LINGER = 0.05
 """Seconds before unused demand is called back: a client that receives in a loop comes again within it."""
 DRAIN_WAIT = 1.0
@@ -164,20 +164,27 @@ class Supply:
             if largest is not None:
                 self._call_back(largest)
             if self._balancing is None:
-                self._balancing = self._loop.call_later(PATIENCE, self._balance)
+                self._balance_later()
 
-    def _balance(self) -> None:
-        """Some fragment was left unasked, and that has not changed by itself: call back those who give nothing."""
+    def _balance_later(self) -> None:
+        self._balancing = self._loop.call_later(PATIENCE, self._balance, self._shares.turns_taken)
+
+    def _balance(self, turns_before: int) -> None:
+        """Some fragment was left unasked. That is well while others give and answer; else they hold demand in vain."""
         self._balancing = None
-        if self._closed or self._client_drains or not self._shares.unasked:
+        shares = self._shares
+        if self._closed or self._client_drains or not shares.unasked:
             return
         room = self._receiver.room(self._slice) - self._reserved
-        if room > 0:
-            hoarders = self._shares.hoarders()
-            for demand in hoarders:
-                self._call_back(demand)
-            self._plan(room, pressing=bool(hoarders))
-            self._peer.flush()
+        if room <= 0:
+            return
+        if shares.turns_taken > turns_before:
+            self._balance_later()
+            return
+        for demand in shares.hoarders():
+            self._call_back(demand)
+        self._plan(room, pressing=True)
+        self._peer.flush()
 
     def _replenish_only(self, only: FragmentDemand) -> None:
         if only.draining:

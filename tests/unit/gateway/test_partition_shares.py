@@ -112,6 +112,27 @@ def test_fragments_that_have_a_little_each_come_to_terms() -> None:
     assert sum(called_back[-20:]) <= 20, called_back
 
 
+@pytest.mark.parametrize("credit", [1, 2, 20, 29, 32, 100, 500, 1000])
+def test_a_client_gets_all_that_its_credit_is_for(credit: int) -> None:
+    """Every fragment has messages without end, and gives at once: the client is given as many as it wants, to the last."""
+    spread = shares()
+    left = credit
+    for _ in range(1_000):
+        spread.plan(left, 1000)
+        if spread.unasked and (largest := spread.largest()) is not None:
+            left -= largest.outstanding
+            spread.given(largest, largest.outstanding)
+            spread.drained(largest)
+        for demand in spread.demands:
+            if demand.outstanding and left > 0:
+                given = min(demand.outstanding, left)
+                left -= given
+                spread.given(demand, given)
+        if left <= 0:
+            break
+    assert left <= 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_starves_and_the_demand_is_bounded(seed: int) -> None:
     chance = random.Random(seed)
