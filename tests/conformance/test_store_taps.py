@@ -135,6 +135,7 @@ def test_a_span_keeps_its_limits(store: Store) -> None:
     assert ([r.n for r in read.records], read.complete) == ([3, 4, 5], False)
     read = span(store, 1, after=2, max_bytes=0)  # but at least one
     assert ([r.n for r in read.records], read.complete) == ([3], False)
+    assert seen(span(store, 1, limit=0)) == [] and not span(store, 1, limit=0).complete
     assert span(store, 1, limit=20, max_bytes=200).complete
     assert [r.n for r in span(store, 1, after=15, limit=5, max_bytes=50).records] == [16, 17, 18, 19, 20]
 

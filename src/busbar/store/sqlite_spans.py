@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from busbar.fragment.reads import ReadKept, ReadSpan, ReadTime
@@ -40,7 +41,7 @@ def _of_lane(template: str, lane: int) -> str:
 
 _SPAN = f"SELECT {COLUMNS} {_BY_NUMBER} ORDER BY n"
 _SPAN_DEAD = f"SELECT {COLUMNS} {_BY_DEAD} ORDER BY dead"
-_N, _SIZE, _OVERLAY, _DEAD = (COLUMNS.split(", ").index(name) for name in ("n", "size", "overlay", "dead"))
+_N, _DEAD = (COLUMNS.split(", ").index(name) for name in ("n", "dead"))
 
 
 def read_span(connection: sqlite3.Connection, fragment: int, read: ReadSpan) -> None:
@@ -65,27 +66,25 @@ def _merge(ahead: list[Ahead], place: int, read: ReadSpan) -> bool:
     records: list[Record] = []
     lanes: list[int] = []
     read.records, read.lanes_of = records, lanes
-    limit, room = int(read.limit), int(read.max_bytes)
+    room, left = int(read.max_bytes), int(read.limit)
     while ahead:
         ahead.sort(reverse=True)  # positions differ
-        _, lane, row, rows = ahead.pop()
+        _, lane, first, rows = ahead.pop()
         until = ahead[-1][0] if ahead else _MAX_NUMBER
-        following = row
-        while following is not None:
-            row = following
+        for row in chain((first,), rows):
             if row[place] > until:
                 ahead.append((row[place], lane, row, rows))
                 break
-            room -= row[_SIZE]
-            if records and (room < 0 or len(records) >= limit):
-                return False
             n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead = row
+            room -= size
+            left -= 1
+            if left < 0 or (room < 0 and records):
+                return False
             properties = None if overlay is None else decode_overlay(overlay)
             records.append(
                 Record(n, enqueued, ttl, due, deliveries, size, content, properties, session, dead)
             )
             lanes.append(lane)
-            following = next(rows, None)
     return True
 
 
