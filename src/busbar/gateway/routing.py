@@ -2,11 +2,11 @@
 
 1. On a regular entity there is nothing to choose.
 2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
-3. Messages without one go round robin, each sender beginning at a fragment of its own, in turns: a sender stays with a
-   fragment while earlier messages of its are on their way there, at most TURN_MESSAGES or TURN_BYTES, and then goes on. One
-   that waits for each answer changes the fragment with every message; one that keeps many on their way has them stored
-   together, as many to a commit as a regular entity has. Fragments of one store come after each other: where turns meet,
-   they share commits.
+3. Messages without one go round robin, each sender beginning at a fragment of its own, in turns of at most TURN_MESSAGES or
+   TURN_BYTES. A sender that waits for each answer changes the fragment with every message. It stays with a fragment while
+   earlier deliveries are on their way there, and for the whole turn if there were as many as PIPELINED at a time: then
+   they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
+   where turns meet, they share commits.
 4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
    store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
 5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
@@ -27,6 +27,7 @@ from busbar.model.port import EntityView
 
 TURN_MESSAGES = 1_000
 TURN_BYTES = 2 * 1024 * 1024
+PIPELINED = 32
 FAILOVER_SECONDS = 15.0
 
 DISTINCT_KEYS = (
@@ -51,6 +52,9 @@ class Router:
         self._turn_messages = 0
         self._turn_bytes = 0
         self._under_way = 0
+        """Deliveries that are not answered yet."""
+        self._peak = 0
+        """As many of them as there were at a time, in this turn."""
 
     def keyless(self, drafts: list[Draft]) -> bool:
         """None of them has a key."""
@@ -79,21 +83,23 @@ class Router:
     def next_index(self) -> int:
         """The next fragment in turn, for what is sent by itself."""
         self._place = (self._place + 1) % len(self._order)
-        self._turn_messages = self._turn_bytes = 0
+        self._turn_messages = self._turn_bytes = self._peak = 0
         return self._order[self._place]
 
-    def send_in_turn(self, messages: int, size: int) -> int:
-        """Rule 3: the fragment for messages without a key. They are on their way until `answered`."""
-        turn_is_over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
-        index = self.next_index() if turn_is_over or not self._under_way else self._order[self._place]
+    def send_in_turn(self, deliveries: int, messages: int, size: int) -> int:
+        """Rule 3: the fragment for messages without a key. The deliveries are on their way until `answered`."""
+        over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
+        if over or not (self._under_way or self._peak >= PIPELINED):
+            self.next_index()
         self._turn_messages += messages
         self._turn_bytes += size
-        self._under_way += messages
-        return index
+        self._under_way += deliveries
+        self._peak = max(self._peak, self._under_way)
+        return self._order[self._place]
 
-    def answered(self, messages: int) -> None:
+    def answered(self, deliveries: int) -> None:
         """So many that were sent in turn are not on their way any more."""
-        self._under_way -= messages
+        self._under_way -= deliveries
 
     def avoid(self, index: int) -> None:
         """Rule 4: it did not take a message."""

@@ -96,8 +96,10 @@ class RoamingSend(AwaitedSend):
         super().__init__(peer, link, ids, size, atomic)
         self._router = router
         self._drafts = drafts
-        self._count = 0 if rest_of is not None else len(drafts)
-        self._index: int = router.send_in_turn(self._count, size) if rest_of is None else rest_of._index
+        self._count = len(ids) if rest_of is None else 0
+        self._index: int = (
+            router.send_in_turn(len(ids), len(drafts), size) if rest_of is None else rest_of._index
+        )
         self._left: int = len(router.fragments) - 1 if rest_of is None else rest_of._left
         self._until: float = 0.0 if rest_of is None else rest_of._until
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from busbar.gateway.fragments import Fragments
-from busbar.gateway.routing import TURN_BYTES, TURN_MESSAGES, Router, may_fail_over
+from busbar.gateway.routing import PIPELINED, TURN_BYTES, TURN_MESSAGES, Router, may_fail_over
 from busbar.model.effects import Refused
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import InvalidOperation, MessageNotFound, QuotaExceeded, ServerBusy
@@ -70,22 +70,35 @@ def test_keyless_messages_take_every_fragment_in_turn() -> None:
 
 def test_a_sender_stays_with_a_fragment_while_messages_are_on_their_way() -> None:
     router = Router(entity(16))
-    first = router.send_in_turn(10, 1000)
-    assert router.send_in_turn(10, 1000) == first
+    first = router.send_in_turn(10, 10, 1000)
+    assert router.send_in_turn(10, 10, 1000) == first
     router.answered(10)
-    assert router.send_in_turn(10, 1000) == first
+    assert router.send_in_turn(10, 10, 1000) == first
     router.answered(20)
-    second = router.send_in_turn(10, 1000)
+    second = router.send_in_turn(10, 10, 1000)
     assert second == (first + 1) % 16, "nothing was on its way"
-    assert router.send_in_turn(TURN_MESSAGES, 1000) == second
-    third = router.send_in_turn(1, TURN_BYTES)
+    assert router.send_in_turn(1, TURN_MESSAGES, 1000) == second
+    third = router.send_in_turn(1, 1, TURN_BYTES)
     assert third == (first + 2) % 16, "it has had many messages"
-    fourth = router.send_in_turn(1, 1000)
+    fourth = router.send_in_turn(1, 1, 1000)
     assert fourth == (first + 3) % 16, "it has had many bytes"
     router.avoid(third)
-    assert router.send_in_turn(1, 1000) == fourth
+    assert router.send_in_turn(1, 1, 1000) == fourth
     router.avoid(fourth)
-    assert router.send_in_turn(1, 1000) == (first + 4) % 16, "it did not take a message"
+    assert router.send_in_turn(1, 1, 1000) == (first + 4) % 16, "it did not take a message"
+
+
+def test_a_sender_that_keeps_many_on_their_way_stays_for_a_turn() -> None:
+    router = Router(entity(16))
+    first = router.send_in_turn(PIPELINED, PIPELINED, 1000)
+    router.answered(PIPELINED)
+    assert router.send_in_turn(1, 1, 1000) == first, "a pause is no end"
+    router.answered(1)
+    assert router.send_in_turn(1, TURN_MESSAGES, 1000) == first
+    router.answered(1)
+    assert [router.send_in_turn(1, 1, 1000) for _ in range(2)] == [(first + 1) % 16] * 2
+    router.answered(2)
+    assert router.send_in_turn(1, 1, 1000) == (first + 2) % 16
 
 
 def test_fragments_of_one_store_have_their_turns_after_each_other() -> None:
