@@ -108,19 +108,44 @@ class Texts:
 
     def add(self, value: bytes) -> None:
         self.data.write(value)
-        self.close()
-
-    def part(self, value: bytes) -> None:
-        """A piece of the next value; `close` ends it."""
-        self.data.write(value)
-
-    def close(self) -> None:
         write_i32_le(self.offsets, i32(len(self.data)))
         self.valid.add(1)
 
     def null(self) -> None:
         write_i32_le(self.offsets, i32(len(self.data)))
         self.valid.add(0)
+
+
+@final
+class Blobs:
+    """A column of large binaries: their pieces are joined at the end, copied once more and not twice."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size: i64 = 0
+        self.offsets = BytesWriter()
+        self.valid = Bits()
+        write_i32_le(self.offsets, 0)
+
+    def add(self, value: bytes) -> None:
+        self.part(value)
+        self.close()
+
+    def part(self, value: bytes) -> None:
+        """A piece of the next value; `close` ends it."""
+        self.parts.append(value)
+        self.size += len(value)
+
+    def close(self) -> None:
+        write_i32_le(self.offsets, i32(self.size))
+        self.valid.add(1)
+
+    def null(self) -> None:
+        write_i32_le(self.offsets, i32(self.size))
+        self.valid.add(0)
+
+    def value(self) -> bytes:
+        return b"".join(self.parts)
 
 
 @final

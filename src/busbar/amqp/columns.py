@@ -28,6 +28,7 @@ from busbar.amqp.arrival import DURABLE, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, read_u32, skip_value, write_u32
 from busbar.amqp.column_buffers import (
     MAX_MICROSECONDS,
+    Blobs,
     Longs,
     Properties,
     Texts,
@@ -84,9 +85,9 @@ class MessageColumns:
         self.descriptions = Texts()
         self.properties = Properties()
         self.annotations = Properties()
-        self.body = Texts()
+        self.body = Blobs()
         self.body_types = Texts()
-        self.raw = Texts()
+        self.raw = Blobs()
 
     def add_rows(self, rows: bytes) -> None:
         """Raises MalformedMessage if the rows are not what bulk.py writes."""

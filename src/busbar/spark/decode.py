@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from busbar.amqp.column_buffers import Bits, Longs, Properties, Texts
+from busbar.amqp.column_buffers import Bits, Blobs, Longs, Properties, Texts
 from busbar.amqp.columns import EventColumns, MessageColumns
 from busbar.spark.schema import EVENTS, MESSAGES, OUTCOMES, PROPERTY, STATES
 
@@ -51,9 +51,9 @@ def message_batch(entity: str, index: int, rows: bytes, bodies: bool = True) -> 
         _texts(columns.descriptions, pa.string()),
         _maps(columns.properties, count),
         _maps(columns.annotations, count),
-        _texts(columns.body, pa.binary()),
+        _blobs(columns.body),
         _texts(columns.body_types, pa.string()),
-        _texts(columns.raw, pa.binary()),
+        _blobs(columns.raw),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
 
@@ -88,6 +88,17 @@ def _texts(column: Texts, kind: pa.DataType) -> pa.Array:
         pa.py_buffer(column.data.getvalue()),
     ]
     return pa.Array.from_buffers(kind, int(column.valid.count), buffers, null_count=int(column.valid.unset))
+
+
+def _blobs(column: Blobs) -> pa.Array:
+    buffers = [
+        _valid(column.valid),
+        pa.py_buffer(column.offsets.getvalue()),
+        pa.py_buffer(column.value()),
+    ]
+    return pa.Array.from_buffers(
+        pa.binary(), int(column.valid.count), buffers, null_count=int(column.valid.unset)
+    )
 
 
 def _longs(column: Longs, kind: pa.DataType) -> pa.Array:

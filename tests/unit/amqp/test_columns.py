@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.column_buffers import Bits, Longs, Texts
+from busbar.amqp.column_buffers import Bits, Blobs, Longs, Texts
 from busbar.amqp.columns import EventColumns, MessageColumns
 from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, decode_message, encode_message
@@ -58,9 +58,9 @@ def bits(column: Bits) -> list[bool]:
     return [bool(raw[i // 8] >> (i % 8) & 1) for i in range(int(column.count))]
 
 
-def texts(column: Texts) -> list[bytes | None]:
+def texts(column: Texts | Blobs) -> list[bytes | None]:
     offsets = memoryview(column.offsets.getvalue()).cast("i")
-    data = column.data.getvalue()
+    data = column.value() if isinstance(column, Blobs) else column.data.getvalue()
     return [
         data[offsets[i] : offsets[i + 1]] if there else None for i, there in enumerate(bits(column.valid))
     ]
@@ -77,7 +77,7 @@ def columns_of(*rows: bytes, index: int = 0, bodies: bool = True) -> MessageColu
     return columns
 
 
-def only(column: Texts) -> bytes | None:
+def only(column: Texts | Blobs) -> bytes | None:
     (value,) = texts(column)
     return value
 
