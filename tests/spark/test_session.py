@@ -1,0 +1,95 @@
+"""Sessions: a Java is found or brought along, and connection strings are printed nowhere."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar.spark import session
+from tests.spark.conftest import SOURCES
+
+# What Spark's scripts and a shell need; a `java` is not among it.
+TOOLS = (
+    *("sh", "bash", "env", "dirname", "uname", "ps", "cat", "readlink", "sed", "grep", "tr", "ls"),
+    *("rm", "chmod", "hostname", "nice", "nohup", "mktemp", "head"),
+)
+PROGRAM = """
+from busbar.spark import local_session
+spark = local_session("without-java", cores=1)
+print("sum", spark.range(100).selectExpr("sum(id) AS s").first().s)
+print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
+print("bound", spark.sparkContext.getConf().get("spark.driver.bindAddress"))
+spark.stop()
+"""
+
+
+def java_in(directory: Path, version: str) -> Path:
+    """A JAVA_HOME whose `java` does nothing."""
+    program = directory / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (directory / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    return directory
+
+
+@pytest.mark.req("D7")
+def test_a_machine_without_java_runs_spark(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        if found is not None:
+            (tools / name).symlink_to(found)
+    environment = {
+        "PATH": str(tools),
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PYTHONPATH": str(SOURCES),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    assert "sum 4950" in done.stdout
+    assert "java 25" in done.stdout
+    assert "bound 127.0.0.1" in done.stdout
+    (program,) = (tmp_path / "cache" / "busbar").glob("java-*/bin/java")
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
+
+
+def test_the_java_of_the_machine_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mine, other = java_in(tmp_path / "mine", "17.0.1"), java_in(tmp_path / "other", "21")
+    monkeypatch.setenv("JAVA_HOME", str(mine))
+    monkeypatch.setenv("PATH", str(other / "bin"))
+    assert session.java_home() == mine
+    monkeypatch.delenv("JAVA_HOME")
+    assert session.java_home() == other
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", str(java_in(tmp_path / "old", "1.8.0_292")))
+    monkeypatch.setenv("PATH", str(java_in(tmp_path / "older", "11.0.2") / "bin"))
+    home = session.java_home()
+    assert home is not None and home.parent == tmp_path / "cache" / "busbar"
+
+
+def test_the_private_java_drops_one_argument_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "real java"
+    real.write_text('#!/bin/sh\nfor a in "$@"; do echo "<$a>"; done\n')
+    real.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = session.private_home(real)
+    assert session.private_home(real) == home
+    given = ["-cp", "a b", session.UNWANTED, "*", "--add-modules=other", "", "Main"]
+    said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [f"<{word}>" for word in given if word != session.UNWANTED]
