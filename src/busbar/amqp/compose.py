@@ -3,6 +3,8 @@
 Sections come in the order of the specification (3.2) and only where they say something: header (ttl), message annotations
 (scheduled time, partition key), properties up to the last field that is set, application properties, one data section.
 A batch is a delivery of the format BATCH_FORMAT: each message stands in a data section of its own.
+
+A message that somebody else wrote is sent on as it is; what may be changed of it is its id.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Final
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
-from busbar.amqp.codec import EncodeError, write_u32, write_value
+from busbar.amqp.codec import EncodeError, skip_value, write_u32, write_value
+from busbar.amqp.sections import Sections, find_sections, open_compound, value_of
 
 BATCH_FORMAT: Final = 0x80013700
 BATCH_OVERHEAD: Final = 8  # of each message in a batch
@@ -76,6 +79,41 @@ def pack_batch(messages: list[bytes], start: i64, stop: i64, limit: i64) -> tupl
         w.write(message)
         i += 1
     return w.getvalue(), i
+
+
+def has_message_id(message: bytes) -> bool:
+    """Whether an encoded message has an id that says something. Raises MalformedMessage."""
+    sections = find_sections(message, 0, len(message))
+    count, first = _property_list(message, sections)
+    if count == 0:
+        return False
+    code: i64 = message[first]
+    empty = (code == 0xA1 or code == 0xA0) and message[first + 1] == 0
+    return code != 0x40 and not empty
+
+
+def with_message_id(message: bytes, message_id: str) -> bytes:
+    """An encoded message with this id instead of its own; all else stays as it is. Raises MalformedMessage, EncodeError."""
+    sections = find_sections(message, 0, len(message))
+    count, first = _property_list(message, sections)
+    fields = BytesWriter()
+    _write_text(fields, message_id)
+    if count > 0:
+        fields.write(message[skip_value(message, first, sections.application) : sections.application])
+    w = BytesWriter()
+    w.write(message[: sections.properties])
+    w.write(b"\x00\x53\x73")
+    _write_compound(w, 0xC0, count if count > 0 else 1, fields.getvalue())
+    w.write(message[sections.application :])
+    return w.getvalue()
+
+
+def _property_list(message: bytes, sections: Sections) -> tuple[i64, i64]:
+    """How many properties a message has, and where the first of them is."""
+    end = sections.application
+    if sections.properties == end:
+        return 0, end
+    return open_compound(message, value_of(message, sections.properties, end), end)
 
 
 def _write_annotations(w: BytesWriter, scheduled: i64, partition_key: str | None) -> None:

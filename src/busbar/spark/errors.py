@@ -22,3 +22,15 @@ class SourceError(PySparkRuntimeError):
     def __reduce__(self) -> tuple[type[SourceError], tuple[str, str]]:
         text = str(self).removeprefix(f"[{self.condition}] ")
         return (SourceError, (self.condition, text))
+
+
+class SinkError(PySparkRuntimeError):
+    """Writing cannot go on. `condition` is one of those that docs/spark-sink.md lists."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(f"[{condition}] {text}")
+        self.condition = condition
+
+    def __reduce__(self) -> tuple[type[SinkError], tuple[str, str]]:
+        text = str(self).removeprefix(f"[{self.condition}] ")
+        return (SinkError, (self.condition, text))

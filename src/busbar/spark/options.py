@@ -120,7 +120,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
-        options = _Given(given)
+        options = Given(given, _NAMES, "reading")
         if not streaming:
             for name in _STREAM_ONLY:
                 if options.get(name) is not None:
@@ -170,17 +170,17 @@ class SourceOptions:
         )
 
 
-class _Given:
-    """Options as they came, by lower-case name."""
+class Given:
+    """Options as they came, by lower-case name. Raises OptionError for one that is not among `names`."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        known = {name.lower(): name for name in _NAMES}
+    def __init__(self, given: Mapping[str, str], names: tuple[str, ...], doing: str) -> None:
+        known = {name.lower(): name for name in names}
         self.lowered = {name.lower(): value for name, value in given.items()}
         for name in self.lowered:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
-                hint = f"Did you mean {known[near[0]]!r}?" if near else f"There are: {', '.join(_NAMES)}."
-                raise OptionError(name, f"is not known for reading. {hint}")
+                hint = f"Did you mean {known[near[0]]!r}?" if near else f"There are: {', '.join(names)}."
+                raise OptionError(name, f"is not known for {doing}. {hint}")
 
     def get(self, name: str) -> str | None:
         return self.lowered.get(name.lower())

@@ -1,17 +1,261 @@
-"""Writing the `busbar` format."""
+"""Writing the `busbar` format: batches and streams of rows that become messages.
+
+Exactly once. All tasks of a batch send as one writer (client.Writer), whose name and batch number follow from what Spark
+itself keeps: a stream is its query's id, with the number of the micro-batch; a batch is a name that the driver makes up
+when it plans the write, or the one that the user gave. The broker drops every message whose id it has had from that batch
+of that writer, however often and wherever its row is sent again. When Spark commits a batch the broker is told: it
+forgets the ids of earlier ones and refuses whoever still sends for them (a task that was given up and does not know it).
+The ids of the batch itself stay until the next one is committed, because Spark may have died before it noted its commit.
+
+A batch is visible as it is written, and one that fails stays visible in part until it is written again: a broker has no
+transaction over all tasks.
+
+What a task does: rows → messages (sink_encode.py) → sender. While one chunk is on its way the next one is encoded. A task
+succeeds when all its messages are durable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
-from pyspark.errors import PySparkNotImplementedError
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from busbar.client import (
+    BatchOver,
+    BusbarClientError,
+    MessageTooLarge,
+    NotFound,
+    SendFailed,
+    Unauthorized,
+)
+from busbar.client.blocking import BlockingSender
+from busbar.client.sender import OF_ONE_MESSAGE, Writer
+from busbar.model.commands import MAX_BATCH
+from busbar.spark.bad_rows import BadRows, publish
+from busbar.spark.errors import SinkError
+from busbar.spark.reach import factory_of, log
+from busbar.spark.sink_columns import Plan, plan_of
+from busbar.spark.sink_encode import Encoded, MessageEncoder
+from busbar.spark.sink_options import SinkOptions
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    raise PySparkNotImplementedError("[BUSBAR_SINK] Writing the busbar format is not there yet.")
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties that Spark gives to the tasks of a stream."""
+
+ABORT_WAIT = 5.0
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    raise PySparkNotImplementedError("[BUSBAR_SINK] Writing the busbar format is not there yet.")
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """Raises OptionError, SinkError."""
+    parsed = SinkOptions.parse(options, streaming=False)
+    _refuse_overwriting(overwrite, "Use mode('append').")
+    return BatchWriter(parsed, plan_of(schema, parsed))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """Raises OptionError, SinkError."""
+    parsed = SinkOptions.parse(options, streaming=True)
+    _refuse_overwriting(overwrite, "Use outputMode('append') or outputMode('update').")
+    return StreamWriter(parsed, plan_of(schema, parsed))
+
+
+def _refuse_overwriting(overwrite: bool, hint: str) -> None:
+    if overwrite:
+        raise SinkError("BUSBAR_SINK_MODE", f"Messages that were sent cannot be overwritten. {hint}")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did: whose it was, how many messages, and where it put the rows that are none."""
+
+    writer: str
+    batch: int
+    sent: int
+    bad: int
+    staged: str = field(default="")
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Made on the driver, for one write; it goes to the tasks with its writer's name in it."""
+
+    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+        self._options = options
+        self._plan = plan
+        self._writer = options.writer or f"spark-batch-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, self._plan, Writer(self._writer, self._options.batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _report(self._options, messages)
+        publish(self._options.bad_rows, self._writer, self._options.batch, _staged(messages))
+        # Nobody else has a name that was made up for this write: its ids can go. One that was given may come again.
+        batch = self._options.batch if self._options.writer else MAX_BATCH
+        if self._options.once:
+            _commit(self._options, self._writer, batch, self._options.wait)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was sent stays. Tasks that still run are refused, unless the name may be used again."""
+        if self._options.writer or not self._options.once:
+            return
+        try:
+            _commit(self._options, self._writer, MAX_BATCH, ABORT_WAIT)
+        except SinkError as error:
+            log.warning("The writer %s could not be ended: %s", self._writer, error)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for each micro-batch, in the tasks and on the driver."""
+
+    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+        self._options = options
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, self._plan, _of_the_query(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _report(self._options, messages)
+        # The driver is not told its query here, but the tasks were. A batch without tasks has nothing to commit.
+        for writer in {message.writer for message in messages if isinstance(message, Written)}:
+            publish(self._options.bad_rows, writer, batchId, _staged(messages))
+            if self._options.once:
+                _commit(self._options, writer, batchId, self._options.wait)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: what was sent stays, and is known when the batch is written again."""
+
+
+def _of_the_query() -> Writer:
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY_ID) if context is not None else None
+    batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+    if not query or batch is None:
+        raise SinkError(
+            "BUSBAR_SINK_NO_QUERY", "Spark did not tell the task which query and batch it belongs to."
+        )
+    return Writer(f"spark-query-{query}", int(batch))
+
+
+def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
+    try:
+        factory_of(options.secret, wait).taps(options.entity).commit_writes(writer, batch)
+    except BusbarClientError as error:
+        raise translated(error, options) from error
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+    return [message.staged for message in messages if isinstance(message, Written) and message.staged]
+
+
+def _report(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    bad = sum(message.bad for message in messages if isinstance(message, Written))
+    if bad:
+        log.warning("%d rows could not be messages of %r (badRows=%s)", bad, options.entity, options.bad_rows)
+
+
+# ---- tasks -------------------------------------------------------------------------------------------
+
+
+def _write(options: SinkOptions, plan: Plan, writer: Writer, batches: Iterator[pa.RecordBatch]) -> Written:
+    encoder = MessageEncoder(plan, options.once)
+    bad = BadRows(options.bad_rows, options.entity)
+    sent = 0
+    try:
+        factory = factory_of(options.secret, options.wait)
+        with (
+            factory.sender(options.entity, writer=writer if options.once else None) as sender,
+            ThreadPoolExecutor(1, "busbar-sink") as ahead,
+        ):
+            under_way: Future[None] | None = None
+            for batch in batches:
+                encoded = encoder.encode(batch)
+                if under_way is not None:
+                    under_way.result()
+                bad.add(batch, encoded.bad)
+                sent += len(encoded.messages)
+                under_way = ahead.submit(_send, sender, options, batch, encoded, bad)
+            if under_way is not None:
+                under_way.result()
+        bad.close()
+    except BusbarClientError as error:
+        raise translated(error, options) from error
+    return Written(writer.name, writer.batch, sent, bad.count, bad.staged)
+
+
+def _send(
+    sender: BlockingSender, options: SinkOptions, batch: pa.RecordBatch, encoded: Encoded, bad: BadRows
+) -> None:
+    """Send the messages of a batch; those that the broker does not take because of what they are become bad rows."""
+    messages, rows = encoded.messages, encoded.rows
+    until: float | None = None
+    pause = FIRST_PAUSE
+    while messages:
+        try:
+            sender.send(messages)
+            return
+        except SendFailed as error:
+            refused = [
+                index for index, (condition, _text) in error.failed.items() if condition in OF_ONE_MESSAGE
+            ]
+            bad.add(batch, [(rows[index], error.failed[index][1]) for index in refused])
+            others = sorted({*error.failed, *error.unknown}.difference(refused))
+            if not others:
+                return
+            # With ids the sender has tried again for as long as it may. Without them that is for us to do.
+            left = {index: error.failed[index] for index in others if index in error.failed}
+            if options.once or not SendFailed(error.text, failed=left).retryable:
+                raise
+            messages, rows = [messages[index] for index in others], [rows[index] for index in others]
+            failure: BusbarClientError = error
+        except BusbarClientError as error:
+            if options.once or not error.retryable:
+                raise
+            failure = error
+        now = time.monotonic()
+        until = until or now + options.wait
+        if now + pause > until:
+            raise failure
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def translated(error: BusbarClientError, options: SinkOptions) -> SinkError:
+    """An error of the client in Spark's terms."""
+    where = f"entity {options.entity!r}"
+    conditions = {error.condition}
+    if isinstance(error, SendFailed):
+        conditions |= {condition for condition, _text in error.failed.values()}
+    if BatchOver.default_condition in conditions:
+        return SinkError(
+            "BUSBAR_SINK_BATCH_OVER",
+            f"A later batch of the same writer is committed in the {where}: this task is a leftover, or an old checkpoint "
+            f"is written again. It has stored nothing since. {error.text}",
+        )
+    if isinstance(error, NotFound) or conditions & {"amqp:not-found", "amqp:resource-deleted"}:
+        return SinkError(
+            "BUSBAR_NOT_FOUND",
+            f"The {where} (option 'entity') is not there, or was deleted while it was written to: {error.text}",
+        )
+    if isinstance(error, Unauthorized) or Unauthorized.default_condition in conditions:
+        return SinkError(
+            "BUSBAR_UNAUTHORIZED",
+            f"The connection string does not give the right to send to the {where} (Send): {error.text}",
+        )
+    if isinstance(error, MessageTooLarge):
+        return SinkError("BUSBAR_SINK_BAD_ROW", error.text)
+    if error.retryable:
+        return SinkError(
+            "BUSBAR_UNAVAILABLE",
+            f"The broker of the {where} did not answer for {options.wait:g} s (option 'waitForBroker'): {error.text}",
+        )
+    return SinkError("BUSBAR_REFUSED", f"The broker refused messages for the {where}: {error}")

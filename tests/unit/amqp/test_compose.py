@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.amqp.codec import EncodeError
-from busbar.amqp.compose import compose, pack_batch
+from busbar.amqp.compose import compose, has_message_id, pack_batch, with_message_id
 from busbar.amqp.envelope import parse_batch, parse_message
 from busbar.amqp.message import decode_message
 from busbar.amqp.types import Timestamp
+from busbar.model.errors import MalformedMessage
 from busbar.model.message import Draft
 
 texts = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -89,3 +90,24 @@ def test_batches_are_packed_up_to_their_limit() -> None:
     packed, stop = pack_batch(messages, 8, 10, 1)
     assert stop == 9, "at least one"
     assert pack_batch(messages, 3, 5, 10_000)[1] == 5
+
+
+@given(
+    st.binary(max_size=300),
+    st.lists(texts, min_size=9, max_size=9),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300),
+)
+def test_another_id_changes_nothing_else(body: bytes, fields: list[str | None], other: str) -> None:
+    behind = {"time_to_live": 5000, "application_properties": {"a": 1}}
+    payload = compose(body, *fields, **behind)  # type: ignore[arg-type,misc]
+    assert with_message_id(payload, other) == compose(body, other, *fields[1:], **behind)  # type: ignore[arg-type,misc]
+    assert has_message_id(payload) == bool(fields[0])
+    assert has_message_id(with_message_id(payload, other))
+
+
+def test_a_message_without_properties_gets_an_id() -> None:
+    payload = b"\x00\x53\x75\xa0\x01x"
+    assert not has_message_id(payload)
+    assert decode_message(with_message_id(payload, "id")).message_id == "id"
+    with pytest.raises(MalformedMessage):
+        has_message_id(b"\x00\x53")

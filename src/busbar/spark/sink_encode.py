@@ -1,0 +1,189 @@
+"""Record batches as encoded messages, column by column where that can be done, and a word on each row that cannot be one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+
+from busbar.amqp.compose import compose, has_message_id, with_message_id
+from busbar.model.errors import BusbarError
+from busbar.spark.sink_columns import TEXTS, Plan
+from busbar.spark.sink_ids import hashed_id, source_id
+from busbar.spark.sink_properties import PropertyColumn, milliseconds
+
+Ids = Sequence[str | None]
+
+
+@dataclass(slots=True)
+class Encoded:
+    """`rows` has, for each message, the row of the batch that it was made of; `bad` the others, each with a reason."""
+
+    messages: list[bytes] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    bad: list[tuple[int, str]] = field(default_factory=list)
+
+
+class MessageEncoder:
+    """`once`: every message needs an id."""
+
+    def __init__(self, plan: Plan, once: bool) -> None:
+        self._plan = plan
+        self._once = once
+
+    def encode(self, batch: pa.RecordBatch) -> Encoded:
+        return self._raw(batch) if self._plan.raw else self._composed(batch)
+
+    # ---- messages as they are --------------------------------------------------------------------
+
+    def _raw(self, batch: pa.RecordBatch) -> Encoded:
+        made = Encoded()
+        given = self._given_ids(batch)
+        fallback: Ids | None = None
+        for row, message in enumerate(batch.column(self._plan.fields["raw"]).to_pylist()):
+            try:
+                if message is None:
+                    raise ValueError("its 'raw' is null")
+                if given is not None:
+                    message = with_message_id(message, _present(given[row]))
+                elif not has_message_id(message):
+                    fallback = fallback or self._source_ids(batch)
+                    if fallback is not None and (self._once or fallback[row]):
+                        message = with_message_id(message, _present(fallback[row]))
+                    elif self._once:
+                        raise ValueError("it has no message id")
+            except (ValueError, TypeError, BusbarError) as error:
+                made.bad.append((row, str(error)))
+            else:
+                made.messages.append(message)
+                made.rows.append(row)
+        return made
+
+    # ---- messages from columns -------------------------------------------------------------------
+
+    def _composed(self, batch: pa.RecordBatch) -> Encoded:
+        made = Encoded()
+        bodies, ids = self._bodies(batch), self._ids(batch)
+        texts = [self._texts(batch, name) for name in TEXTS[1:]]
+        lives = self._times(batch, "time_to_live")
+        scheduled = self._times(batch, "scheduled_enqueue_time")
+        kinds = self._body_types(batch)
+        properties = self._properties(batch)
+        now = time.time_ns() // 1_000_000
+        columns = zip(bodies, ids, *texts, lives, scheduled, kinds, strict=True)
+        row: int
+        values: tuple[Any, ...]
+        for row, values in enumerate(columns):
+            body, id, session, key, correlation, subject, content, to, reply_to, reply_session = values[:10]
+            life, due, kind = values[10:]
+            try:
+                if id is None and self._once:
+                    raise ValueError("it has no message id: the columns that make it are null")
+                if life is not None and life <= 0:
+                    raise ValueError(f"its time_to_live is {life} ms; a message lives longer than that")
+                if kind is not None and kind != "data":
+                    raise ValueError(
+                        f"its body has the form {kind!r}, which columns cannot say; set the option 'message' to 'raw'"
+                    )
+                message = compose(
+                    body,
+                    id,
+                    session,
+                    key,
+                    correlation,
+                    subject,
+                    content,
+                    to,
+                    reply_to,
+                    reply_session,
+                    life or 0,
+                    max(0, due or 0),  # a time before 1970 is as good as none: both are over
+                    None if properties is None else properties.row(row),
+                    now,
+                )
+            except (ValueError, TypeError, OverflowError) as error:
+                made.bad.append((row, str(error)))
+            else:
+                made.messages.append(message)
+                made.rows.append(row)
+        return made
+
+    def _bodies(self, batch: pa.RecordBatch) -> Iterable[bytes]:
+        column = batch.column(self._plan.fields["body"])
+        if pa.types.is_string(column.type):
+            column = column.cast(pa.binary())
+        elif pa.types.is_large_string(column.type):
+            column = column.cast(pa.large_binary())
+        bodies: list[bytes | None] = column.to_pylist()
+        return [body or b"" for body in bodies]
+
+    def _texts(self, batch: pa.RecordBatch, name: str) -> Iterable[str | None]:
+        index = self._plan.fields.get(name)
+        return repeat(None, batch.num_rows) if index is None else _list(batch, index)
+
+    def _times(self, batch: pa.RecordBatch, name: str) -> Iterable[int | None]:
+        index = self._plan.fields.get(name)
+        if index is None:
+            return repeat(None, batch.num_rows)
+        column = batch.column(index)
+        if pa.types.is_integer(column.type):
+            found: list[int | None] = column.to_pylist()
+            return found
+        return milliseconds(column)
+
+    def _body_types(self, batch: pa.RecordBatch) -> Iterable[str | None]:
+        index = self._plan.body_type
+        return repeat(None, batch.num_rows) if index is None else _list(batch, index)
+
+    def _properties(self, batch: pa.RecordBatch) -> PropertyColumn | None:
+        index = self._plan.fields.get("properties")
+        if index is None:
+            return None
+        return PropertyColumn(batch.column(index), self._plan.source_properties)
+
+    # ---- ids -------------------------------------------------------------------------------------
+
+    def _ids(self, batch: pa.RecordBatch) -> Ids:
+        given = self._given_ids(batch)
+        if given is not None:
+            return given
+        index = self._plan.fields.get("message_id")
+        own = [None] * batch.num_rows if index is None else _list(batch, index)
+        if all(own):
+            return own
+        others = self._source_ids(batch) or repeat(None, batch.num_rows)
+        return [each or other for each, other in zip(own, others, strict=True)]
+
+    def _given_ids(self, batch: pa.RecordBatch) -> Ids | None:
+        """Ids that replace a message's own."""
+        plan = self._plan
+        if plan.id_columns:
+            columns = [batch.column(index).to_pylist(maps_as_pydicts="strict") for index in plan.id_columns]
+            return [hashed_id(values) for values in zip(*columns, strict=True)]
+        return self._source_ids(batch) if plan.from_source else None
+
+    def _source_ids(self, batch: pa.RecordBatch) -> Ids | None:
+        """Ids of the messages that rows were made of; None if the frame does not know them."""
+        source = self._plan.source
+        if source is None:
+            return None
+        entities, numbers = batch.column(source[0]).to_pylist(), batch.column(source[1]).to_pylist()
+        return [
+            None if entity is None or number is None else source_id(entity, number)
+            for entity, number in zip(entities, numbers, strict=True)
+        ]
+
+
+def _list(batch: pa.RecordBatch, index: int) -> list[str | None]:
+    values: list[str | None] = batch.column(index).to_pylist()
+    return values
+
+
+def _present(message_id: str | None) -> str:
+    if message_id is None:
+        raise ValueError("it has no message id: the columns that make it are null")
+    return message_id
