@@ -46,15 +46,24 @@ def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
 def split_by_fragment(tags: list[bytes]) -> list[tuple[int, list[int], list[int], list[int]]]:
     """Tags of any fragments: for each fragment its id, and the indexes, numbers and nonces of its tags."""
     parts: dict[int, tuple[int, list[int], list[int], list[int]]] = {}
+    # Tags of one fragment mostly follow each other: where they came together.
+    current: i64 = -1
+    indexes: list[int] = []
+    numbers: list[int] = []
+    nonces: list[int] = []
     for index, tag in enumerate(tags):
-        fragment = tag_fragment(tag)
-        part = parts.get(fragment)
-        if part is None:
-            part = (fragment, [], [], [])
-            parts[fragment] = part
-        part[1].append(index)
-        part[2].append(int(_read_u48(tag, 4)))
-        part[3].append(int(_read_u48(tag, 10)))
+        _check(tag)
+        fragment = read_u32(tag, 0)
+        if fragment != current:
+            current = fragment
+            part = parts.get(int(fragment))
+            if part is None:
+                part = (int(fragment), [], [], [])
+                parts[int(fragment)] = part
+            indexes, numbers, nonces = part[1], part[2], part[3]
+        indexes.append(index)
+        numbers.append(int(_read_u48(tag, 4)))
+        nonces.append(int(_read_u48(tag, 10)))
     return list(parts.values())
 
 

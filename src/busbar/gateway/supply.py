@@ -89,6 +89,8 @@ class Supply:
         """Messages on their way to the client: their locks are being renewed, or they are being deleted."""
         self._content_since = 0
         """Since when (ms) the client wants nothing more; 0 while it does. Of a partitioned entity."""
+        self._called_back = self._shares.demands[0]
+        """The fragment that was last called back for the sake of others."""
         self._client_drains = False
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -159,12 +161,13 @@ class Supply:
         shares = self._shares
         for demand, credit in shares.plan(room, self._slice, pressing=pressing).items():
             self._demand(demand, credit, drain=False)
-        if shares.unasked:
+        if shares.unasked and self._balancing is None:
+            self._balance_later()
+        if shares.unasked and not self._called_back.draining:
             largest = shares.largest()
             if largest is not None:
+                self._called_back = largest
                 self._call_back(largest)
-            if self._balancing is None:
-                self._balance_later()
 
     def _balance_later(self) -> None:
         self._balancing = self._loop.call_later(PATIENCE, self._balance, self._shares.turns_taken)
