@@ -14,7 +14,7 @@ Integers are big-endian; every row begins with its length, without these four by
          overlay: a map from text to value, or nothing
          content (envelope.py), to the end of the row
 
-Encoding costs a copy of the content and no object per message. Decoding trusts nothing: what does not hold is a DecodeError.
+Encoding costs a copy of the content. Decoding trusts nothing: what does not hold is a DecodeError.
 """
 
 from __future__ import annotations
@@ -65,12 +65,14 @@ class MessageRow:
 
 def encode_messages(records: list[Record], lanes: list[int]) -> bytes:
     """The rows of messages, each with its lane."""
+    parts: list[bytes] = []
     w = BytesWriter()
     for i, record in enumerate(records):
         content = record.content
         if content is None:
             raise InternalError(f"message {record.n} is to be shown without its content")
         overlay = b"" if record.overlay is None else _overlay_bytes(record.overlay)
+        w.truncate(0)
         write_u32(w, MESSAGE_HEAD + len(overlay) + len(content))
         write_i64_be(w, record.n)
         write_i64_be(w, record.dead)
@@ -81,8 +83,10 @@ def encode_messages(records: list[Record], lanes: list[int]) -> bytes:
         write_u32(w, len(overlay))
         if overlay:
             w.write(overlay)
-        w.write(content)
-    return w.getvalue()
+        parts.append(w.getvalue())
+        parts.append(content)
+    # Joined, not written: a buffer that grows to megabytes costs more than all of the above.
+    return b"".join(parts)
 
 
 def decode_messages(rows: bytes) -> list[MessageRow]:

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from librt.strings import BytesWriter
 
-from busbar.amqp.codec import DecodeError, decode_value, write_value
+from busbar.amqp.codec import DecodeError, decode_value, encode_value, write_value
 from busbar.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -25,6 +25,7 @@ from busbar.amqp.types import Described, ULong
 from busbar.model.errors import MalformedMessage
 
 _FIELDS: Final = 13
+LARGE: Final = 16 * 1024
 
 
 @final
@@ -100,9 +101,32 @@ def encode_message(message: Message) -> bytes:
         write_value(w, Described(ULong(APPLICATION_PROPERTIES), message.application_properties))
     if message.data is not None:
         write_value(w, Described(ULong(DATA), message.data))
-    else:
-        write_value(w, Described(ULong(VALUE), message.value))
+        return w.getvalue()
+    value = message.value
+    if isinstance(value, dict):
+        for item in value.values():
+            if isinstance(item, bytes) and len(item) >= LARGE:
+                return _with_large_map(w.getvalue(), value)
+    write_value(w, Described(ULong(VALUE), value))
     return w.getvalue()
+
+
+def _with_large_map(front: bytes, value: dict[object, object]) -> bytes:
+    """The sections in front, and that of a map with a large binary value. That value is copied once: `write_value` would
+    copy it for each compound that is around it, through buffers that grow."""
+    parts: list[bytes] = [front, b""]
+    for key, item in value.items():
+        parts.append(encode_value(key))
+        if isinstance(item, bytes) and len(item) >= LARGE:
+            parts.append(b"\xb0" + len(item).to_bytes(4, "big"))
+            parts.append(item)
+        else:
+            parts.append(encode_value(item))
+    size = 4 - len(front)
+    for part in parts:
+        size += len(part)
+    parts[1] = b"\x00\x53\x77\xd1" + size.to_bytes(4, "big") + (2 * len(value)).to_bytes(4, "big")
+    return b"".join(parts)
 
 
 def _read_properties(payload: bytes, found: Sections, message: Message) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.message import Message, decode_message, encode_message
+from busbar.amqp.message import LARGE, Message, decode_message, encode_message
 from busbar.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt, ULong
 from busbar.model.errors import MalformedMessage
 
@@ -123,3 +123,20 @@ def test_other_descriptors_and_sections_of_no_interest() -> None:
 def test_malformed(raw: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_message(raw)
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE, LARGE + 1, 1 << 20])
+def test_a_large_binary_value_in_a_map_is_encoded_like_any_other(size: int) -> None:
+    body: dict[object, object] = {
+        "rows": bytes(size),
+        "count": 5,
+        "nested": {"a": [1, 2]},
+        "also": b"x" * size,
+    }
+    message = Message(value=body, application_properties={"statusCode": 200})
+    message.correlation_id = "c"
+    encoded = encode_message(message)
+    found = decode_message(encoded)
+    assert found.value == body and found.correlation_id == "c"
+    assert found.application_properties == {"statusCode": 200}
+    assert encoded.endswith(encode_value(Described(ULong(0x77), body))), "byte for byte"
