@@ -133,21 +133,26 @@ def namespace(request: pytest.FixtureRequest, server: Busbar, tmp_path: Path) ->
     made.close()
 
 
-_next = {"queue": 0, "wide": 0}
+_given: dict[tuple[int, str], int] = {}
+
+
+def _fresh(server: Busbar, kind: str) -> str:
+    number = _given.get((id(server), kind), 0)
+    _given[id(server), kind] = number + 1
+    assert f"{kind}{number}" in QUEUES, "more tests than queues: add some to QUEUES"
+    return f"{kind}{number}"
 
 
 @pytest.fixture
-def queue() -> str:
+def queue(server: Busbar) -> str:
     """A queue that no other test has used."""
-    _next["queue"] += 1
-    return f"queue{_next['queue'] - 1}"
+    return _fresh(server, "queue")
 
 
 @pytest.fixture
-def wide() -> str:
+def wide(server: Busbar) -> str:
     """A partitioned one."""
-    _next["wide"] += 1
-    return f"wide{_next['wide'] - 1}"
+    return _fresh(server, "wide")
 
 
 class Collected:

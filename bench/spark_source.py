@@ -1,0 +1,166 @@
+"""What Spark pays for reading a queue: the source compared with a Parquet scan of the same rows and with a plain tap reader.
+
+Unique bodies of 1 KiB, two cores, everything on this machine, the broker included. The source decodes every column and hands
+them to Spark, which throws them away (noop); so does the scan. The plain reader takes the pages of the same tap in one
+process, by the client alone, and decodes nothing. All are measured in turn; medians of ROUNDS count. Asked for:
+
+    source / Parquet scan              at least 0.3
+    source / plain tap reader          at least 0.5
+    source, 16 fragments / 2 fragments at least 0.9
+    broker CPU per browsed message     at most a quarter of that of a receive-and-complete
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
+from busbar.client import OutgoingMessage, encode
+from busbar.client.blocking import BlockingFactory, connect
+from busbar.model.partitioning import index_of_key
+from busbar.spark.session import local_session
+
+MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "150000"))
+RECEIVED = 20_000
+ROUNDS = 3
+FRAGMENTS = 16
+TAP = "bench"
+
+
+def fill(factory: BlockingFactory, queue: str, fragments: int, count: int) -> None:
+    """Messages with unique bodies, spread over so many fragments by their keys."""
+    keys: list[str] = []
+    number = 0
+    while len(keys) < fragments:
+        if index_of_key(f"key {number}", FRAGMENTS) == len(keys):
+            keys.append(f"key {number}")
+        number += 1
+    with factory.sender(queue) as sender:
+        for first in range(0, count, 2_000):
+            sender.send(
+                [
+                    encode(
+                        OutgoingMessage(
+                            body=os.urandom(1024),
+                            message_id=f"{queue}-{index}",
+                            partition_key=keys[index % fragments],
+                        )
+                    )
+                    for index in range(first, min(count, first + 2_000))
+                ]
+            )
+
+
+def source(spark: SparkSession, secret: Path, queue: str) -> DataFrame:
+    options = {"connectionStringFile": str(secret), "entity": queue, "tap": TAP}
+    return spark.read.format("busbar").options(**options).load()
+
+
+def throw_away(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def read_plainly(factory: BlockingFactory, queue: str) -> int:
+    taps = factory.taps(queue)
+    read = 0
+    for state in taps.show(TAP).fragments:
+        for page in taps.pages(TAP, state.index, state.position, state.end):
+            read += page.count
+    return read
+
+
+def receive(factory: BlockingFactory, queue: str, count: int) -> None:
+    with factory.receiver(queue) as receiver:
+        while count > 0:
+            messages = receiver.receive(min(1_000, count), 10)
+            receiver.complete(messages)
+            count -= len(messages)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> bool:
+    secret = directory / "connection"
+    secret.write_text(server.busbar.connection_string)
+    factory = connect(server.busbar.connection_string)
+    for queue, fragments in (("wide", FRAGMENTS), ("narrow", 2)):
+        factory.taps(queue).create(TAP, from_earliest=True, max_size=1 << 40)
+        fill(factory, queue, fragments, MESSAGES)
+    archive = str(directory / "archive")
+    source(spark, secret, "wide").write.option("compression", "zstd").parquet(archive)
+
+    works: dict[str, Callable[[], object]] = {
+        "source, 16 fragments": lambda: throw_away(source(spark, secret, "wide")),
+        "source, 2 fragments": lambda: throw_away(source(spark, secret, "narrow")),
+        "Parquet scan": lambda: throw_away(spark.read.parquet(archive)),
+        "plain tap reader": lambda: read_plainly(factory, "wide"),
+    }
+    works["source, 16 fragments"]()  # the first run starts workers
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    browse: list[float] = []
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            before = server.cpu_seconds()
+            rates[name].append(MESSAGES / seconds(work))
+            if name.startswith("source"):
+                browse.append((server.cpu_seconds() - before) / MESSAGES * 1e6)
+    before = server.cpu_seconds()
+    receive(factory, "narrow", RECEIVED)
+    received = (server.cpu_seconds() - before) / RECEIVED * 1e6
+    factory.close()
+
+    rate = {name: median(found) for name, found in rates.items()}
+    for name, found in rate.items():
+        print(f"  {name:<24}{found:>12,.0f} messages/s")
+    print(
+        f"  broker CPU: {median(browse):.1f} µs for a browsed message, {received:.1f} µs for one received and completed"
+    )
+    wide = rate["source, 16 fragments"]
+    ratios = (
+        ("source / Parquet scan", wide / rate["Parquet scan"], 0.3),
+        ("source / plain tap reader", wide / rate["plain tap reader"], 0.5),
+        ("16 fragments / 2 fragments", wide / rate["source, 2 fragments"], 0.9),
+        ("receive CPU / browse CPU", received / median(browse), 4.0),
+    )
+    kept = True
+    for name, ratio, least in ratios:
+        kept = kept and ratio >= least
+        print(f"  {name:<28}{ratio:>8.2f}  (at least {least:g})")
+    return kept
+
+
+def main() -> int:
+    queues = {name: {"EnablePartitioning": True} for name in ("wide", "narrow")}
+    with (
+        tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory,
+        measured_server(queues) as server,
+    ):
+        spark = local_session("bench", cores=2, config={"spark.driver.memory": "2g"})
+        try:
+            kept = measure(spark, server, Path(directory))
+        finally:
+            spark.stop()
+    if not rooms_are_compiled():
+        print(
+            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
+        )
+        return 0
+    if not kept:
+        print("\nover the budget")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
