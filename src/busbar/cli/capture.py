@@ -1,0 +1,133 @@
+"""`busbar capture`: messages to Parquet files. What it does is in busbar.jobs.capture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import command
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from busbar.jobs.capture import Summary
+    from busbar.jobs.progress import Progress
+
+
+def add_capture_command(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar capture orders --output /data/orders",
+            "busbar capture orders invoices --output /data/all --available-now",
+            "busbar capture orders --output /data/orders --events /data/orders-events",
+            "busbar capture orders --output /data/orders --master spark://spark:7077 "
+            "--connection-file /etc/busbar",
+        ),
+    )(capture)
+
+
+def capture(
+    *,
+    entities: Annotated[list[str], typer.Argument(metavar="ENTITY...", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="The archive.", show_default=False)],
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", metavar="DIR", help="A second archive, for what happens to messages."),
+    ] = None,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Capture what is there now, and end.")
+    ] = False,
+    interval: Annotated[
+        str, typer.Option("--interval", metavar="DURATION", help="How often files are written.")
+    ] = "10 seconds",
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine"),
+    ] = None,
+    connection_file: Annotated[
+        Path | None,
+        typer.Option("--connection-file", metavar="FILE", help="Has the connection string, on every node."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="An option of the Spark source; may be repeated."),
+    ] = None,
+    where: Where,
+) -> None:
+    """Capture every message of queues, once, in Parquet files by entity, date and hour.
+
+    Receivers are not disturbed. The same command goes on where the last one stopped. SIGTERM or Ctrl-C finish the batch.
+    ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    """
+    try:
+        from busbar.jobs.capture import capture as run_capture
+        from busbar.jobs.capture import run_until_stopped
+        from busbar.jobs.launch import shared_connection
+        from busbar.spark.secrets import Secret
+    except ImportError as error:
+        raise CommandFailure(
+            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
+        ) from None
+    pairs = dict(_pair(text) for text in option or ())
+    secret = (
+        Secret(file=str(connection_file))
+        if connection_file is not None
+        else shared_connection(find_target(where).connection_string, master)
+    )
+
+    def work(stop: threading.Event, show: Callable[[Progress], None]) -> Summary:
+        return run_capture(
+            entities,
+            output,
+            connection=secret,
+            events=events,
+            available_now=available_now,
+            interval=interval,
+            master=master,
+            options=pairs,
+            on_progress=show,
+            stop=stop,
+        )
+
+    for name, rows in _explained(lambda: run_until_stopped(work)).rows.items():
+        print(f"{name}: {rows:,} captured")
+
+
+def _explained(run: Callable[[], Summary]) -> Summary:
+    """Failures of the job as those of a command."""
+    from pyspark.errors import PySparkException
+
+    from busbar.client import BusbarClientError
+    from busbar.jobs.capture import CaptureFailed
+    from busbar.jobs.manifest import ArchiveError
+
+    try:
+        return run()
+    except (ArchiveError, BusbarClientError, CaptureFailed, PySparkException) as error:
+        text = str(error)
+    code = ExitCode.OTHER
+    for condition, meaning in _CODES.items():
+        if f"[{condition}]" in text:
+            code = meaning
+    raise CommandFailure(text, code)
+
+
+_CODES = {
+    "BUSBAR_OPTION": ExitCode.USAGE,
+    "BUSBAR_NOT_FOUND": ExitCode.NOT_FOUND,
+    "BUSBAR_UNAUTHORIZED": ExitCode.REFUSED,
+    "BUSBAR_TAP_OWNED": ExitCode.REFUSED,
+    "BUSBAR_REFUSED": ExitCode.REFUSED,
+}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise CommandFailure(f"--option '{text}' is not KEY=VALUE.", ExitCode.USAGE)
+    return key, value

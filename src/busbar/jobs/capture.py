@@ -1,0 +1,270 @@
+"""Capture: every message of an entity, once, in Parquet files that anything can read (archive.py).
+
+    capture(["orders"], "/data/orders", connection=Secret(variable="ORDERS_CONNECTION"), available_now=True)
+    busbar capture orders --output /data/orders --available-now
+    spark-submit …/busbar/jobs/capture.py orders --output /data/orders --available-now
+
+The same call goes on where the last one stopped, or was killed. Each entity has a query and a checkpoint of its own, so that
+others can be added. docs/capture.md says what a data engineer has to know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from busbar.client import BusbarClientError
+from busbar.jobs.archive import EVENTS, MESSAGES
+from busbar.jobs.archive_writer import ArchiveWriter
+from busbar.jobs.capture_query import CaptureQuery, Source, source_of
+from busbar.jobs.compaction import closed_before, compact
+from busbar.jobs.launch import connection_of, job_session
+from busbar.jobs.manifest import ArchiveError
+from busbar.jobs.progress import Progress, display_for
+from busbar.spark.secrets import FILE, VARIABLE, Secret
+
+INTERVAL = "10 seconds"
+POLL_SECONDS = 0.2
+STOP_SECONDS = 18.0
+"""For the batch under way; with Spark's own end it is less than 30 s."""
+COMPACT_SECONDS = 60.0
+
+log = logging.getLogger("busbar.jobs")
+
+
+class CaptureFailed(Exception):
+    """A capture cannot go on. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a capture did, by the label of what it captured."""
+
+    rows: Mapping[str, int]
+
+
+def capture(
+    entities: Sequence[str],
+    output: str | Path,
+    *,
+    connection: Secret | str | None = None,
+    events: str | Path | None = None,
+    available_now: bool = False,
+    interval: str = INTERVAL,
+    session: SparkSession | None = None,
+    master: str | None = None,
+    options: Mapping[str, str] | None = None,
+    compacting: bool = True,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """Capture until `stop` is set, or, with `available_now`, what is there now.
+
+    `output` is the directory of the archive, `events` that of a second one for what happens to messages. Both must be
+    seen by the driver and by all workers under the same path. `options` are those of the source (docs/spark.md).
+    Raises CaptureFailed, ArchiveError, and what the source raises for options that are wrong.
+    """
+    job = _Job(on_progress or (lambda _progress: None), stop or threading.Event())
+    with ExitStack() as exits:
+        for directory, stream in ((output, MESSAGES), (events, EVENTS)):
+            if directory is not None:
+                writer = ArchiveWriter.open(directory, stream)
+                exits.callback(writer.close)
+                sources = [source_of(entity, stream) for entity in entities]
+                job.add(writer, sources, connection_of(connection), options or {})
+        if job.stopping:
+            return job.summary()
+        spark = session
+        if spark is None:
+            spark = job_session("busbar capture", master)
+            exits.callback(spark.stop)
+        job.run(_own_settings(spark), None if available_now else interval, compacting)
+        return job.summary()
+
+
+def _own_settings(spark: SparkSession) -> SparkSession:
+    """A session on the same Spark whose settings are the job's."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    own.conf.set("spark.sql.streaming.stopTimeout", "5s")
+    own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+    own.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(64 * 1024 * 1024))
+    return own
+
+
+class _Job:
+    """The queries of a capture, and what runs beside them."""
+
+    def __init__(self, on_progress: Callable[[Progress], None], stop: threading.Event) -> None:
+        self._queries: list[CaptureQuery] = []
+        self._writers: list[ArchiveWriter] = []
+        self._on_progress = on_progress
+        self._stop = stop
+        self._rows: dict[str, int] = {}
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def summary(self) -> Summary:
+        return Summary(dict(self._rows))
+
+    def add(
+        self, writer: ArchiveWriter, sources: Sequence[Source], secret: Secret, options: Mapping[str, str]
+    ) -> None:
+        self._writers.append(writer)
+        for source in sources:
+            query = CaptureQuery(writer, source, secret, options)
+            if query.tap not in {other.tap for other in self._queries}:
+                query.prepare()
+                self._queries.append(query)
+                self._rows[query.source.label] = 0
+
+    def run(self, spark: SparkSession, interval: str | None, compacting: bool) -> None:
+        over = threading.Event()
+        compactor = threading.Thread(target=self._compact, args=(over,), name="busbar-compaction")
+        try:
+            for query in self._queries:
+                query.start(spark, interval)
+            if compacting:
+                compactor.start()
+            while not self._stop.wait(POLL_SECONDS) and any(query.active for query in self._queries):
+                self._follow()
+                self._check()
+            if not self._stop.is_set():
+                self._check()
+        finally:
+            over.set()
+            self._finish(spark)
+            if compacting:
+                compactor.join()
+        if compacting and not self.stopping:
+            self._compact_closed()
+
+    def _follow(self) -> None:
+        for query in self._queries:
+            progress = query.follow()
+            if progress is not None and progress.batch >= 0:
+                self._rows[progress.name] = progress.total
+                self._on_progress(progress)
+
+    def _check(self) -> None:
+        for query in self._queries:
+            error = query.failure()
+            if error is not None:
+                raise CaptureFailed(f"{query.source.label}: {_said(error)}") from None
+
+    def _finish(self, spark: SparkSession) -> None:
+        """End the queries: batches that are under way are finished, if they take not too long."""
+        deadline = time.monotonic() + STOP_SECONDS
+        running = [query for query in self._queries if query.active]
+        for query in running:
+            query.finish_batch(deadline)
+        if running:
+            # A batch that begins now is refused and repeated by the next start: nothing to alarm anybody with.
+            spark.sparkContext.setLogLevel("OFF")
+        for query in running:
+            query.stop()
+        if running:
+            spark.sparkContext.setLogLevel("WARN")
+        self._follow()
+
+    def _compact(self, over: threading.Event) -> None:
+        while True:
+            try:
+                self._compact_closed(over)
+            except Exception:
+                log.exception("Compaction failed; it is tried again.")
+            if over.wait(COMPACT_SECONDS):
+                return
+
+    def _compact_closed(self, over: threading.Event | None = None) -> None:
+        for writer in self._writers:
+            compact(
+                writer,
+                closed_before(datetime.now(UTC)),
+                lambda: self.stopping or (over is not None and over.is_set()),
+            )
+
+
+def _said(error: Exception) -> str:
+    """What a query says when it fails, without the ways that Spark took to say it."""
+    found = re.search(r"\[BUSBAR_[A-Z_]+\][^\n]*", str(error))
+    return found.group(0) if found else str(error)
+
+
+# ---- as a program --------------------------------------------------------------------------------
+
+
+def run_until_stopped(work: Callable[[threading.Event, Callable[[Progress], None]], Summary]) -> Summary:
+    """Run a capture with its progress on standard error; SIGTERM and Ctrl-C let it finish its batches and end well."""
+    stop = threading.Event()
+    display = display_for(sys.stderr)
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+
+    def show(progress: Progress) -> None:
+        display.show(progress)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return work(stop, show)
+    finally:
+        display.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program for spark-submit; the exit code."""
+    parser = argparse.ArgumentParser("capture", description="Capture messages to Parquet files.")
+    parser.add_argument("entities", nargs="+", metavar="ENTITY")
+    parser.add_argument("--output", required=True, metavar="DIR", help="the archive")
+    parser.add_argument("--events", metavar="DIR", help="an archive for what happens to messages")
+    parser.add_argument("--available-now", action="store_true", help="what is there now, then end")
+    parser.add_argument("--interval", default=INTERVAL, help="how often files are written")
+    parser.add_argument("--connection-file", metavar="FILE", help="has the connection string, on every node")
+    parser.add_argument("--connection-env", metavar="NAME", help="a variable that has it, on every node")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the source")
+    given = parser.parse_args(arguments)
+    places = {FILE.lower(): given.connection_file, VARIABLE.lower(): given.connection_env}
+    try:
+        named = {name: value for name, value in places.items() if value}
+        summary = run_until_stopped(
+            lambda stop, show: capture(
+                given.entities,
+                given.output,
+                connection=Secret.from_options(named) if named else None,
+                events=given.events,
+                available_now=given.available_now,
+                interval=given.interval,
+                options=dict(option.split("=", 1) for option in given.option),
+                on_progress=show,
+                stop=stop,
+            )
+        )
+    except (ArchiveError, BusbarClientError, CaptureFailed, PySparkException) as error:
+        sys.stderr.write(f"capture: {error}\n")
+        return 1
+    for name, rows in summary.rows.items():
+        sys.stdout.write(f"{name}: {rows:,} captured\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

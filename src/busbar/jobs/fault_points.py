@@ -1,0 +1,52 @@
+"""Named points at which a test may end the process, as a power cut would.
+
+`BUSBAR_FAULT_POINT=before-commit` kills the process with SIGKILL when it comes to that point, `before-commit:3` when it
+comes there for the third time. Nothing else reads the variable, and without it nothing happens.
+
+A job of capture passes, for each batch: after-offset-log, mid-write, before-commit, before-place, before-advance; and when
+it compacts: inside-compaction, before-replace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+VARIABLE = "BUSBAR_FAULT_POINT"
+
+_passed: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def reached(point: str) -> None:
+    """The process is at `point`."""
+    if _is_due(point):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def reached_when_written(point: str, directory: Path) -> threading.Thread | None:
+    """The process is at `point` as soon as other processes have begun to write a file below the directory. Who waits for the
+    thread does not go beyond it."""
+    if not _is_due(point):
+        return None
+    watch = threading.Thread(target=_kill_when_written, args=(directory,), daemon=True)
+    watch.start()
+    return watch
+
+
+def _is_due(point: str) -> bool:
+    name, _, wanted = os.environ.get(VARIABLE, "").partition(":")
+    if name != point:
+        return False
+    with _lock:
+        _passed[point] = _passed.get(point, 0) + 1
+        return _passed[point] >= int(wanted or 1)
+
+
+def _kill_when_written(directory: Path) -> None:
+    while not any(path.is_file() and path.stat().st_size for path in directory.rglob("*")):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,39 @@
+"""How a job comes by its Spark session and its connection string, in a process of its own or under spark-submit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from busbar.spark.secrets import Secret
+from busbar.spark.session import COMMON, open_session
+
+CONNECTION_VARIABLE = "BUSBAR_CONNECTION_STRING"
+
+
+def job_session(name: str, master: str | None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on `master` (this machine without one). Under spark-submit the session is as it was submitted."""
+    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = SparkSession.builder.appName(name)
+        for key, value in {**COMMON, **(config or {})}.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    return open_session(name, master=master or "local[*]", config=config)
+
+
+def connection_of(given: Secret | str | None) -> Secret:
+    """A connection string as jobs take it: a place, the string itself, or nothing for the environment variable."""
+    if given is None:
+        return Secret(variable=CONNECTION_VARIABLE)
+    return Secret(literal=given) if isinstance(given, str) else given
+
+
+def shared_connection(text: str, master: str | None) -> Secret:
+    """A connection string that this process knows, for its workers. Those on this machine inherit the environment, which
+    says less to others than anything that Spark carries; those elsewhere get it inside of what they run."""
+    if master is None or master.startswith("local"):
+        os.environ[CONNECTION_VARIABLE] = text
+        return Secret(variable=CONNECTION_VARIABLE)
+    return Secret(literal=text)

@@ -1,0 +1,249 @@
+"""The manifest of an archive: what belongs to it, decided by one file that appears or does not.
+
+`_manifest/<number>.json` are commits, numbered without gaps. A commit adds files, removes files, and says which batch of
+which query it is. What the archive holds is the sum of its commits. Now and then the sum is written down as
+`_manifest/<number>.sum.json`, and commits before the last but one of these are deleted: a reader that was about to read them
+begins again with the newer sum.
+
+A commit appears whole or not at all, is never changed, and no number is given twice: two writers cannot both commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from busbar.jobs import durable_files
+
+DIRECTORY = "_manifest"
+VERSION = 1
+SUM_EVERY = 64
+ATTEMPTS = 20
+
+_NAME = re.compile(r"(\d{12})(\.sum)?\.json")
+
+
+class ArchiveError(Exception):
+    """An archive cannot be read or written. The text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A file of an archive."""
+
+    path: str
+    """entity=…/date=…/hour=…/name, without a suffix."""
+    rows: int
+    bytes: int
+
+    @property
+    def hour(self) -> str:
+        """The directory: entity, date and hour."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMark:
+    """A batch of a query, and where it has got to: by fragment, the last position that the archive holds."""
+
+    query: str
+    batch: int
+    entity: str
+    incarnation: str
+    positions: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of an archive; `time` is in ms."""
+
+    time: int
+    added: tuple[ArchivedFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    mark: BatchMark | None = None
+
+
+@dataclass(slots=True)
+class Contents:
+    """The sum of the commits up to `number`."""
+
+    number: int = 0
+    files: dict[str, ArchivedFile] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    """Files that others have replaced, and when: readers may still be at them."""
+    batches: dict[str, int] = field(default_factory=dict)
+    """By query, the last batch."""
+    reached: dict[str, BatchMark] = field(default_factory=dict)
+    """By entity, the last batch of whatever query."""
+
+    def apply(self, commit: Commit) -> None:
+        self.number += 1
+        for path in commit.removed:
+            del self.files[path]
+            self.removed[path] = commit.time
+        for file in commit.added:
+            self.files[file.path] = file
+        if commit.mark is not None:
+            self.batches[commit.mark.query] = commit.mark.batch
+            self.reached[commit.mark.entity] = commit.mark
+
+
+class Manifest:
+    """The commits of an archive, for its one writer."""
+
+    def __init__(self, archive: Path) -> None:
+        self._directory = archive / DIRECTORY
+        self._directory.mkdir(parents=True, exist_ok=True)
+        durable_files.sync_directory(archive)
+        self.contents = load(archive)
+
+    def commit(self, commit: Commit) -> None:
+        """When it returns, the commit is there for good. Raises ArchiveError if somebody else has committed."""
+        number = self.contents.number + 1
+        try:
+            durable_files.create(self._directory / f"{number:012d}.json", _encoded(_of_commit(commit)))
+        except FileExistsError:
+            raise ArchiveError(
+                f"Commit {number} of {self._directory} is there already: another process writes to this archive."
+            ) from None
+        self.contents.apply(commit)
+        if number % SUM_EVERY == 0:
+            self._sum_up()
+
+    def forget(self, paths: list[str]) -> None:
+        """Removed files that nobody reads any more; written down with the next sum."""
+        for path in paths:
+            self.contents.removed.pop(path, None)
+
+    def _sum_up(self) -> None:
+        number = self.contents.number
+        path = self._directory / f"{number:012d}.sum.json"
+        path.unlink(missing_ok=True)  # of a crash, before the commits that it replaces were gone
+        durable_files.create(path, _encoded(_of_contents(self.contents)))
+        numbers = _numbers(self._directory)
+        sums = sorted(each for each, is_sum in numbers if is_sum)
+        for each, is_sum in numbers:
+            if len(sums) > 1 and each <= sums[-2] and (each, is_sum) != (sums[-2], True):
+                (self._directory / _name(each, is_sum)).unlink(missing_ok=True)
+
+
+def load(archive: Path) -> Contents:
+    """What an archive holds now. Raises ArchiveError."""
+    directory = archive / DIRECTORY
+    for _ in range(ATTEMPTS):
+        try:
+            return _loaded(directory)
+        except FileNotFoundError:
+            continue  # summed up meanwhile
+    raise ArchiveError(f"The commits in {directory} have gaps: files of the manifest were deleted.")
+
+
+def _loaded(directory: Path) -> Contents:
+    if not directory.is_dir():
+        return Contents()
+    numbers = _numbers(directory)
+    sums = [number for number, is_sum in numbers if is_sum]
+    contents = Contents()
+    if sums:
+        contents = _to_contents(_decoded(directory / _name(max(sums), True)))
+    last = max((number for number, _ in numbers), default=0)
+    while contents.number < last:
+        contents.apply(_to_commit(_decoded(directory / _name(contents.number + 1, False))))
+    return contents
+
+
+def _numbers(directory: Path) -> list[tuple[int, bool]]:
+    found = (_NAME.fullmatch(path.name) for path in directory.iterdir())
+    return [(int(name.group(1)), name.group(2) is not None) for name in found if name is not None]
+
+
+def _name(number: int, is_sum: bool) -> str:
+    return f"{number:012d}{'.sum' if is_sum else ''}.json"
+
+
+# ---- as JSON -------------------------------------------------------------------------------------
+
+Json = dict[str, Any]
+
+
+def _encoded(document: Json) -> bytes:
+    return json.dumps({"busbar": VERSION} | document, separators=(",", ":")).encode()
+
+
+def _decoded(path: Path) -> Json:
+    try:
+        document = json.loads(path.read_bytes())
+        version = document["busbar"]
+    except (ValueError, KeyError, TypeError):
+        raise ArchiveError(f"{path} is damaged: it is not a commit of an archive.") from None
+    if version > VERSION:
+        raise ArchiveError(
+            f"{path} was written by a newer Busbar (version {version}; this one reads {VERSION})."
+        )
+    return dict(document)
+
+
+def _of_commit(commit: Commit) -> Json:
+    document: Json = {"time": commit.time, "add": [_of_file(file) for file in commit.added]}
+    if commit.removed:
+        document["remove"] = list(commit.removed)
+    if commit.mark is not None:
+        document["mark"] = _of_mark(commit.mark)
+    return document
+
+
+def _to_commit(document: Json) -> Commit:
+    mark = document.get("mark")
+    return Commit(
+        document["time"],
+        tuple(ArchivedFile(*file) for file in document["add"]),
+        tuple(document.get("remove", ())),
+        None if mark is None else _to_mark(mark),
+    )
+
+
+def _of_contents(contents: Contents) -> Json:
+    return {
+        "number": contents.number,
+        "files": [_of_file(file) for file in contents.files.values()],
+        "removed": contents.removed,
+        "batches": contents.batches,
+        "reached": [_of_mark(mark) for mark in contents.reached.values()],
+    }
+
+
+def _to_contents(document: Json) -> Contents:
+    files = (ArchivedFile(*file) for file in document["files"])
+    marks = (_to_mark(mark) for mark in document["reached"])
+    return Contents(
+        document["number"],
+        {file.path: file for file in files},
+        document["removed"],
+        document["batches"],
+        {mark.entity: mark for mark in marks},
+    )
+
+
+def _of_file(file: ArchivedFile) -> list[object]:
+    return [file.path, file.rows, file.bytes]
+
+
+def _of_mark(mark: BatchMark) -> Json:
+    return {
+        "query": mark.query,
+        "batch": mark.batch,
+        "entity": mark.entity,
+        "incarnation": mark.incarnation,
+        "positions": {str(index): position for index, position in mark.positions.items()},
+    }
+
+
+def _to_mark(document: Json) -> BatchMark:
+    positions = {int(index): position for index, position in document["positions"].items()}
+    return BatchMark(
+        document["query"], document["batch"], document["entity"], document["incarnation"], positions
+    )

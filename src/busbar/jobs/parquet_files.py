@@ -1,0 +1,170 @@
+"""Writing Parquet: zstd, timestamps in microseconds, a file for each hour of the rows that a task has.
+
+It runs in the workers. The files are synced before the driver hears of them.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from busbar.jobs.archive import TIME_COLUMN, arrow_schema
+from busbar.jobs.archive_writer import StagedFile
+
+RESULT: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("date", pa.string()),
+        ("hour", pa.int32()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+RESULT_COLUMNS: Final = "path string, date string, hour int, rows long, bytes long"
+
+GROUP_BYTES: Final = 32 * 1024 * 1024
+BUFFER_BYTES: Final = 128 * 1024 * 1024
+HOUR_MICROSECONDS: Final = 3_600_000_000
+
+# A dictionary for what is different in every row costs time and space, and nobody asks for the least body.
+PLAIN: Final = frozenset(
+    ("body", "raw", "message_id", "sequence_number", "position", "enqueued_time", "time")
+)
+UNRANKED: Final = frozenset(("body", "raw"))
+
+
+def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[Any]:
+    """What a task does with its rows (for DataFrame.mapInArrow); its result has a row for each file."""
+    files = HourlyFiles(Path(staging), stream)
+    try:
+        for batch in batches:
+            files.add(batch)
+        written = files.finish()
+    except BaseException:
+        files.discard()
+        raise
+    if written:
+        rows = [{name: getattr(file, name) for name in RESULT.names} for file in written]
+        yield pa.RecordBatch.from_pylist(rows, schema=RESULT)
+
+
+class HourlyFiles:
+    """Files of one writer, by the hour of their rows. Memory is bounded by BUFFER_BYTES and the rows of one batch."""
+
+    def __init__(self, staging: Path, stream: str) -> None:
+        self._staging = staging
+        staging.mkdir(parents=True, exist_ok=True)
+        self._time = TIME_COLUMN[stream]
+        source = arrow_schema(stream)
+        self._source = source
+        self._schema = source.remove(source.get_field_index("entity"))
+        self._files: dict[int, _HourFile] = {}
+
+    def add(self, batch: Any) -> None:
+        """Rows with the columns of the stream; those of an archive lack the entity, which is in the path."""
+        if "entity" in batch.schema.names:
+            batch = batch.drop_columns(["entity"])
+        if batch.schema != self._schema:
+            # Other sessions have other time zones and wider strings.
+            batch = pa.Table.from_batches([batch]).cast(self._schema).combine_chunks().to_batches()
+            for part in batch:
+                self._add(part)
+        else:
+            self._add(batch)
+
+    def finish(self) -> list[StagedFile]:
+        """All is written and synced."""
+        return [file.finish(hour) for hour, file in sorted(self._files.items())]
+
+    def discard(self) -> None:
+        for file in self._files.values():
+            file.discard()
+
+    def _add(self, batch: Any) -> None:
+        if batch.num_rows == 0:
+            return
+        hours = pc.divide(batch.column(self._time).cast(pa.int64()), HOUR_MICROSECONDS)
+        first, last = pc.min_max(hours).as_py().values()
+        if first == last:
+            self._file(first).add(batch)
+        else:
+            for hour in sorted(pc.unique(hours).to_pylist()):
+                self._file(hour).add(batch.filter(pc.equal(hours, hour)))
+        if sum(file.waiting for file in self._files.values()) > BUFFER_BYTES:
+            for file in self._files.values():
+                file.write()
+
+    def _file(self, hour: int) -> _HourFile:
+        file = self._files.get(hour)
+        if file is None:
+            file = _HourFile(self._staging / f"{uuid.uuid4().hex}.part", self._schema)
+            self._files[hour] = file
+        return file
+
+
+class _HourFile:
+    def __init__(self, path: Path, schema: Any) -> None:
+        self.waiting = 0
+        self._path = path
+        self._schema = schema
+        self._rows = 0
+        self._batches: list[Any] = []
+        leaves = _leaves(schema)
+        self._writer = pq.ParquetWriter(
+            str(path),
+            schema,
+            compression="zstd",
+            version="2.6",
+            use_dictionary=[leaf for leaf in leaves if leaf.split(".")[0] not in PLAIN],
+            write_statistics=[leaf for leaf in leaves if leaf.split(".")[0] not in UNRANKED],
+        )
+
+    def add(self, batch: Any) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self.waiting += batch.nbytes
+        if self.waiting > GROUP_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """A row group of what waits."""
+        if self._batches:
+            table = pa.Table.from_batches(self._batches, self._schema)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._batches, self.waiting = [], 0
+
+    def finish(self, hour: int) -> StagedFile:
+        self.write()
+        self._writer.close()
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        begins = datetime.fromtimestamp(hour * 3600, UTC)
+        return StagedFile(str(self._path), begins.strftime("%Y-%m-%d"), begins.hour, self._rows, size)
+
+    def discard(self) -> None:
+        self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _leaves(schema: Any) -> list[str]:
+    """The columns as Parquet has them: those of a map are its keys and the fields of its values."""
+    names: list[str] = []
+    for field in schema:
+        if pa.types.is_map(field.type):
+            names.append(f"{field.name}.key_value.key")
+            names += [f"{field.name}.key_value.value.{part.name}" for part in field.type.item_type]
+        else:
+            names.append(field.name)
+    return names
