@@ -1,0 +1,119 @@
+"""`busbar redrive`: dead letters back to their entity. What it does is in busbar.jobs.redrive."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from busbar.cli.entity_commands import checked
+from busbar.cli.options import Output, command
+from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+from busbar.cli.replay import (
+    Condition,
+    ConnectionFile,
+    DryRun,
+    Edits,
+    Master,
+    Rate,
+    Sample,
+    camel,
+    explained,
+    print_sample,
+    progress,
+    refusal,
+)
+from busbar.cli.target import Where, find_target
+
+
+def add_redrive_command(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar redrive orders --dry-run",
+            "busbar redrive orders --reason MaxDeliveryCountExceeded --max 100",
+            "busbar redrive orders --to repair --where \"subject = 'refund'\" --rate 50",
+        ),
+    )(redrive)
+
+
+def redrive(
+    *,
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TARGET", help="Where to.", show_default="where they came from")
+    ] = "",
+    reason: Annotated[
+        list[str] | None,
+        typer.Option("--reason", metavar="TEXT", help="Only those with it; may be given again."),
+    ] = None,
+    condition: Condition = "",
+    edits: Edits = None,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="The N oldest.", show_default="all")
+    ] = None,
+    rate: Rate = 0,
+    dry_run: DryRun = False,
+    sample: Sample = 5,
+    master: Master = None,
+    connection_file: ConnectionFile = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Move the dead letters of a queue back to it, or to another one. Each is deleted when the target has it.
+
+    A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
+    """
+    with explained():
+        from busbar.jobs.redrive import redrive as run
+        from busbar.spark.secrets import Secret
+
+        if connection_file is not None:
+            secret, trust = Secret(file=str(connection_file)), where.ca
+        else:
+            target = find_target(where)
+            if condition or edits:
+                from busbar.jobs.launch import shared_connection
+
+                secret = shared_connection(target.connection_string, master)
+            else:
+                secret = Secret(literal=target.connection_string)
+            trust = target.authorities[0] if target.authorities else None
+        with progress("moved") as show:
+            report = run(
+                checked(entity, "entity"),
+                connection=secret,
+                target=checked(to, "entity") if to else "",
+                reasons=reason or (),
+                where=condition,
+                edits=edits or (),
+                most=most,
+                rate=rate,
+                dry_run=dry_run,
+                sample=sample,
+                trust=trust,
+                master=master,
+                on_progress=lambda step: show(step.moved, step.total),
+            )
+    if output is OutputFormat.JSON:
+        print_json(camel(asdict(report)))
+    else:
+        about = {
+            "Entity": report.entity,
+            "Target": report.target,
+            "Dead letters": f"{report.there:,}",
+            "Selected": f"{report.found:,}",
+        }
+        if not dry_run:
+            about["Moved"] = f"{report.moved:,} in {report.seconds:.1f} s"
+            if report.left:
+                about["Left"] = f"{report.left:,}: others have them locked, or took them"
+        print_details([about])
+        if dry_run and report.reasons:
+            print()
+            rows = [(reason or "none", str(count)) for reason, count in report.reasons.items()]
+            print_table(("Reason", "Dead letters"), rows, "")
+        print_sample(report.sample)
+    if report.refused:
+        raise refusal(report.refused, "stay in the dead-letter queue", report.examples)

@@ -1,0 +1,208 @@
+"""`busbar replay`: messages of an archive or a dead-letter queue into an entity. What it does is in busbar.jobs.replay."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import Output, command
+from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+from busbar.cli.target import Where, find_target
+
+
+class Order(StrEnum):
+    KEY = "key"
+    ALL = "all"
+    NONE = "none"
+
+
+class Ids(StrEnum):
+    SOURCE = "source"
+    MESSAGE = "message"
+
+
+Condition = Annotated[
+    str, typer.Option("--where", metavar="SQL", help="Only those for which it is true (Spark SQL).")
+]
+Edits = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=SQL", help="Change a field; may be given again."),
+]
+Rate = Annotated[float, typer.Option("--rate", min=0, metavar="N", help="At most N messages a second.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, show some, and send nothing.")]
+Sample = Annotated[
+    int, typer.Option("--sample", min=0, metavar="N", help="With --dry-run: how many to show.")
+]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine")
+]
+ConnectionFile = Annotated[
+    Path | None,
+    typer.Option("--connection-file", metavar="FILE", help="Has the connection string, on every node."),
+]
+
+
+def add_replay_command(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar replay /data/orders orders-again --dry-run",
+            "busbar replay /data/orders orders --where \"subject = 'refund' and date = '2026-01-31'\"",
+            "busbar replay 'orders/$DeadLetterQueue' repair --set \"properties.attempt=2\" --rate 100",
+        ),
+    )(replay)
+
+
+def replay(
+    *,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False)],
+    condition: Condition = "",
+    edits: Edits = None,
+    order: Annotated[
+        Order, typer.Option("--order", help="Kept in each session and key, among all, or not at all.")
+    ] = Order.KEY,
+    ids: Annotated[
+        Ids, typer.Option("--ids", help="Message ids: made from the source, or the messages' own.")
+    ] = Ids.SOURCE,
+    rate: Rate = 0,
+    dry_run: DryRun = False,
+    sample: Sample = 5,
+    name: Annotated[
+        str, typer.Option("--run", metavar="NAME", help="Do once more what was done under another name.")
+    ] = "",
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Done for good: let the broker forget what was sent.")
+    ] = False,
+    master: Master = None,
+    connection_file: ConnectionFile = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Send the messages of SOURCE to TARGET, each once, also if the command is repeated.
+
+    SOURCE is a directory that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue); it stays as it is.
+    """
+    with explained():
+        from busbar.jobs.replay import replay as run
+
+        secret = connection_for(where, master, connection_file)
+        with progress("sent") as show:
+            report = run(
+                source,
+                target,
+                connection=secret,
+                where=condition,
+                edits=edits or (),
+                order=order.value,
+                ids=ids.value,
+                rate=rate,
+                run=name,
+                dry_run=dry_run,
+                sample=sample,
+                forget=forget,
+                master=master,
+                on_progress=lambda step: show(step.sent, step.total),
+            )
+    if output is OutputFormat.JSON:
+        print_json(camel(asdict(report)))
+    else:
+        about = {"Source": report.source, "Target": report.target, "Found": f"{report.found:,}"}
+        if report.found:
+            about["Enqueued"] = f"{report.first} to {report.last}"
+        if not dry_run:
+            about |= {"Sent": f"{report.sent:,} in {report.seconds:.1f} s, now or by an earlier run"}
+        print_details([about])
+        print_sample(report.sample)
+    if report.refused:
+        raise refusal(report.refused, "were not sent", report.examples)
+
+
+# ---- what the commands of jobs share -----------------------------------------------------------------
+
+
+def connection_for(where: Where, master: str | None, file: Path | None) -> Any:
+    """Where a job and its workers find the connection string; never in an argument of theirs."""
+    from busbar.jobs.launch import shared_connection
+    from busbar.spark.secrets import Secret
+
+    if file is not None:
+        return Secret(file=str(file))
+    return shared_connection(find_target(where).connection_string, master)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Failures of a job as those of a command."""
+    from busbar.client.errors import BusbarClientError, NotFound
+    from busbar.jobs.edits import EditError
+    from busbar.jobs.redrive import RedriveError
+    from busbar.jobs.replay_source import ReplayError
+
+    try:
+        yield
+    except ImportError as error:
+        raise CommandFailure(
+            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
+        ) from None
+    except EditError as error:
+        raise CommandFailure(f"--set: {error}.", ExitCode.USAGE) from None
+    except (ReplayError, RedriveError) as error:
+        raise CommandFailure(f"{str(error).rstrip('.')}.") from None
+    except NotFound as error:
+        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
+    except BusbarClientError as error:
+        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None
+
+
+@contextmanager
+def progress(done: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; elsewhere nothing: the result is printed."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(done), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(done, total=None)
+        yield lambda count, total: bar.update(task, completed=count, total=total)
+
+
+def print_sample(sample: list[dict[str, Any]]) -> None:
+    if not sample:
+        return
+    print()
+    columns = [name for name in sample[0] if any(row.get(name) not in (None, "") for row in sample)]
+    rows = [["" if row.get(name) is None else str(row.get(name)) for name in columns] for row in sample]
+    print_table(columns, rows, "")
+
+
+def refusal(count: int, what: str, examples: list[str]) -> CommandFailure:
+    shown = "".join(f"\n  {example}" for example in examples)
+    return CommandFailure(
+        f"{count} messages {what}, because of what they are or of where they are:{shown}", ExitCode.REFUSED
+    )
+
+
+def camel(value: Any) -> Any:
+    """Keys as commands print them in JSON. Names of entities, properties and reasons stay as they are."""
+    if isinstance(value, dict):
+        named = {"entities", "reasons", "edits"}
+        return {_camel_key(key): item if key in named else camel(item) for key, item in value.items()}
+    return [camel(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _camel_key(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,387 @@
+"""`busbar redrive`: dead letters back to their entity, or to another one.
+
+    redrive("orders", connection=..., reasons=["MaxDeliveryCountExceeded"])
+
+1. Select. The dead-letter queue is browsed, up to where it ends now, and locks nobody out. What is dead-lettered later,
+   among it what fails again, is left for the next run. Reasons are compared here; a condition or edits in Spark SQL are
+   evaluated by a session that is started for them alone: without them no Spark is needed, not even installed.
+2. Move. Dead letters are received under lock. Each one that was selected is sent to the target, and completed when the
+   target has made it durable, never before. Others that come along are held until the end, so that they do not come
+   again, and given back then. A lock that ends too early only means that its dead letter comes again.
+3. Again. The target remembers what came from which fragment and number (resending.py): a run that was killed between
+   sending and completing is repeated without a second copy. It remembers for FORGET_AFTER at least, and until a run has been
+   through the whole dead-letter queue.
+4. A redriven message is as it was delivered last, without the properties that say why it was dead-lettered, under an id that
+   follows from its source; its own stands in `original-message-id`. Its time to live begins anew.
+5. What the target does not take because of what it is stays in the dead-letter queue, and is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from busbar.amqp.bulk import MessageRow, decode_messages, properties_of, raw_message
+from busbar.amqp.message import decode_message
+from busbar.client import BusbarClientError, ConnectionLost, LockLost, Retry, SettleFailed
+from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
+from busbar.client.receiver import Received
+from busbar.client.sender import Writer
+from busbar.jobs import fault_points
+from busbar.jobs.edits import DEAD_LETTER_PROPERTIES, Changes, Edit, EditError, parse_edits, rewritten
+from busbar.jobs.resending import (
+    CHUNK_MESSAGES,
+    MOST_EXAMPLES,
+    Outgoing,
+    Pace,
+    Resender,
+    Resent,
+    source_id,
+    writer_name,
+)
+from busbar.model.message import DEAD
+from busbar.spark.secrets import Secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+FORGET_AFTER: Final = 7 * 24 * 3_600_000
+REASON: Final = DEAD_LETTER_PROPERTIES[0]
+QUIET_SECONDS: Final = 5.0
+"""When nothing comes for so long, what is left is locked by somebody else."""
+PACED_SECONDS: Final = 2
+"""So much is received ahead at a given pace: locks must not end while messages wait."""
+NUMBER_BITS: Final = 48
+
+
+class RedriveError(Exception):
+    """A redrive that cannot be done as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    total: int
+    moved: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveReport:
+    """Of `there` dead letters `found` were selected, `moved` are in the target and deleted here, `refused` were not taken;
+    `left` could not be received: somebody else has them locked, or took them."""
+
+    entity: str
+    target: str
+    dry_run: bool
+    there: int
+    found: int
+    moved: int
+    refused: int
+    left: int
+    seconds: float
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Of those that were selected."""
+    examples: list[str] = field(default_factory=list)
+    """Of refused ones."""
+    sample: list[dict[str, Any]] = field(default_factory=list)
+    """Of a dry run."""
+
+
+def redrive(
+    entity: str,
+    *,
+    connection: Secret | str,
+    target: str = "",
+    reasons: Sequence[str] = (),
+    where: str = "",
+    edits: Iterable[str] | Mapping[str, str] = (),
+    most: int | None = None,
+    rate: float = 0,
+    dry_run: bool = False,
+    sample: int = 5,
+    wait: float = 60.0,
+    trust: Path | None = None,
+    session: SparkSession | None = None,
+    master: str | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RedriveReport:
+    """Move dead letters of a queue or subscription back to it, or to `target`.
+
+    `most` moves the oldest ones alone. `rate` is the most messages a second, `wait` how long a broker may be away, in
+    seconds, `trust` a file with certificate authorities. Raises RedriveError, EditError, BusbarClientError.
+    """
+    entity, target = entity.strip("/"), target.strip("/") or entity.strip("/")
+    if "/subscriptions/" in target.lower():
+        raise RedriveError(
+            f"nothing can be sent to the subscription {target!r}; name a queue or topic with `target`"
+        )
+    if rate < 0 or (most is not None and most < 1):
+        raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
+    secret = Secret(literal=connection) if isinstance(connection, str) else connection
+    parsed = parse_edits(edits)
+    began = time.monotonic()
+    with connect(secret.reveal(), retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
+        taps = factory.taps(entity, sub_queue="deadletter")
+        ends = taps.ends()
+        selection = _Selection(set(reasons))
+        for index, end in sorted(ends.dead_ends.items()):
+            for page in taps.pages(None, index, 0, end):
+                selection.look_at(index, page.rows, sample if dry_run else 0)
+        if where or parsed:
+            selection.narrow(_evaluated(entity, secret, where, parsed, wait, session, master))
+        selection.keep_oldest(most)
+        mover = _Mover(factory, entity, target, ends.incarnation, selection, Pace(rate), on_progress)
+        if not dry_run:
+            mover.run()
+            if not (where or reasons or most or selection.wanted):
+                mover.forget()
+    return RedriveReport(
+        entity=entity,
+        target=target,
+        dry_run=dry_run,
+        there=selection.there,
+        found=selection.found,
+        moved=mover.done.sent,
+        refused=mover.done.refused,
+        left=0 if dry_run else len(selection.wanted),
+        seconds=round(time.monotonic() - began, 3),
+        reasons=dict(selection.reasons.most_common()),
+        examples=mover.done.examples,
+        sample=selection.shown[:sample],
+    )
+
+
+class _Selection:
+    """Which dead letters are to be moved, by sequence number, and how each is changed."""
+
+    def __init__(self, reasons: set[str]) -> None:
+        self._reasons = reasons
+        self._about: dict[int, tuple[int, str]] = {}  # when it was enqueued, and why it is here
+        self._samples: dict[int, dict[str, Any]] = {}
+        self.wanted: dict[int, Changes] = {}
+        self.there = 0
+        self.found = 0
+        self.reasons: Counter[str] = Counter()
+        self.shown: list[dict[str, Any]] = []
+
+    def look_at(self, index: int, rows: bytes, samples: int) -> None:
+        for row in decode_messages(rows):
+            if row.lane != DEAD:  # one that somebody deferred can only be received by its number
+                continue
+            self.there += 1
+            reason = _reason(row)
+            if self._reasons and reason not in self._reasons:
+                continue
+            number = index << NUMBER_BITS | row.n
+            self.wanted[number] = {}
+            self._about[number] = (row.enqueued, reason)
+            if len(self._samples) < samples:
+                self._samples[number] = _sample(number, row, reason)
+
+    def narrow(self, evaluated: Mapping[int, Changes]) -> None:
+        """Keep those that a condition chose, with the changes of the edits."""
+        self.wanted = {number: evaluated[number] for number in self.wanted if number in evaluated}
+
+    def keep_oldest(self, most: int | None) -> None:
+        """The selection is made; at most so many."""
+        if most is not None and len(self.wanted) > most:
+            oldest = sorted(self.wanted, key=lambda number: (self._about[number][0], number))[:most]
+            self.wanted = {number: self.wanted[number] for number in oldest}
+        self.found = len(self.wanted)
+        self.reasons.update(self._about[number][1] for number in self.wanted)
+        self.shown = [about for number, about in self._samples.items() if number in self.wanted]
+        self._about, self._samples = {}, {}
+
+
+class _Mover:
+    """Receives dead letters, sends them on, completes them."""
+
+    def __init__(
+        self,
+        factory: BlockingFactory,
+        entity: str,
+        target: str,
+        incarnation: str,
+        selection: _Selection,
+        pace: Pace,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._factory = factory
+        self._entity = entity
+        self._target = target
+        # A batch is a run. Those of one writer rise with the time, and none is over before it is old.
+        self._writer = Writer(
+            writer_name("redrive", entity, incarnation, target), time.time_ns() // 1_000_000
+        )
+        self._selection = selection
+        self._pace = pace
+        self._on_progress = on_progress
+        self._began = time.monotonic()
+        self.done = Resent()
+
+    def run(self) -> None:
+        wanted = self._selection.wanted
+        if not wanted:
+            return
+        ahead = CHUNK_MESSAGES
+        if self._pace.rate:
+            ahead = max(1, min(ahead, int(self._pace.rate * PACED_SECONDS)))
+        with (
+            Resender(self._factory, self._target, self._writer, self._pace) as resender,
+            self._factory.receiver(self._entity, sub_queue="deadletter", credit=ahead) as receiver,
+        ):
+            for received in self._received(receiver, ahead):
+                moved = [message for message in received if message.sequence_number in wanted]
+                self._move(resender, receiver, moved)
+                if self._on_progress is not None:
+                    seconds = time.monotonic() - self._began
+                    self._on_progress(Progress(self._selection.found, self.done.sent, seconds))
+                if not wanted:
+                    return
+
+    def _received(self, receiver: BlockingReceiver, most: int) -> Iterator[list[Received]]:
+        """Dead letters as they come, until nothing comes that was not here before."""
+        wanted = self._selection.wanted
+        held: set[int] = set()
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < QUIET_SECONDS:
+            try:
+                received = receiver.receive(most, 1.0)
+            except ConnectionLost:
+                continue  # the next call opens another one, or says that it cannot
+            if not received:
+                continue
+            # In order of number, as they were sent: fragments keep that order, and so does each session.
+            yield sorted(received, key=lambda message: message.sequence_number)
+            numbers = {message.sequence_number for message in received}
+            if not numbers <= held:
+                held |= numbers - wanted.keys()
+                quiet = time.monotonic()
+
+    def _move(self, resender: Resender, receiver: BlockingReceiver, messages: list[Received]) -> None:
+        wanted = self._selection.wanted
+        for start in range(0, len(messages), self._pace.chunk):
+            chunk = messages[start : start + self._pace.chunk]
+            refused = resender.send([self._outgoing(message) for message in chunk])
+            fault_points.reached("before-delete")
+            taken = [message for index, message in enumerate(chunk) if index not in refused]
+            settled = self._complete(receiver, taken)
+            for message in settled:
+                del wanted[message.sequence_number]
+            for index in refused:
+                del wanted[chunk[index].sequence_number]
+            self.done.add(Resent(len(settled), len(refused), resender.told[:MOST_EXAMPLES]))
+
+    def _complete(self, receiver: BlockingReceiver, messages: list[Received]) -> list[Received]:
+        """Those that are deleted. The others come again, and the target knows them then."""
+        try:
+            receiver.complete(messages)
+        except SettleFailed as error:
+            return [message for index, message in enumerate(messages) if index not in error.failed]
+        except LockLost:
+            return []
+        return messages
+
+    def _outgoing(self, message: Received) -> Outgoing:
+        number = message.sequence_number
+        name = source_id(self._entity, number, message.enqueued_time)
+        made = rewritten(
+            message.payload,
+            self._selection.wanted[number],
+            message_id=name,
+            without=DEAD_LETTER_PROPERTIES,
+        )
+        return Outgoing(made, name)
+
+    def forget(self) -> None:
+        """Rule 3."""
+        old = self._writer.batch - FORGET_AFTER
+        self._factory.taps(self._target).commit_writes(self._writer.name, old)
+
+
+def _evaluated(
+    entity: str,
+    secret: Secret,
+    where: str,
+    edits: tuple[Edit, ...],
+    wait: float,
+    session: SparkSession | None,
+    master: str | None,
+) -> Mapping[int, Changes]:
+    """The dead letters that meet a condition, with the new values of what is edited."""
+    from busbar.jobs.replay_source import DEAD_LETTERS, ReplayError, evaluate
+
+    try:
+        return evaluate(f"{entity}{DEAD_LETTERS}", secret, where, edits, wait, session, master)
+    except ReplayError as error:
+        raise RedriveError(str(error)) from error
+
+
+def _reason(row: MessageRow) -> str:
+    found = properties_of(row.overlay).get(REASON)
+    if found is None:
+        found = decode_message(raw_message(row.content)).application_properties.get(REASON)
+    return "" if found is None else str(found)
+
+
+def _sample(number: int, row: MessageRow, reason: str) -> dict[str, Any]:
+    message = decode_message(raw_message(row.content))
+    return {
+        "sequenceNumber": number,
+        "messageId": None if message.message_id is None else str(message.message_id),
+        "sessionId": None if message.group_id is None else str(message.group_id),
+        "subject": None if message.subject is None else str(message.subject),
+        "deliveryCount": int(row.deliveries),
+        "reason": reason,
+    }
+
+
+# ---- spark-submit ------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry for spark-submit. Prints the report as JSON."""
+    from busbar.jobs.replay import add_connection, given_connection
+
+    parser = argparse.ArgumentParser("redrive", description="Move dead letters back to their entity.")
+    parser.add_argument("entity")
+    parser.add_argument("--to", default="", metavar="ENTITY")
+    parser.add_argument("--reason", action="append", default=[], metavar="TEXT")
+    parser.add_argument("--where", default="", metavar="EXPRESSION")
+    parser.add_argument("--set", dest="edits", action="append", default=[], metavar="FIELD=EXPRESSION")
+    parser.add_argument("--max", type=int, metavar="N")
+    parser.add_argument("--rate", type=float, default=0, metavar="N")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--master")
+    add_connection(parser)
+    given = parser.parse_args(arguments)
+    try:
+        report = redrive(
+            given.entity,
+            connection=given_connection(given),
+            target=given.to,
+            reasons=given.reason,
+            where=given.where,
+            edits=given.edits,
+            most=given.max,
+            rate=given.rate,
+            dry_run=given.dry_run,
+            master=given.master,
+        )
+    except (RedriveError, EditError, BusbarClientError) as error:
+        sys.stderr.write(f"redrive: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
+    return 4 if report.refused or report.left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

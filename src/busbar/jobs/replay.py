@@ -1,0 +1,409 @@
+"""`busbar replay`: messages of an archive, or of a dead-letter queue, into an entity.
+
+    replay("archive/", "orders-again", where="subject = 'refund'", edits={"subject": "'again'"})
+
+- The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or `orders/$deadletterqueue`. A
+  replay only reads it.
+- `where` is a condition of Spark SQL over the columns of the source, `edits` say what is changed (edits.py).
+- A message arrives as it was sent, under an id that follows from where it came from (resending.py); its own id stands in
+  the application property `original-message-id`. With ids="message" it keeps its own: they have to be unique then.
+- Doing the same again sends nothing twice, whatever was killed when: the writer's name follows from source, target,
+  condition, edits and ids. What has come into the source meanwhile is sent. `run` gives a repetition a name of its own.
+- The broker remembers the ids of a replay. `forget` says afterwards that it is done for good: the memory is given back, and
+  the same replay is refused for seven days.
+- Order: "key" keeps the order of every session and of every partition key; "all" that of all messages, by the time when
+  they were enqueued (one task sends them); "none" needs no shuffle.
+- A message that the target does not take because of what it is is counted as refused, and the others go on.
+- A time to live begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from busbar.client.errors import BusbarClientError
+from busbar.client.sender import Writer
+from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits
+from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected
+from busbar.jobs.resending import Resent, writer_name
+from busbar.model.commands import MAX_BATCH
+from busbar.spark.secrets import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ORDERS: Final = ("key", "all", "none")
+IDS: Final = ("source", "message")
+PER_TASK: Final = 100_000
+MOST_TASKS: Final = 1_000
+BODY_SHOWN: Final = 80
+POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is. `sent` counts what whole tasks have sent."""
+
+    total: int
+    sent: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """`found` messages met the condition; `sent` were taken by the target, now or in an earlier run."""
+
+    source: str
+    target: str
+    writer: str
+    dry_run: bool
+    found: int
+    sent: int
+    refused: int
+    seconds: float
+    examples: list[str] = field(default_factory=list)
+    """Of refused messages."""
+    entities: dict[str, int] = field(default_factory=dict)
+    first: str | None = None
+    """When the oldest one was enqueued."""
+    last: str | None = None
+    sample: list[dict[str, Any]] = field(default_factory=list)
+    """Of a dry run."""
+
+
+def replay(
+    source: str | Path,
+    target: str,
+    *,
+    connection: Secret | str | None = None,
+    where: str = "",
+    edits: Iterable[str] | Mapping[str, str] = (),
+    order: str = "key",
+    ids: str = "source",
+    rate: float = 0,
+    run: str = "",
+    dry_run: bool = False,
+    sample: int = 5,
+    forget: bool = False,
+    wait: float = 300.0,
+    session: SparkSession | None = None,
+    master: str | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ReplayReport:
+    """Send the messages of a source to a target, each once.
+
+    `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the most
+    messages a second, `wait` how long a broker may be away, in seconds. Without a `session` one is opened on `master`
+    (all cores of this machine, or what spark-submit says) and stopped afterwards. Raises ReplayError, EditError,
+    BusbarClientError.
+    """
+    _check(order, ids, rate, target)
+    began = time.monotonic()
+    from pyspark.errors import PySparkException
+
+    from busbar.jobs.launch import connection_of, job_session
+
+    job = _Replay(
+        str(source), target.strip("/"), connection_of(connection), where, parse_edits(edits), ids, run, wait
+    )
+    spark = session or job_session("busbar-replay", master)
+    try:
+        selection = job.select(spark)
+        found, entities, first, last = job.count(selection)
+        shown = job.sample(selection, sample) if dry_run else []
+        done = Resent()
+        if found and not dry_run:
+            if ids == "message":
+                job.check_unique(selection)
+            done = job.send(spark, selection, found, order, rate, on_progress)
+        if forget and not dry_run:
+            job.forget()
+    except PySparkException as error:
+        raise ReplayError(in_short(error)) from error
+    finally:
+        if session is None:
+            spark.stop()
+    return ReplayReport(
+        source=str(source),
+        target=job.target,
+        writer=job.writer,
+        dry_run=dry_run,
+        found=found,
+        sent=done.sent,
+        refused=done.refused,
+        seconds=round(time.monotonic() - began, 3),
+        examples=done.examples,
+        entities=entities,
+        first=first,
+        last=last,
+        sample=shown,
+    )
+
+
+def _check(order: str, ids: str, rate: float, target: str) -> None:
+    if order not in ORDERS:
+        raise ReplayError(f"the order is {order!r}; it can be {', '.join(ORDERS)}")
+    if ids not in IDS:
+        raise ReplayError(f"ids is {ids!r}; it can be {' or '.join(IDS)}")
+    if rate < 0:
+        raise ReplayError(f"the rate is {rate}; it is a number of messages a second, or 0 for no limit")
+    if not target.strip("/"):
+        raise ReplayError("the target is missing: the name of a queue or a topic")
+
+
+class _Replay:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        secret: Secret,
+        where: str,
+        edits: tuple[Edit, ...],
+        ids: str,
+        run: str,
+        wait: float,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self._secret = secret
+        self._where = where
+        self._edits = edits
+        self._own_ids = ids == "message"
+        self._wait = wait
+        said = json.dumps([where, [[edit.field, edit.expression] for edit in edits], ids, run])
+        self.writer = writer_name("replay", identity_of(source, secret, wait), target, said)
+
+    # ---- what is sent ----------------------------------------------------------------------------
+
+    def select(self, spark: SparkSession) -> DataFrame:
+        return selected(spark, self.source, self._secret, self._where, self._edits, self._wait)
+
+    def count(self, selection: DataFrame) -> tuple[int, dict[str, int], str | None, str | None]:
+        """How many there are, of which entities, and the times of the first and the last."""
+        from pyspark.sql import functions as F
+
+        rows = (
+            selection.groupBy("entity")
+            .agg(
+                F.count("*").alias("messages"),
+                F.min("enqueued_time").cast("string").alias("first"),
+                F.max("enqueued_time").cast("string").alias("last"),
+            )
+            .collect()
+        )
+        entities = {
+            row["entity"]: row["messages"] for row in sorted(rows, key=lambda row: str(row["entity"]))
+        }
+        first = min((row["first"] for row in rows), default=None)
+        return sum(entities.values()), entities, first, max((row["last"] for row in rows), default=None)
+
+    def sample(self, selection: DataFrame, count: int) -> list[dict[str, Any]]:
+        """Some messages, and what the edits make of them."""
+        from busbar.jobs.replay_task import EDIT
+
+        columns = [
+            "entity",
+            "sequence_number",
+            "enqueued_time",
+            "message_id",
+            "session_id",
+            "subject",
+            "body",
+        ]
+        columns += [f"{EDIT}{index}" for index in range(len(self._edits))]
+        shown = []
+        for row in selection.orderBy("entity", "fragment", "sequence_number").select(*columns).take(count):
+            about = {name: _shown(row[name]) for name in columns[:7]}
+            changes = {edit.field: _shown(row[f"{EDIT}{index}"]) for index, edit in enumerate(self._edits)}
+            shown.append({**about, "edits": changes} if changes else about)
+        return shown
+
+    def check_unique(self, selection: DataFrame) -> None:
+        """Of messages with the same id the target would take one."""
+        from pyspark.sql import functions as F
+
+        twice = selection.groupBy("message_id").count().where(F.col("count") > 1)
+        found = twice.orderBy(F.desc("count")).take(1)
+        if found:
+            raise ReplayError(
+                f"{found[0]['count']} messages have the id {found[0]['message_id']!r}; the target would take one of them. "
+                "Replay them under ids that follow from their source"
+            )
+
+    # ---- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        spark: SparkSession,
+        selection: DataFrame,
+        found: int,
+        order: str,
+        rate: float,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> Resent:
+        from pyspark.sql import functions as F
+
+        from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
+
+        cores = spark.sparkContext.defaultParallelism
+        tasks = min(MOST_TASKS, max(cores, -(-found // PER_TASK)))
+        if order == "all":
+            cores = 1
+            ordered = selection.repartition(1).sortWithinPartitions(
+                "enqueued_time", "entity", "fragment", "sequence_number"
+            )
+        elif order == "key":
+            ordered = selection.repartition(tasks, self._key()).sortWithinPartitions(
+                "entity", "fragment", "sequence_number"
+            )
+        else:
+            ordered = selection
+        task = Task(
+            self._secret,
+            self._wait,
+            self.target,
+            Writer(self.writer, 0),
+            rate / cores,
+            self._own_ids,
+            tuple(edit.field for edit in self._edits),
+        )
+        expires = F.col("expires_at") if "expires_at" in selection.columns else F.lit(None).cast("timestamp")
+        edits = [F.col(f"{EDIT}{index}") for index in range(len(self._edits))]
+        rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
+        done = Resent()
+        with _Watch(spark, found, on_progress):
+            # Spark wants a plain function.
+            for row in rows.mapInArrow(lambda batches: task(batches), RESULT).collect():
+                done.add(Resent(row["sent"], row["refused"], list(row["examples"])))
+        return done
+
+    def _key(self) -> Column:
+        """What messages whose order counts have in common: their session, else their key, as it will be. The others are
+        spread."""
+        from pyspark.sql import functions as F
+
+        from busbar.jobs.replay_task import EDIT
+
+        edited = {edit.field: F.col(f"{EDIT}{index}") for index, edit in enumerate(self._edits)}
+        session = edited.get("session_id", F.col("session_id")).cast("string")
+        key = edited.get(PARTITION_KEY, F.col("partition_key")).cast("string")
+        return F.coalesce(session, key, F.concat_ws(":", "entity", "sequence_number"))
+
+    def forget(self) -> None:
+        from busbar.spark.reach import factory_of
+
+        factory_of(self._secret, self._wait).taps(self.target).commit_writes(self.writer, MAX_BATCH)
+
+
+class _Watch:
+    """Tells the progress of the tasks of this thread's job while a block runs."""
+
+    def __init__(
+        self, spark: SparkSession, total: int, on_progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._total = total
+        self._on_progress = on_progress
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="busbar-progress", daemon=True)
+
+    def __enter__(self) -> _Watch:
+        if self._on_progress is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_exc: object) -> None:
+        self._over.set()
+        if self._on_progress is not None:
+            self._thread.join()
+            if kind is None:
+                self._tell(self._total)
+
+    def _run(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
+            # The last one sends; those before it read and shuffle.
+            last = max(
+                (stage for stage in stages if stage is not None), default=None, key=lambda s: s.stageId
+            )
+            share = last.numCompletedTasks / last.numTasks if last is not None and last.numTasks else 0.0
+            self._tell(int(self._total * share))
+
+    def _tell(self, sent: int) -> None:
+        assert self._on_progress is not None
+        self._on_progress(Progress(self._total, sent, time.monotonic() - self._began))
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value[:BODY_SHOWN]).decode("utf-8", "replace") + ("…" if len(value) > BODY_SHOWN else "")
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+# ---- spark-submit ------------------------------------------------------------------------------------
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Where jobs that are submitted find the connection string: never on the command line."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--connection-env", metavar="NAME", help="the variable that has it, on all nodes")
+    place.add_argument("--connection-file", metavar="FILE", help="the file that has it, on all nodes")
+
+
+def given_connection(given: argparse.Namespace) -> Secret:
+    if given.connection_file:
+        return Secret(file=given.connection_file)
+    return Secret(variable=given.connection_env or "BUSBAR_CONNECTION_STRING")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry for spark-submit: `spark-submit .../busbar/jobs/replay.py SOURCE TARGET ...`. Prints the report as JSON."""
+    parser = argparse.ArgumentParser(
+        "replay", description="Send messages of a source to an entity, each once."
+    )
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--where", default="", metavar="EXPRESSION")
+    parser.add_argument("--set", dest="edits", action="append", default=[], metavar="FIELD=EXPRESSION")
+    parser.add_argument("--order", choices=ORDERS, default="key")
+    parser.add_argument("--ids", choices=IDS, default="source")
+    parser.add_argument("--rate", type=float, default=0, metavar="N")
+    parser.add_argument("--run", default="", metavar="NAME")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--forget", action="store_true")
+    parser.add_argument("--master")
+    add_connection(parser)
+    given = parser.parse_args(arguments)
+    try:
+        report = replay(
+            given.source,
+            given.target,
+            connection=given_connection(given),
+            where=given.where,
+            edits=given.edits,
+            order=given.order,
+            ids=given.ids,
+            rate=given.rate,
+            run=given.run,
+            dry_run=given.dry_run,
+            forget=given.forget,
+            master=given.master,
+        )
+    except (ReplayError, EditError, BusbarClientError) as error:
+        sys.stderr.write(f"replay: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
+    return 4 if report.refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

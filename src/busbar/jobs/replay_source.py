@@ -1,0 +1,138 @@
+"""Where a replay reads: an archive, Parquet files with its columns, or a dead-letter queue; and which rows it takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from busbar.jobs.edits import Edit, check_type
+from busbar.spark.secrets import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEAD_LETTERS: Final = "/$deadletterqueue"
+
+
+class ReplayError(Exception):
+    """A replay that cannot be done as it was asked for."""
+
+
+def identity_of(source: str, secret: Secret, wait: float) -> str:
+    """What a source is, whatever its name: an archive that was moved is the same, a queue that was made anew another."""
+    entity = dead_letter_queue(source)
+    if entity is not None:
+        from busbar.spark.reach import factory_of
+
+        return f"{entity}{DEAD_LETTERS} {factory_of(secret, wait).taps(entity).ends().incarnation}"
+    from busbar.jobs.archive import ArchiveError, identity
+
+    try:
+        found = identity(source)
+    except ArchiveError:
+        return source if "://" in source else str(Path(source).resolve())
+    if found.stream != "messages":
+        raise ReplayError(f"{source} is an archive of {found.stream}; only messages can be sent")
+    return found.id
+
+
+def selected(
+    spark: SparkSession, source: str, secret: Secret, where: str, edits: tuple[Edit, ...], wait: float
+) -> DataFrame:
+    """The messages of a source that meet a condition, with a column for each edit. Raises ReplayError, EditError."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    from busbar.jobs.replay_task import EDIT
+
+    frame = _frame(spark, source, secret, wait)
+    missing = {"raw", "entity", "fragment", "sequence_number", "enqueued_time"}.difference(frame.columns)
+    if missing:
+        raise ReplayError(
+            f"{source} has no messages to send: it lacks the columns {', '.join(sorted(missing))}"
+        )
+    try:
+        if where:
+            frame = frame.where(F.expr(where))
+        # All see the message as it was, whatever the others set.
+        frame = frame.select(
+            "*", *[F.expr(edit.expression).alias(f"{EDIT}{i}") for i, edit in enumerate(edits)]
+        )
+    except (AnalysisException, ParseException) as error:
+        raise ReplayError(f"an expression cannot be understood: {_first_line(error)}") from None
+    for index, edit in enumerate(edits):
+        check_type(edit, frame.schema[f"{EDIT}{index}"].dataType.simpleString())
+    return frame
+
+
+def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> DataFrame:
+    entity = dead_letter_queue(source)
+    if entity is not None:
+        options = {"entity": entity, "subQueue": "deadletter", "waitForBroker": f"{int(wait * 1000)}ms"}
+        return spark.read.format("busbar").options(**secret.options(), **options).load()
+    from busbar.jobs import archive
+
+    try:
+        archive.identity(source)
+    except archive.ArchiveError:
+        return spark.read.parquet(source)
+    return archive.read(spark, source)
+
+
+def evaluate(
+    source: str,
+    connection: Secret,
+    where: str,
+    edits: tuple[Edit, ...],
+    wait: float,
+    session: SparkSession | None,
+    master: str | None,
+) -> dict[int, dict[str, object]]:
+    """The sequence numbers of the messages of an entity that meet a condition, and what the edits set on each."""
+    from pyspark.errors import PySparkException
+
+    from busbar.jobs.launch import job_session
+    from busbar.jobs.replay_task import EDIT
+
+    spark = session or job_session("busbar-redrive", master)
+    try:
+        frame = selected(spark, source, connection, where, edits, wait)
+        columns = [f"{EDIT}{index}" for index in range(len(edits))]
+        return {
+            row["sequence_number"]: {
+                edit.field: row[column] for edit, column in zip(edits, columns, strict=True)
+            }
+            for row in frame.select("sequence_number", *columns).collect()
+        }
+    except PySparkException as error:
+        raise ReplayError(in_short(error)) from error
+    finally:
+        if session is None:
+            spark.stop()
+
+
+def dead_letter_queue(source: str) -> str | None:
+    """The entity whose dead-letter queue a source names; None for a directory. Raises ReplayError for neither."""
+    if source.lower().rstrip("/").endswith(DEAD_LETTERS):
+        return source.rstrip("/")[: -len(DEAD_LETTERS)].strip("/")
+    if "://" in source or Path(source).is_dir():
+        return None
+    raise ReplayError(
+        f"{source!r} is neither a directory nor a dead-letter queue, whose name ends with {DEAD_LETTERS}"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def in_short(error: Exception) -> str:
+    """What a task said, without the stack of the worker that it passed through."""
+    text = str(error).strip()
+    found = re.search(r"\[(BUSBAR_\w+)\] ([^\n]+)", text)
+    if found is None:
+        return _first_line(error)
+    if found.group(1) == "BUSBAR_SINK_BATCH_OVER":
+        return "this replay was finished for good (`forget`); give it a name with `run` to do it once more"
+    return found.group(2)

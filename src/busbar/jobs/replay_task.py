@@ -1,0 +1,112 @@
+"""What a task of a replay does: rows of messages → encoded messages → the target, in the order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from busbar.amqp.codec import EncodeError
+from busbar.client import BusbarClientError
+from busbar.client.sender import Writer
+from busbar.jobs.edits import EditError, rewritten
+from busbar.jobs.resending import MOST_EXAMPLES, Outgoing, Pace, Resender, Resent, source_id
+from busbar.model.errors import BusbarError
+from busbar.spark.reach import factory_of
+from busbar.spark.secrets import Secret
+from busbar.spark.sink import translated
+from busbar.spark.sink_options import SinkOptions
+
+COLUMNS: Final = ("raw", "entity", "sequence_number", "enqueued_time", "expires_at")
+EDIT: Final = "edit"
+"""Behind these columns stand those of the edits: edit0, edit1, ..."""
+RESULT: Final = "sent LONG, refused LONG, examples ARRAY<STRING>"
+RESULT_ARROW: Final = pa.schema(
+    [("sent", pa.int64()), ("refused", pa.int64()), ("examples", pa.list_(pa.string()))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """All that tasks have to know; the same for all of them."""
+
+    secret: Secret
+    wait: float
+    target: str
+    writer: Writer
+    rate: float
+    """Of one task."""
+    own_ids: bool
+    """Messages keep their ids."""
+    fields: tuple[str, ...]
+    """That the edits set, in their order."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = Resent()
+        resender: Resender | None = None
+        try:
+            for batch in batches:
+                if resender is None:
+                    factory = factory_of(self.secret, self.wait)
+                    resender = Resender(factory, self.target, self.writer, Pace(self.rate))
+                done.add(self._resend(resender, batch))
+        except BusbarClientError as error:
+            raise translated(error, self._sink_options()) from error
+        finally:
+            if resender is not None:
+                resender.close()
+        columns = [[done.sent], [done.refused], [done.examples]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(columns, RESULT_ARROW, strict=True)],
+            schema=RESULT_ARROW,
+        )
+
+    def _resend(self, resender: Resender, batch: pa.RecordBatch) -> Resent:
+        done = Resent()
+        outgoing: list[Outgoing] = []
+        for name, made in self.messages(batch):
+            if isinstance(made, bytes):
+                outgoing.append(Outgoing(made, name))
+            else:
+                done.add(Resent(0, 1, [f"{name}: {made}"]))
+        refused = resender.send(outgoing)
+        done.add(Resent(len(outgoing) - len(refused), len(refused), resender.told[:MOST_EXAMPLES]))
+        return done
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | Exception]]:
+        """Each message of a batch, or why it cannot be one."""
+        raw, entities, numbers = (batch.column(index).to_pylist() for index in range(3))
+        enqueued, expires = (_milliseconds(batch.column(index)) for index in (3, 4))
+        edits = [batch.column(len(COLUMNS) + index).to_pylist() for index in range(len(self.fields))]
+        for row, message in enumerate(raw):
+            since, until = enqueued[row] or 0, expires[row]
+            name = source_id(entities[row], numbers[row], since)
+            try:
+                if message is None:
+                    raise ValueError("its 'raw' is null; it was archived without bodies")
+                changes = {field: values[row] for field, values in zip(self.fields, edits, strict=True)}
+                yield (
+                    name,
+                    rewritten(
+                        message,
+                        changes,
+                        message_id=None if self.own_ids else name,
+                        time_to_live=0 if until is None else max(0, until - since),
+                    ),
+                )
+            except (EditError, EncodeError, ValueError, BusbarError) as error:
+                yield name, error
+
+    def _sink_options(self) -> SinkOptions:
+        options = {
+            **self.secret.options(),
+            "entity": self.target,
+            "waitForBroker": f"{int(self.wait * 1000)}ms",
+        }
+        return SinkOptions.parse(options, streaming=False)
+
+
+def _milliseconds(column: pa.Array) -> list[int | None]:
+    return [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
