@@ -13,6 +13,8 @@ from busbar.cli.capture import add_capture_command
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.messages import add_message_commands
+from busbar.cli.redrive import add_redrive_command
+from busbar.cli.replay import add_replay_command
 
 app = typer.Typer(
     name="busbar",
@@ -132,6 +134,8 @@ def trust(
 
 add_message_commands(app)
 add_capture_command(app)
+add_replay_command(app)
+add_redrive_command(app)
 
 
 def main() -> None:
