@@ -2,8 +2,9 @@
 
 P9 asks that it costs nothing extra: with 1,000 messages in flight a partitioned queue has to stay within 10 % of a regular
 one in throughput and in CPU, for sends, receives and the full cycle, with one messaging store and with four. What 1 and 100
-in flight and a key for each message make of it is reported. The machine is shared, so both queues are measured in turn, each
-ratio is of neighbours in time, and the median of ROUNDS counts.
+in flight and a key for each message make of it is reported. The machine is shared, so both queues are measured in turn. Of
+the CPU ratios of neighbours in time the median of ROUNDS counts; of throughput the best round of each queue, since what
+others do on the machine can only lessen it.
 """
 
 from __future__ import annotations
@@ -178,10 +179,10 @@ async def compare(server: MeasuredServer, *, briefly: bool) -> bool:
 
 
 def _row(pairs: list[Pair], in_flight: int) -> tuple[float, float]:
-    """Prints the medians; the ratios of throughput and CPU."""
+    """Prints the best rates and the median costs; the ratios of throughput and CPU."""
     rates = [tuple(cost.messages / cost.seconds for cost in pair) for pair in pairs]
-    regular, partitioned = (median(rate[side] for rate in rates) for side in (0, 1))
-    rate = median(after / before for before, after in rates)
+    regular, partitioned = (max(rate[side] for rate in rates) for side in (0, 1))
+    rate = partitioned / regular
     cpu = median(after.cpu_us / before.cpu_us for before, after in pairs)
     cpus = "".join(f"{median(pair[side].cpu_us for pair in pairs):>8.1f}" for side in (0, 1))
     syncs = "".join(f"{median(_syncs(pair[side]) for pair in pairs):>8.1f}" for side in (0, 1))
