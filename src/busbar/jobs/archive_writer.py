@@ -82,10 +82,18 @@ class ArchiveWriter:
         with self._turn:
             return list(self.contents.files.values())
 
-    def has(self, query: str, batch: int) -> bool:
-        """Whether a batch was committed: they come in order."""
+    def has(self, mark: BatchMark) -> bool:
+        """Whether a batch was committed. Raises ArchiveError if the archive has another batch of that number, which is
+        what a checkpoint brings that was put back to an earlier state."""
         with self._turn:
-            return batch <= self.contents.batches.get(query, -1)
+            if mark.batch > self.contents.batches.get(mark.query, -1):
+                return False
+            if self.contents.reached.get(mark.entity) != mark:
+                raise ArchiveError(
+                    f"The checkpoint of {mark.entity!r} is older than the archive: its batch {mark.batch} is not "
+                    f"that of {self.directory}. Delete the checkpoint; the archive knows how far it has come."
+                )
+            return True
 
     def kept_path(self, path: str) -> Path:
         return self.directory / FILES / (path + KEPT_SUFFIX)
@@ -102,7 +110,7 @@ class ArchiveWriter:
     def publish(self, staged: Sequence[StagedFile], mark: BatchMark) -> None:
         """Let a batch be part of the archive."""
         with self._turn:
-            if self.has(mark.query, mark.batch):
+            if self.has(mark):
                 return
             name = f"{mark.query[:12]}-{mark.batch:010d}"
             added = self._moved(staged, mark.entity, name)

@@ -222,12 +222,12 @@ class CaptureQuery:
                 raise Stopping("The capture is stopping; this batch is left to the next start.")
             reached("after-offset-log")
             query = str(json.loads((self.checkpoint / "metadata").read_bytes())["id"]).replace("-", "")
+            offset = self._offset(batch)
+            mark = BatchMark(query, batch, self.source.name, offset.incarnation, offset.positions)
             began = time.monotonic()
             rows = 0
-            if not self._writer.has(query, batch):
-                offset = self._offset(batch)
+            if not self._writer.has(mark):
                 staged = self._staged(frame)
-                mark = BatchMark(query, batch, self.source.name, offset.incarnation, offset.positions)
                 self._writer.publish(staged, mark)
                 rows = sum(file.rows for file in staged)
             self._total += rows

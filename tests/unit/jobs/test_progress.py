@@ -1,0 +1,39 @@
+"""What jobs show."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+from busbar.jobs.progress import Board, Progress, display_for
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def clock() -> datetime:
+    return datetime(2026, 1, 31, 12, 30, 5, tzinfo=UTC)
+
+
+STEP = Progress("orders", 3, 1200, 0.8, 5000, 42)
+
+
+def test_a_log_gets_a_line_for_each_batch() -> None:
+    file = io.StringIO()
+    display = display_for(file, clock)
+    display.show(STEP)
+    display.close()
+    assert file.getvalue() == "2026-01-31T12:30:05Z orders: batch 3, 1,200 in 0.8 s (1,500/s), 42 to go\n"
+
+
+def test_a_terminal_gets_a_table() -> None:
+    file = Terminal()
+    display = display_for(file, clock)
+    assert isinstance(display, Board)
+    display.show(STEP)
+    display.close()
+    shown = file.getvalue()
+    for word in ("orders", "5,000", "1,500", "42", "12:30:05"):
+        assert word in shown
