@@ -189,7 +189,7 @@ def test_all_fields_of_a_row() -> None:
         compose(
             "grün".encode(),
             "one",
-            *[f"a {name}" for name in texts],  # type: ignore[arg-type]
+            **{name: f"a {name}" for name in texts},  # type: ignore[arg-type]
             time_to_live=60_000,
             scheduled_enqueue_time=int(due.timestamp() * 1000),
             application_properties={"colour": "green", "none": None},
