@@ -26,6 +26,8 @@ from busbar.client.sender import Writer
 from tests.serving import Busbar, config_text
 from tests.spark.conftest import QUEUES, Namespace
 
+pytestmark = pytest.mark.timeout(300)  # the first test starts Spark, perhaps on a busy machine
+
 LISTENER = {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "first key", "SecondaryKey": "second key"}
 
 

@@ -1,0 +1,175 @@
+"""What Spark pays for writing to a queue: the sink compared with a plain batched send, and with a writer of rows.
+
+Unique bodies of 1 KiB, two cores, everything on this machine, the broker included; the rows come from Parquet files. The
+plain send encodes and sends the same messages in one process by the client alone. The writer of rows is the same sink on
+Spark's other interface, a Row at a time. Both write as writers whose ids the broker remembers; the plain send does not.
+All are measured in turn; medians of ROUNDS count. Asked for:
+
+    sink / plain batched send     at least 0.4
+    sink / writer of rows         at least 1.5
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
+from busbar.client import OutgoingMessage, encode
+from busbar.client.blocking import BlockingFactory, connect
+from busbar.client.sender import Writer
+from busbar.spark.session import local_session
+
+MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "100000"))
+FILES = 4
+ROUNDS = 3
+QUEUE = "orders"
+CHUNK = 10_000
+
+
+class RowWriter(DataSourceWriter):
+    """What the sink would be without Arrow."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+        self._writer = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        with (
+            connect(Path(self._secret).read_text()) as factory,
+            factory.sender(QUEUE, writer=Writer(self._writer, 0)) as sender,
+        ):
+            chunk: list[bytes] = []
+            for row in iterator:
+                chunk.append(encode(OutgoingMessage(bytes(row.body), message_id=row.message_id)))
+                if len(chunk) == CHUNK:
+                    sender.send(chunk)
+                    chunk = []
+            sender.send(chunk)
+        return WriterCommitMessage()
+
+
+class RowFormat(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "busbar-rows"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RowWriter(self.options["secret"])
+
+
+def make_rows(directory: Path) -> str:
+    """Parquet files with a message in each row; ids are made when they are read, others for each run."""
+    place = directory / "rows"
+    place.mkdir()
+    each = MESSAGES // FILES
+    for file in range(FILES):
+        bodies = pa.array([os.urandom(1024) for _ in range(each)], pa.binary())
+        ids = pa.array([f"{file}-{number}" for number in range(each)])
+        pq.write_table(pa.table({"body": bodies, "message_id": ids}), place / f"{file}.parquet")
+    return str(place)
+
+
+def send_plainly(factory: BlockingFactory, messages: list[tuple[bytes, str]]) -> None:
+    with factory.sender(QUEUE) as sender:
+        for first in range(0, len(messages), CHUNK):
+            part = messages[first : first + CHUNK]
+            sender.send([encode(OutgoingMessage(body, message_id=id)) for body, id in part])
+
+
+def write_with_sink(frame: DataFrame, secret: Path) -> None:
+    options = {"connectionStringFile": str(secret), "entity": QUEUE}
+    frame.write.format("busbar").options(**options).mode("append").save()
+
+
+def write_by_rows(frame: DataFrame, secret: Path) -> None:
+    frame.write.format("busbar-rows").option("secret", str(secret)).mode("append").save()
+
+
+def drain(factory: BlockingFactory, count: int) -> None:
+    with factory.receiver(QUEUE, delete=True, credit=5_000) as receiver:
+        while count > 0:
+            count -= len(receiver.receive(5_000, 10))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> bool:
+    secret = directory / "connection"
+    secret.write_text(server.busbar.connection_string)
+    factory = connect(server.busbar.connection_string)
+    spark.dataSource.register(RowFormat)
+    place = make_rows(directory)
+    frame = spark.read.parquet(place)
+    table = pq.read_table(place)
+    messages = list(
+        zip(table.column("body").to_pylist(), table.column("message_id").to_pylist(), strict=True)
+    )
+    works: dict[str, Callable[[], object]] = {
+        "sink": lambda: write_with_sink(frame, secret),
+        "plain batched send": lambda: send_plainly(factory, messages),
+        "writer of rows": lambda: write_by_rows(frame, secret),
+    }
+    for work in (works["sink"], works["writer of rows"]):  # the first run starts workers
+        work()
+        drain(factory, len(messages))
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            rates[name].append(len(messages) / seconds(work))
+            drain(factory, len(messages))
+    factory.close()
+
+    rate = {name: median(found) for name, found in rates.items()}
+    for name, found in rate.items():
+        print(f"  {name:<24}{found:>12,.0f} messages/s")
+    ratios = (
+        ("sink / plain batched send", rate["sink"] / rate["plain batched send"], 0.4),
+        ("sink / writer of rows", rate["sink"] / rate["writer of rows"], 1.5),
+    )
+    kept = True
+    for name, ratio, least in ratios:
+        kept = kept and ratio >= least
+        print(f"  {name:<28}{ratio:>8.2f}  (at least {least:g})")
+    return kept
+
+
+def main() -> int:
+    queues = {QUEUE: {"EnablePartitioning": True, "MaxSizeInMegabytes": 5120}}
+    with (
+        tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory,
+        measured_server(queues) as server,
+    ):
+        spark = local_session("bench", cores=2, config={"spark.driver.memory": "2g"})
+        try:
+            kept = measure(spark, server, Path(directory))
+        finally:
+            spark.stop()
+    if not rooms_are_compiled():
+        print(
+            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
+        )
+        return 0
+    if not kept:
+        print("\nover the budget")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
