@@ -16,6 +16,7 @@ import json
 import uuid
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -69,7 +70,7 @@ def publish(where: str, writer: str, batch: int, staged: Iterable[str]) -> None:
     if where in (FAIL, DROP):
         return
     system, root = _open(where)
-    prefix = f"{root}/{writer or uuid.uuid4().hex}-{batch}-"
+    prefix = f"{root}/{quote(writer, safe='')}-{batch}-"
     there = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
     for info in there:
         if info.path.startswith(prefix):

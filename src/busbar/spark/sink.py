@@ -75,11 +75,10 @@ def _refuse_overwriting(overwrite: bool, hint: str) -> None:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did: whose it was, how many messages, and where it put the rows that are none."""
+    """What a task did: whose it was, how many rows were no messages, and the file that it put them into."""
 
     writer: str
     batch: int
-    sent: int
     bad: int
     staged: str = field(default="")
 
@@ -169,7 +168,6 @@ def _report(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 def _write(options: SinkOptions, plan: Plan, writer: Writer, batches: Iterator[pa.RecordBatch]) -> Written:
     encoder = MessageEncoder(plan, options.once)
     bad = BadRows(options.bad_rows, options.entity)
-    sent = 0
     try:
         factory = factory_of(options.secret, options.wait)
         with (
@@ -182,14 +180,13 @@ def _write(options: SinkOptions, plan: Plan, writer: Writer, batches: Iterator[p
                 if under_way is not None:
                     under_way.result()
                 bad.add(batch, encoded.bad)
-                sent += len(encoded.messages)
                 under_way = ahead.submit(_send, sender, options, batch, encoded, bad)
             if under_way is not None:
                 under_way.result()
         bad.close()
     except BusbarClientError as error:
         raise translated(error, options) from error
-    return Written(writer.name, writer.batch, sent, bad.count, bad.staged)
+    return Written(writer.name, writer.batch, bad.count, bad.staged)
 
 
 def _send(

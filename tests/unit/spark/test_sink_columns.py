@@ -362,12 +362,12 @@ def test_bad_rows_are_published_with_their_batch(tmp_path: Path) -> None:
         return rows.staged
 
     failed, first, second = attempt(0), attempt(0), attempt(1)
-    publish(str(where), "writer", 3, [first, second])
+    publish(str(where), "a/writer", 3, [first, second])
     again = attempt(1)
-    publish(str(where), "writer", 3, [again])  # the batch is committed again, with one task
-    publish(str(where), "writer", 4, [])
+    publish(str(where), "a/writer", 3, [again])  # the batch is committed again, with one task
+    publish(str(where), "a/writer", 4, [])
     files = sorted(where.glob("*.jsonl"))
-    assert [file.name for file in files] == ["writer-3-0.jsonl"]
+    assert [file.name for file in files] == ["a%2Fwriter-3-0.jsonl"]
     assert json.loads(files[0].read_text()) == {
         "reason": "why",
         "row": {"body": "Yg==", "at": "2026-01-01 00:00:00"},
