@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from busbar.spark import session
@@ -93,3 +94,18 @@ def test_the_private_java_drops_one_argument_and_keeps_the_others(
     given = ["-cp", "a b", session.UNWANTED, "*", "--add-modules=other", "", "Main"]
     said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == [f"<{word}>" for word in given if word != session.UNWANTED]
+
+
+def test_workers_load_the_installed_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    python = session.private_python()
+    assert python is not None
+    zipped = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    assert zipped.exists()
+    monkeypatch.setenv("PYTHONPATH", f"{zipped}:/a b:/c")
+    show = "import os, pyspark; print(os.environ['PYTHONPATH'], pyspark.__file__)"
+    said = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout
+    assert said.split("\n")[0] == f"/a b:/c {pyspark.__file__}"
+    monkeypatch.setenv("SPARK_HOME", "/another")
+    assert session.private_python() is None
