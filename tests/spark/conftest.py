@@ -26,6 +26,14 @@ FAST = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM and its workers start slowly on a busy machine; the limit is for what hangs."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # Workers are processes of their own: they find what the tests find.
