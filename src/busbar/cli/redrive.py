@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from busbar.cli import values
 from busbar.cli.entity_commands import checked
+from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 from busbar.cli.replay import (
@@ -54,6 +56,9 @@ def redrive(
         int | None, typer.Option("--max", min=1, metavar="N", help="The N oldest.", show_default="all")
     ] = None,
     rate: Rate = 0,
+    lock_wait: Annotated[
+        str, typer.Option("--lock-wait", metavar="DURATION", help="For those that others have locked.")
+    ] = "65s",
     dry_run: DryRun = False,
     sample: Sample = 5,
     master: Master = None,
@@ -65,6 +70,10 @@ def redrive(
 
     A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
     """
+    try:
+        patience = float(values.seconds(lock_wait))
+    except ValueError as error:
+        raise CommandFailure(f"--lock-wait: {error}.", ExitCode.USAGE) from None
     with explained():
         from busbar.jobs.redrive import redrive as run
         from busbar.spark.secrets import Secret
@@ -90,6 +99,7 @@ def redrive(
                 edits=edits or (),
                 most=most,
                 rate=rate,
+                lock_wait=patience,
                 dry_run=dry_run,
                 sample=sample,
                 trust=trust,

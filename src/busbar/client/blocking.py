@@ -161,8 +161,8 @@ class BlockingReceiver:
     def dead_letter(self, messages: Sequence[Received], reason: str = "", description: str = "") -> None:
         self._thread.run(self._receiver.dead_letter(messages, reason, description))
 
-    def close(self) -> None:
-        self._thread.run(self._receiver.close())
+    def close(self, *, release: bool = False) -> None:
+        self._thread.run(self._receiver.close(release=release))
 
     def __enter__(self) -> BlockingReceiver:
         return self

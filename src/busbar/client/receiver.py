@@ -232,11 +232,14 @@ class ReceiverLink(LinkEnd):
             settlement.answered(number, denial)
         self._wake()
 
-    def close(self) -> None:
+    def close(self, release: bool = False) -> None:
         if self.error is not None:
             return
-        if self._buffer and not self.delete:
-            self.link.dispose([received.delivery_id for received in self._buffer], RELEASE, True)
+        given_back = [received.delivery_id for received in self._buffer]
+        if release:
+            given_back = sorted(self._held)
+        if given_back and not self.delete:
+            self.link.dispose(given_back, RELEASE, True)
         self.ended(ConnectionLost("The receiver was closed by its owner."))
         self.connection.detach(self.link)
 
@@ -315,11 +318,12 @@ class Receiver:
             raise LockLost(f"The lock ended with the link: {link.error.text}")
         await link.settle([message.delivery_id for message in messages], state, code, self._factory.timeout)
 
-    async def close(self) -> None:
-        """Give the link up; what was not fetched is given back."""
+    async def close(self, *, release: bool = False) -> None:
+        """Give the link up; what was not fetched is given back, with `release` also what was fetched and not settled.
+        Neither counts as delivered then."""
         link, self._link = self._link, None
         if link is not None:
-            link.close()
+            link.close(release)
 
     async def __aenter__(self) -> Receiver:
         return self

@@ -7,7 +7,8 @@
    evaluated by a session that is started for them alone: without them no Spark is needed, not even installed.
 2. Move. Dead letters are received under lock. Each one that was selected is sent to the target, and completed when the
    target has made it durable, never before. Others that come along are held until the end, so that they do not come
-   again, and given back then. A lock that ends too early only means that its dead letter comes again.
+   again, and given back then, as if they had not been delivered. What somebody else has locked, a run that was killed
+   perhaps, is waited for. A lock that ends too early only means that its dead letter comes again.
 3. Again. The target remembers what came from which fragment and number (resending.py): a run that was killed between
    sending and completing is repeated without a second copy. It remembers for FORGET_AFTER at least, and until a run has been
    through the whole dead-letter queue.
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 FORGET_AFTER: Final = 7 * 24 * 3_600_000
 REASON: Final = DEAD_LETTER_PROPERTIES[0]
-QUIET_SECONDS: Final = 5.0
-"""When nothing comes for so long, what is left is locked by somebody else."""
 PACED_SECONDS: Final = 2
 """So much is received ahead at a given pace: locks must not end while messages wait."""
 NUMBER_BITS: Final = 48
@@ -108,6 +107,7 @@ def redrive(
     dry_run: bool = False,
     sample: int = 5,
     wait: float = 60.0,
+    lock_wait: float = 65.0,
     trust: Path | None = None,
     session: SparkSession | None = None,
     master: str | None = None,
@@ -116,7 +116,8 @@ def redrive(
     """Move dead letters of a queue or subscription back to it, or to `target`.
 
     `most` moves the oldest ones alone. `rate` is the most messages a second, `wait` how long a broker may be away, in
-    seconds, `trust` a file with certificate authorities. Raises RedriveError, EditError, BusbarClientError.
+    seconds, `lock_wait` how long dead letters are waited for that others have locked (a lock lasts a minute, unless the
+    entity says otherwise), `trust` a file with certificate authorities. Raises RedriveError, EditError, BusbarClientError.
     """
     entity, target = entity.strip("/"), target.strip("/") or entity.strip("/")
     if "/subscriptions/" in target.lower():
@@ -138,7 +139,9 @@ def redrive(
         if where or parsed:
             selection.narrow(_evaluated(entity, secret, where, parsed, wait, session, master))
         selection.keep_oldest(most)
-        mover = _Mover(factory, entity, target, ends.incarnation, selection, Pace(rate), on_progress)
+        mover = _Mover(
+            factory, entity, target, ends.incarnation, selection, Pace(rate), lock_wait, on_progress
+        )
         if not dry_run:
             mover.run()
             if not (where or reasons or most or selection.wanted):
@@ -212,6 +215,7 @@ class _Mover:
         incarnation: str,
         selection: _Selection,
         pace: Pace,
+        lock_wait: float,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
         self._factory = factory
@@ -223,6 +227,7 @@ class _Mover:
         )
         self._selection = selection
         self._pace = pace
+        self._lock_wait = lock_wait
         self._on_progress = on_progress
         self._began = time.monotonic()
         self.done = Resent()
@@ -234,25 +239,26 @@ class _Mover:
         ahead = CHUNK_MESSAGES
         if self._pace.rate:
             ahead = max(1, min(ahead, int(self._pace.rate * PACED_SECONDS)))
-        with (
-            Resender(self._factory, self._target, self._writer, self._pace) as resender,
-            self._factory.receiver(self._entity, sub_queue="deadletter", credit=ahead) as receiver,
-        ):
-            for received in self._received(receiver, ahead):
-                moved = [message for message in received if message.sequence_number in wanted]
-                self._move(resender, receiver, moved)
-                if self._on_progress is not None:
-                    seconds = time.monotonic() - self._began
-                    self._on_progress(Progress(self._selection.found, self.done.sent, seconds))
-                if not wanted:
-                    return
+        receiver = self._factory.receiver(self._entity, sub_queue="deadletter", credit=ahead)
+        try:
+            with Resender(self._factory, self._target, self._writer, self._pace) as resender:
+                for received in self._received(receiver, ahead):
+                    moved = [message for message in received if message.sequence_number in wanted]
+                    self._move(resender, receiver, moved)
+                    if self._on_progress is not None:
+                        seconds = time.monotonic() - self._began
+                        self._on_progress(Progress(self._selection.found, self.done.sent, seconds))
+                    if not wanted:
+                        return
+        finally:
+            receiver.close(release=True)
 
     def _received(self, receiver: BlockingReceiver, most: int) -> Iterator[list[Received]]:
         """Dead letters as they come, until nothing comes that was not here before."""
         wanted = self._selection.wanted
         held: set[int] = set()
         quiet = time.monotonic()
-        while time.monotonic() - quiet < QUIET_SECONDS:
+        while time.monotonic() - quiet < self._lock_wait:
             try:
                 received = receiver.receive(most, 1.0)
             except ConnectionLost:
