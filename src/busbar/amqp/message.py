@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from librt.strings import BytesWriter
+from mypy_extensions import i64
 
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, write_value
 from busbar.amqp.sections import (
@@ -75,6 +76,21 @@ def decode_message(payload: bytes) -> Message:
     return message
 
 
+@final
+class Pieces:
+    """A binary value, in pieces that follow one another, of a map that is a message's body: putting them together before
+    would cost a copy more."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+
+    def size(self) -> int:
+        size: i64 = 0
+        for part in self.parts:
+            size += len(part)
+        return size
+
+
 def encode_message(message: Message) -> bytes:
     """Properties (without trailing nulls), application properties, and the body."""
     w = BytesWriter()
@@ -105,7 +121,7 @@ def encode_message(message: Message) -> bytes:
     value = message.value
     if isinstance(value, dict):
         for item in value.values():
-            if isinstance(item, bytes) and len(item) >= LARGE:
+            if isinstance(item, Pieces) or (isinstance(item, bytes) and len(item) >= LARGE):
                 return _with_large_map(w.getvalue(), value)
     write_value(w, Described(ULong(VALUE), value))
     return w.getvalue()
@@ -117,7 +133,10 @@ def _with_large_map(front: bytes, value: dict[object, object]) -> bytes:
     parts: list[bytes] = [front, b""]
     for key, item in value.items():
         parts.append(encode_value(key))
-        if isinstance(item, bytes) and len(item) >= LARGE:
+        if isinstance(item, Pieces):
+            parts.append(b"\xb0" + item.size().to_bytes(4, "big"))
+            parts.extend(item.parts)
+        elif isinstance(item, bytes) and len(item) >= LARGE:
             parts.append(b"\xb0" + len(item).to_bytes(4, "big"))
             parts.append(item)
         else:

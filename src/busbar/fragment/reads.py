@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import IdRow
+from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.model.effects import MessageEvent
-from busbar.model.message import Record
+from busbar.model.message import Overlay, Record
 
 
 class Read:
@@ -134,12 +135,20 @@ class ReadSessionIds(Read):
 # ---- taps and writers ----
 
 
+SpanRow = tuple[int, int, int, bytes, str | None, str | None]
+"""A message of a span: number, enqueued, ttl, content, session, and the rest if there is something in it."""
+Rest = tuple[int, int, int, int, Overlay | None]
+"""The rest of a message of a span: due, deliveries, Record.dead, size, overlay."""
+
+
 @final
 class ReadSpan(Read):
     """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead): after one position, up to
     another, up to a count and (but at least one) a number of bytes. `lanes_of` gets the lane of each record.
 
     `complete`: nothing of what was asked for lies behind the last record.
+
+    A store may fill it by `record_of` and `take`: these are compiled, and pages of taps are long.
     """
 
     def __init__(
@@ -154,6 +163,49 @@ class ReadSpan(Read):
         self.max_bytes = max_bytes
         self.lanes_of: list[int] = []
         self.complete = False
+        self._bytes: i64 = 0
+
+    def position(self, record: Record) -> i64:
+        return record.dead if self.by_dead else record.n
+
+    def record_of(self, row: SpanRow, rest_of: Callable[[str], Rest]) -> Record:
+        n, enqueued, ttl, content, session, rest = row
+        if rest is None:
+            return Record(n, enqueued, ttl, 0, 0, len(content) + OVERHEAD, content, None, session)
+        due, deliveries, dead, size, overlay = rest_of(rest)
+        return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, session, dead)
+
+    def take(
+        self,
+        lane: i64,
+        record: Record,
+        rows: Iterator[SpanRow],
+        until: i64,
+        rest_of: Callable[[str], Rest],
+    ) -> Record | None:
+        """Add a record of a lane and, of the rows that follow it there, those up to a position. Returns the first one behind
+        it. If there is none, `complete` says whether that were all, or the page is full."""
+        self.complete = False
+        if not self._add(lane, record):
+            return None
+        for row in rows:
+            record = self.record_of(row, rest_of)
+            if self.position(record) > until:
+                self.complete = True
+                return record
+            if not self._add(lane, record):
+                return None
+        self.complete = True
+        return None
+
+    def _add(self, lane: i64, record: Record) -> bool:
+        records = self.records
+        self._bytes += record.size
+        if len(records) >= self.limit or (self._bytes > self.max_bytes and records):
+            return False
+        records.append(record)
+        self.lanes_of.append(lane)
+        return True
 
 
 KeptRow = tuple[int, int, int, int]

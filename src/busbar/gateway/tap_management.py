@@ -27,6 +27,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from busbar.amqp.bulk import encode_events, encode_messages
+from busbar.amqp.message import Pieces
 from busbar.gateway.authority import LISTEN, MANAGE, SEND
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.operations import Operations
@@ -295,7 +296,7 @@ class TapOperations:
         if isinstance(page, EventPage):
             return 200, {"rows": encode_events(page.events), "count": len(page.events), "upto": page.upto}
         assert isinstance(page, TapPage)
-        rows = encode_messages(page.records, page.lanes)
+        rows = Pieces(encode_messages(page.records, page.lanes))
         return 200, {"rows": rows, "count": len(page.records), "upto": page.upto}
 
     # ---- writers ----

@@ -10,13 +10,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from functools import cache
-from itertools import chain
-from typing import Any
+from json import loads
 
-from busbar.fragment.reads import ReadKept, ReadSpan, ReadTime
+from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.reads import ReadKept, ReadSpan, ReadTime, Rest, SpanRow
 from busbar.model.message import KEPT_DEAD, Record
 from busbar.store.overlay import decode_overlay
-from busbar.store.sqlite_rows import COLUMNS, LANE_KEYS
+from busbar.store.sqlite_rows import LANE_KEYS
 
 _BY_NUMBER = "FROM msg INDEXED BY msg_place WHERE fragment = ?1 AND lane = {lane} AND n > ?2 AND n <= ?3"
 _BY_DEAD = "FROM msg INDEXED BY msg_dead WHERE fragment = ?1 AND lane = {lane} AND dead > ?2 AND dead <= ?3 AND dead > 0"
@@ -30,8 +30,15 @@ _LAST_DEAD = f"SELECT dead {_BY_DEAD} AND enqueued < ?4 ORDER BY dead DESC LIMIT
 
 _MAX_NUMBER = 2**63 - 1
 
-Ahead = tuple[int, int, Any, Iterator[Any]]
-"""The next row of a lane: its position, the lane, the row, and those that follow."""
+# A column costs more than the expression that leaves it out, so what most messages do not have comes in one, or not at all.
+_REST = f"""CASE WHEN due OR deliveries OR dead OR size <> length(content) + {OVERHEAD} OR overlay IS NOT NULL
+    THEN json_array(due, deliveries, dead, size, CASE WHEN overlay IS NOT NULL THEN hex(overlay) END) END"""
+_ROW = f"n, enqueued, ttl, content, session, {_REST}"  # SpanRow
+_SPAN = f"SELECT {_ROW} {_BY_NUMBER} ORDER BY n"
+_SPAN_DEAD = f"SELECT {_ROW} {_BY_DEAD} ORDER BY dead"
+
+Ahead = tuple[int, int, Record, Iterator[SpanRow]]
+"""The next message of a lane: its position, the lane, itself, and those that follow."""
 
 
 @cache
@@ -39,53 +46,39 @@ def _of_lane(template: str, lane: int) -> str:
     return template.format(lane=repr(LANE_KEYS[lane]))
 
 
-_SPAN = f"SELECT {COLUMNS} {_BY_NUMBER} ORDER BY n"
-_SPAN_DEAD = f"SELECT {COLUMNS} {_BY_DEAD} ORDER BY dead"
-_N, _DEAD = (COLUMNS.split(", ").index(name) for name in ("n", "dead"))
+def _rest_of(encoded: str) -> Rest:
+    due, deliveries, dead, size, overlay = loads(encoded)
+    return due, deliveries, dead, size, None if overlay is None else decode_overlay(bytes.fromhex(overlay))
 
 
 def read_span(connection: sqlite3.Connection, fragment: int, read: ReadSpan) -> None:
-    template, place = (_SPAN_DEAD, _DEAD) if read.by_dead else (_SPAN, _N)
+    template = _SPAN_DEAD if read.by_dead else _SPAN
     cursors = []
     try:
         ahead: list[Ahead] = []
         for lane in read.lanes:
-            cursor = connection.execute(_of_lane(template, lane), (fragment, read.after, read.upto))
-            cursors.append(cursor)
-            first = next(cursor, None)
+            rows = connection.execute(_of_lane(template, lane), (fragment, read.after, read.upto))
+            cursors.append(rows)
+            first = next(rows, None)
             if first is not None:
-                ahead.append((first[place], lane, first, cursor))
-        read.complete = _merge(ahead, place, read)
+                record = read.record_of(first, _rest_of)
+                ahead.append((read.position(record), lane, record, rows))
+        _merge(ahead, read)
     finally:
         for cursor in cursors:
             cursor.close()  # one that was not read to its end would keep the log from being begun anew
 
 
-def _merge(ahead: list[Ahead], place: int, read: ReadSpan) -> bool:
-    """Take rows of the lane that is behind the others until it has passed the next one. True if that were all."""
-    records: list[Record] = []
-    lanes: list[int] = []
-    read.records, read.lanes_of = records, lanes
-    room, left = int(read.max_bytes), int(read.limit)
-    while ahead:
+def _merge(ahead: list[Ahead], read: ReadSpan) -> None:
+    """Take messages of the lane that is behind the others until it has passed the next one."""
+    read.complete = True
+    while ahead and read.complete:
         ahead.sort(reverse=True)  # positions differ
         _, lane, first, rows = ahead.pop()
         until = ahead[-1][0] if ahead else _MAX_NUMBER
-        for row in chain((first,), rows):
-            if row[place] > until:
-                ahead.append((row[place], lane, row, rows))
-                break
-            n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead = row
-            room -= size
-            left -= 1
-            if left < 0 or (room < 0 and records):
-                return False
-            properties = None if overlay is None else decode_overlay(overlay)
-            records.append(
-                Record(n, enqueued, ttl, due, deliveries, size, content, properties, session, dead)
-            )
-            lanes.append(lane)
-    return True
+        behind = read.take(lane, first, rows, until, _rest_of)
+        if behind is not None:
+            ahead.append((read.position(behind), lane, behind, rows))
 
 
 def read_kept(connection: sqlite3.Connection, fragment: int, read: ReadKept) -> None:

@@ -50,9 +50,13 @@ def record(n: int, content: bytes | None = CONTENT, **more: object) -> Record:
     return Record(n=n, content=content, **fields)  # type: ignore[arg-type]
 
 
+def rows_of(records: list[Record], lanes: list[int]) -> bytes:
+    return b"".join(encode_messages(records, lanes))
+
+
 def test_messages_come_back_with_every_field() -> None:
     overlay = {"DeadLetterReason": encode_value("why"), "count": encode_value(UInt(3))}
-    rows = encode_messages(
+    rows = rows_of(
         [record(5), record(7, dead=2, ttl=60_000, deliveries=3, overlay=overlay), record(9, overlay={})],
         [ACTIVE, DEAD, KEPT],
     )
@@ -71,7 +75,7 @@ def test_any_numbers_survive(
 ) -> None:
     content = content_of(section(DATA, body))
     one = record(n, content, dead=dead, enqueued=enqueued, ttl=ttl, deliveries=deliveries)
-    (row,) = decode_messages(encode_messages([one], [ACTIVE]))
+    (row,) = decode_messages(rows_of([one], [ACTIVE]))
     assert (row.n, row.dead, row.enqueued, row.ttl, row.deliveries) == (n, dead, enqueued, ttl, deliveries)
     assert row.content == content
 
@@ -90,7 +94,7 @@ def test_events_come_back(given_events: list[tuple[int, int, int, int, str]]) ->
 
 
 def test_no_rows_are_no_bytes() -> None:
-    assert encode_messages([], []) == b"" and decode_messages(b"") == []
+    assert rows_of([], []) == b"" and decode_messages(b"") == []
     assert encode_events([]) == b"" and decode_events(b"") == []
 
 
@@ -103,7 +107,7 @@ def test_a_message_without_its_content_is_our_own_fault() -> None:
 def test_damaged_rows_are_refused_or_read(data: st.DataObject) -> None:
     """Whatever the bytes: rows, or a DecodeError."""
     overlay = {"a": encode_value("b")}
-    rows = bytearray(encode_messages([record(1, overlay=overlay), record(2)], [ACTIVE, DEAD]))
+    rows = bytearray(rows_of([record(1, overlay=overlay), record(2)], [ACTIVE, DEAD]))
     for _ in range(data.draw(st.integers(1, 4))):
         rows[data.draw(st.integers(0, len(rows) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(rows[: data.draw(st.integers(0, len(rows)))])
@@ -116,7 +120,7 @@ def test_damaged_rows_are_refused_or_read(data: st.DataObject) -> None:
 
 
 def test_an_overlay_longer_than_its_row_is_refused() -> None:
-    rows = bytearray(encode_messages([record(1)], [ACTIVE]))
+    rows = bytearray(rows_of([record(1)], [ACTIVE]))
     rows[41:45] = (1 << 20).to_bytes(4, "big")
     with pytest.raises(DecodeError, match="overlay"):
         decode_messages(bytes(rows))

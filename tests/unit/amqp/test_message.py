@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.message import LARGE, Message, decode_message, encode_message
+from busbar.amqp.message import LARGE, Message, Pieces, decode_message, encode_message
 from busbar.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt, ULong
 from busbar.model.errors import MalformedMessage
 
@@ -140,3 +140,11 @@ def test_a_large_binary_value_in_a_map_is_encoded_like_any_other(size: int) -> N
     assert found.value == body and found.correlation_id == "c"
     assert found.application_properties == {"statusCode": 200}
     assert encoded.endswith(encode_value(Described(ULong(0x77), body))), "byte for byte"
+
+
+@pytest.mark.parametrize("parts", [[], [b"one"], [b"", b"x" * 300, b"y" * LARGE]])
+def test_a_value_in_pieces_is_one_value(parts: list[bytes]) -> None:
+    message = Message(value={"rows": Pieces(parts), "count": 5}, application_properties={"statusCode": 200})
+    found = decode_message(encode_message(message))
+    assert found.value == {"rows": b"".join(parts), "count": 5}
+    assert found.application_properties == {"statusCode": 200}
