@@ -77,7 +77,7 @@ def capture(
     seen by the driver and by all workers under the same path. `options` are those of the source (docs/spark.md).
     Raises CaptureFailed, ArchiveError, and what the source raises for options that are wrong.
     """
-    job = _Job(on_progress or (lambda _progress: None), stop or threading.Event())
+    job = _Job(on_progress or (lambda _progress: None), stop or threading.Event(), session is None)
     with ExitStack() as exits:
         for directory, stream in ((output, MESSAGES), (events, EVENTS)):
             if directory is not None:
@@ -109,7 +109,10 @@ def _own_settings(spark: SparkSession) -> SparkSession:
 class _Job:
     """The queries of a capture, and what runs beside them."""
 
-    def __init__(self, on_progress: Callable[[Progress], None], stop: threading.Event) -> None:
+    def __init__(
+        self, on_progress: Callable[[Progress], None], stop: threading.Event, owns_spark: bool
+    ) -> None:
+        self._owns_spark = owns_spark
         self._queries: list[CaptureQuery] = []
         self._writers: list[ArchiveWriter] = []
         self._on_progress = on_progress
@@ -139,7 +142,8 @@ class _Job:
         compactor = threading.Thread(target=self._compact, args=(over,), name="busbar-compaction")
         try:
             for query in self._queries:
-                query.start(spark, interval)
+                if not self.stopping:
+                    query.start(spark, interval)
             if compacting:
                 compactor.start()
             while not self._stop.wait(POLL_SECONDS) and any(query.active for query in self._queries):
@@ -174,13 +178,11 @@ class _Job:
         running = [query for query in self._queries if query.active]
         for query in running:
             query.finish_batch(deadline)
-        if running:
+        if running and self._owns_spark:
             # A batch that begins now is refused and repeated by the next start: nothing to alarm anybody with.
             spark.sparkContext.setLogLevel("OFF")
         for query in running:
             query.stop()
-        if running:
-            spark.sparkContext.setLogLevel("WARN")
         self._follow()
 
     def _compact(self, over: threading.Event) -> None:

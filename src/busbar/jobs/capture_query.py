@@ -44,9 +44,9 @@ MOST_MESSAGES = 200_000
 """Of a batch, unless maxMessagesPerTrigger says otherwise: what a crash costs to repeat."""
 DEAD_LETTERS = "/$deadletterqueue"
 COMMIT_SECONDS = 5.0
-BEGIN_SECONDS = 20.0
+BEGIN_SECONDS = 60.0
 ATTEMPTS = 3
-INITIALIZING = "Initializing sources"
+INITIALIZING = "Initializing"
 
 
 class Stopping(Exception):
@@ -165,7 +165,7 @@ class CaptureQuery:
         assert query is not None
         until = time.monotonic() + BEGIN_SECONDS
         while query.isActive and time.monotonic() < until:
-            if query.status["message"] != INITIALIZING:
+            if not str(query.status["message"]).startswith(INITIALIZING):
                 return True
             time.sleep(0.02)
         return "failed to connect back" not in str(query.exception())
