@@ -12,6 +12,7 @@ from busbar import __version__
 from busbar.cli.capture import add_capture_command
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import groups_for, in_full
+from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
@@ -136,6 +137,7 @@ add_message_commands(app)
 add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)
+add_insight_command(app)
 
 
 def main() -> None:

@@ -1,0 +1,208 @@
+"""`busbar insight`: a report on entities or archives. What it does is in busbar.jobs.insight."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli import values
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import Output, command
+from busbar.cli.output import OutputFormat, print_details, print_json
+from busbar.cli.target import Where, find_target
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from busbar.jobs.insight import EntitySettings, Report
+    from busbar.jobs.insight_figures import EntityReport
+
+
+class Goal(StrEnum):
+    THROUGHPUT = "throughput"
+    LATENCY = "latency"
+
+
+def add_insight_command(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar insight orders",
+            "busbar insight orders invoices --watch 5m --report week.html",
+            "busbar insight orders --receivers 3 --goal latency -o json",
+            "busbar insight --archive /data/orders --archive /data/orders-events",
+        ),
+    )(insight)
+
+
+def insight(
+    *,
+    entities: Annotated[list[str] | None, typer.Argument(metavar="ENTITY", show_default=False)] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option("--archive", metavar="DIR", help="Captured messages, or events; may be given again."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="Where the HTML goes.",
+            show_default="insight.html; with json: nowhere",
+        ),
+    ] = None,
+    tap: Annotated[str, typer.Option("--tap", metavar="NAME", help="Made if it is not there.")] = "insight",
+    watch: Annotated[
+        str | None,
+        typer.Option("--watch", metavar="DURATION", help="Look at what happens from now on, for so long."),
+    ] = None,
+    advance: Annotated[
+        bool, typer.Option("--advance", help="The next report begins where this one ends.")
+    ] = False,
+    senders: Annotated[
+        int | None, typer.Option("--senders", min=0, metavar="N", help="For the advice.")
+    ] = None,
+    receivers: Annotated[
+        int | None, typer.Option("--receivers", min=0, metavar="N", help="For the advice.")
+    ] = None,
+    subscriptions: Annotated[
+        int | None, typer.Option("--subscriptions", min=0, metavar="N", help="Of the topic, for the advice.")
+    ] = None,
+    goal: Annotated[Goal | None, typer.Option("--goal", help="For the advice.")] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine"),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    where: Where,
+) -> None:
+    """Report on throughput, latency, skew, hot keys, dead letters and duplicates, with advice on settings.
+
+    What a tap with events has recorded is looked at. The first call makes it; `--watch 1m` needs none. ENTITY is a queue,
+    TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    """
+    if not entities and not archive:
+        raise CommandFailure("which entity? Name one, or an archive with --archive.", ExitCode.USAGE)
+    if archive and (watch is not None or advance):
+        raise CommandFailure("--watch and --advance are for entities, not for archives.", ExitCode.USAGE)
+    seconds = None if watch is None else _seconds(watch)
+    if output is OutputFormat.TABLE and report is None:
+        report = Path("insight.html")
+    try:
+        from busbar.jobs.insight import Clients, render
+        from busbar.jobs.insight import insight as run_insight
+        from busbar.jobs.launch import shared_connection
+    except ImportError as error:
+        raise CommandFailure(
+            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
+        ) from None
+    secret = None if archive else shared_connection(find_target(where).connection_string, master)
+    made = _explained(
+        lambda: run_insight(
+            entities or (),
+            connection=secret,
+            archives=archive or (),
+            tap=tap,
+            watch=seconds,
+            advance=advance,
+            clients=Clients(senders, receivers, subscriptions, goal.value if goal else ""),
+            settings={} if archive else _settings(entities or [], where),
+            master=master,
+            on_progress=lambda text: print(f"{text} …", file=sys.stderr, flush=True),
+        )
+    )
+    if report is not None:
+        try:
+            report.write_text(render(made), encoding="utf-8")
+        except OSError as error:
+            raise CommandFailure(f"--report {report}: {error.strerror}.", ExitCode.USAGE) from None
+    if output is OutputFormat.JSON:
+        print_json(made.to_json())
+        return
+    print_details(_summary(each) for each in made.entities)
+    if report is not None:
+        print(f"\n{report} has the whole report.")
+
+
+def _summary(report: EntityReport) -> dict[str, str]:
+    figures = report.figures
+    latency = figures.latency
+    rows = {
+        "Entity": figures.entity,
+        "Came": f"{figures.sent.count:,}{_at(figures.sent.busy_rate)}",
+        "Done": f"{figures.done.count:,}{_at(figures.done.busy_rate)}",
+    }
+    if latency is not None:
+        rows["Latency"] = (
+            f"{latency.p50:,.0f} ms median, {latency.p95:,.0f} ms 95 %, {latency.p99:,.0f} ms 99 %"
+        )
+    rows["Dead letters"] = f"{figures.dead_letters.count:,}"
+    rows["Duplicates"] = f"{figures.duplicates.count:,} dropped"
+    rows["Scenario"] = report.advice.scenario
+    rows["Prefetch"] = "unknown" if report.advice.prefetch is None else str(report.advice.prefetch)
+    for number, finding in enumerate(report.advice.findings):
+        rows["Note" + " " * number] = finding.text
+    return rows
+
+
+def _at(rate: float | None) -> str:
+    return "" if rate is None else f", {rate:,.3g}/s in the busiest minute"
+
+
+def _settings(entities: list[str], where: Where) -> dict[str, EntitySettings]:
+    """Settings of queues as they are; without the right to see them the advice says less, that is all."""
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.entity_commands import fetch
+    from busbar.cli.kinds import QUEUE
+    from busbar.jobs.insight import EntitySettings
+
+    found = {}
+    for entity in entities:
+        name = entity.strip("/")
+        if "/$" in name or "/subscriptions/" in name.lower():
+            continue
+        try:
+            with ManagementClient(find_target(where)) as client:
+                description = fetch(client, QUEUE, name).description
+        except CommandFailure:
+            continue
+        found[name] = EntitySettings(*_known(description))
+    return found
+
+
+def _known(description: Element) -> tuple[float | None, bool | None]:
+    """The lock duration in seconds, and whether store access is batched."""
+    from busbar.cli.atom_xml import text_of
+    from busbar.model.duration import read_duration
+
+    lock, batched = text_of(description, "LockDuration"), text_of(description, "EnableBatchedOperations")
+    return (read_duration(lock) / 1000 if lock else None), (batched == "true" if batched else None)
+
+
+def _seconds(text: str) -> int:
+    try:
+        return values.seconds(text)
+    except ValueError as error:
+        raise CommandFailure(f"--watch: {error}.", ExitCode.USAGE) from None
+
+
+def _explained(run: Callable[[], Report]) -> Report:
+    """Failures of the job as those of a command."""
+    from pyspark.errors import PySparkException
+
+    from busbar.client import BusbarClientError, NotFound
+    from busbar.jobs.manifest import ArchiveError
+
+    try:
+        return run()
+    except NotFound as error:
+        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
+    except BusbarClientError as error:
+        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None
+    except (ArchiveError, PySparkException) as error:
+        raise CommandFailure(str(error)) from None

@@ -1,0 +1,188 @@
+"""`busbar insight`: what went through entities, how long it took, where it gathered, and what to set differently.
+
+From a tap with events of each entity (insight_sources.py), or from archives of `busbar capture`:
+
+    report = insight(["orders"], connection=Secret(variable="ORDERS_CONNECTION"))
+    report = insight(archives=["/data/archive", "/data/archive-events"])
+    Path("insight.html").write_text(render(report))
+
+and as an entry for spark-submit, which prints JSON and writes the report for people into a file:
+
+    spark-submit …/busbar/jobs/insight.py orders --report insight.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from busbar.client import BusbarClientError
+from busbar.jobs import insight_sources as sources
+from busbar.jobs.insight_advice import GOALS, Clients, EntitySettings, advise_all
+from busbar.jobs.insight_figures import EntityFigures, Report
+from busbar.jobs.insight_html import render
+from busbar.jobs.insight_measures import measure
+from busbar.jobs.launch import CONNECTION_VARIABLE, connection_of, job_session
+from busbar.jobs.manifest import ArchiveError
+from busbar.spark.secrets import Secret
+
+__all__ = ["Clients", "EntitySettings", "Report", "insight", "main", "render"]
+
+Progress = Callable[[str], None]
+
+
+def insight(
+    entities: Sequence[str] = (),
+    *,
+    connection: Secret | str | None = None,
+    archives: Sequence[str | Path] = (),
+    tap: str = "insight",
+    watch: float | None = None,
+    advance: bool = False,
+    clients: Clients | None = None,
+    settings: Mapping[str, EntitySettings] | None = None,
+    session: SparkSession | None = None,
+    master: str | None = None,
+    on_progress: Progress = lambda text: None,
+) -> Report:
+    """A report on entities of a namespace, or on those of archives (all of them, unless some are named).
+
+    `watch`: look at what happens in the next so many seconds, by taps that are gone afterwards. `advance`: the next report
+    begins where this one ends. `clients` and `settings` are what the figures do not say (insight_advice.py).
+    """
+    if archives and (connection is not None or watch is not None or advance):
+        raise ValueError(
+            "an archive is not a namespace: it needs no connection, and has nothing to watch or advance."
+        )
+    names = list(dict.fromkeys(entity.strip("/") for entity in entities))
+    if not archives and not names:
+        raise ValueError("insight needs the name of an entity.")
+    if archives:
+        with _session(session, master, on_progress) as spark:
+            figures = _of_archives(spark, [Path(each) for each in archives], names, on_progress)
+    elif watch is None:
+        figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
+    else:
+        figures = _watched(connection_of(connection), names, watch, session, master, on_progress)
+    reports = advise_all(figures, clients or Clients(), settings or {})
+    return Report(int(time.time() * 1000), reports)
+
+
+def _of_archives(
+    spark: SparkSession, archives: Sequence[Path], names: Sequence[str], on_progress: Progress
+) -> list[EntityFigures]:
+    on_progress("measuring")
+    history, subjects = sources.archived_history(spark, archives, names)
+    return measure(subjects, history)
+
+
+def _of_taps(
+    connection: Secret,
+    names: Sequence[str],
+    tap: str,
+    advance: bool,
+    session: SparkSession | None,
+    master: str | None,
+    on_progress: Progress,
+) -> list[EntityFigures]:
+    """Taps are looked at before Spark starts: what is wrong with them is said at once, and what is missing is made."""
+    tapped = [sources.look(connection, name, tap) for name in names]
+    with _session(session, master, on_progress) as spark:
+        on_progress("measuring")
+        history = sources.tapped_history(spark, connection, tapped)
+        figures = measure([each.subject for each in tapped], history)
+    if advance:
+        for each in tapped:
+            sources.advance(connection, each)
+    return figures
+
+
+def _watched(
+    connection: Secret,
+    names: Sequence[str],
+    seconds: float,
+    session: SparkSession | None,
+    master: str | None,
+    on_progress: Progress,
+) -> list[EntityFigures]:
+    tap = f"insight-{uuid.uuid4().hex[:12]}"
+    try:
+        for name in names:
+            sources.begin(connection, name, tap)
+        on_progress(f"watching for {seconds:g} s")
+        time.sleep(seconds)
+        return _of_taps(connection, names, tap, False, session, master, on_progress)
+    finally:
+        for name in names:
+            sources.end(connection, name, tap)
+
+
+@contextmanager
+def _session(
+    session: SparkSession | None, master: str | None, on_progress: Progress
+) -> Iterator[SparkSession]:
+    """The session that is given, or one for this report alone."""
+    if session is not None:
+        yield session
+        return
+    on_progress("starting Spark")
+    opened = job_session("busbar insight", master)
+    try:
+        yield opened
+    finally:
+        opened.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program for spark-submit; the exit code."""
+    parser = argparse.ArgumentParser("insight", description="Report on entities, or on archives.")
+    parser.add_argument("entities", nargs="*", metavar="ENTITY")
+    parser.add_argument(
+        "--archive", action="append", default=[], metavar="DIR", help="of messages or of events"
+    )
+    parser.add_argument("--connection-file", metavar="FILE", help="has the connection string, on every node")
+    parser.add_argument(
+        "--connection-env", default=CONNECTION_VARIABLE, metavar="NAME", help="a variable that has it"
+    )
+    parser.add_argument("--tap", default="insight", metavar="NAME")
+    parser.add_argument("--watch", type=float, metavar="SECONDS")
+    parser.add_argument("--advance", action="store_true", help="the next report begins where this one ends")
+    parser.add_argument("--senders", type=int, metavar="N")
+    parser.add_argument("--receivers", type=int, metavar="N")
+    parser.add_argument("--subscriptions", type=int, metavar="N")
+    parser.add_argument("--goal", choices=[goal for goal in GOALS if goal], default="")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="HTML, for people")
+    given = parser.parse_args(arguments)
+    place = (
+        Secret(file=given.connection_file) if given.connection_file else Secret(variable=given.connection_env)
+    )
+    try:
+        report = insight(
+            given.entities,
+            connection=None if given.archive else place,
+            archives=given.archive,
+            tap=given.tap,
+            watch=given.watch,
+            advance=given.advance,
+            clients=Clients(given.senders, given.receivers, given.subscriptions, given.goal),
+        )
+    except (ArchiveError, BusbarClientError, PySparkException, ValueError) as error:
+        sys.stderr.write(f"insight: {error}\n")
+        return 1
+    if given.report is not None:
+        given.report.write_text(render(report), encoding="utf-8")
+    sys.stdout.write(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

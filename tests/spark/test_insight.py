@@ -1,0 +1,221 @@
+"""`busbar insight` over a server with known traffic: every figure can be counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busbar.client import OutgoingMessage, Received, encode
+from busbar.client.blocking import BlockingReceiver
+from busbar.jobs.capture import capture
+from busbar.jobs.insight import Clients, EntitySettings, insight, render
+from busbar.spark.secrets import Secret
+from tests.serving import Busbar, serving
+from tests.spark.conftest import SOURCES, Namespace
+
+QUEUES: dict[str, dict[str, object]] = {
+    "orders": {"EnablePartitioning": True, "RequiresDuplicateDetection": True},
+    "quiet": {},
+    "tight": {},
+    "archived": {"RequiresDuplicateDetection": True},
+    "watched": {"LockDuration": "PT30S"},
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving(QUEUES) as running:
+        yield running
+
+
+def trade(namespace: Namespace, queue: str) -> None:
+    """300 messages, two thirds of them with one key, 10 of them twice. 90 are received and deleted; 10 are dead-lettered;
+    200 are completed, 20 of these at the second attempt."""
+    messages = [
+        encode(
+            OutgoingMessage(
+                body=b"an order",
+                message_id=f"order {number}",
+                partition_key="hot" if number % 3 else f"key {number % 10}",
+            )
+        )
+        for number in range(300)
+    ]
+    with namespace.factory.sender(queue) as sender:
+        sender.send(messages[:90])
+        with namespace.factory.receiver(queue, delete=True) as receiver:
+            take(receiver, 90)
+        sender.send(messages[90:])
+        sender.send(messages[:10])
+    with namespace.factory.receiver(queue, credit=300) as receiver:
+        taken = take(receiver, 210)
+        receiver.dead_letter(taken[:7], "spoiled", "it smells")
+        receiver.dead_letter(taken[7:10], "unknown")
+        receiver.complete(taken[10:190])
+        receiver.abandon(taken[190:])
+        receiver.complete(take(receiver, 20))
+
+
+def take(receiver: BlockingReceiver, count: int) -> list[Received]:
+    taken: list[Received] = []
+    while len(taken) < count:
+        more = receiver.receive(count - len(taken), 10)
+        assert more, f"{len(taken)} of {count}"
+        taken += more
+    return taken
+
+
+OUTCOMES = {
+    "abandoned": 20,
+    "completed": 200,
+    "dead-lettered": 10,
+    "duplicate-dropped": 10,
+    "received-and-deleted": 90,
+}
+
+
+@pytest.mark.req("D6", "B14")
+def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_path: Path) -> None:
+    taps = namespace.taps("orders")
+    taps.create("insight", events=True, from_earliest=True, owner="me")
+    trade(namespace, "orders")
+    namespace.send("quiet", [b"one", b"two", b"three"])
+    # A tap that may keep next to nothing loses what it had not passed.
+    namespace.taps("tight").create("insight", events=True, owner="me", max_size=2_000)
+    namespace.send("tight", [b"%03d" % number + bytes(200) for number in range(50)])
+    namespace.receive("tight", 50)
+
+    report = insight(
+        ["orders", "quiet", "/tight/"],
+        connection=Secret(file=str(namespace.secret)),
+        clients=Clients(receivers=2, goal="throughput"),
+        settings={"orders": EntitySettings(lock_seconds=30)},
+        session=namespace.spark,
+        advance=True,
+    )
+    orders, quiet, tight = report.entities
+    figures = orders.figures
+    assert (figures.sent.count, figures.done.count) == (300, 290)
+    assert sum(figures.outcomes.values()) == sum(OUTCOMES.values())
+    assert all(
+        figures.outcomes[name] == OUTCOMES[name]
+        for name in ("abandoned", "dead-lettered", "duplicate-dropped")
+    )
+    assert figures.redelivered == 20
+    assert len(figures.fragments) == 16
+    assert sum(each.sent for each in figures.fragments) == 300
+    hot = max(figures.fragments, key=lambda each: each.sent)
+    assert hot.sent >= 200 and hot.share == hot.sent / 300
+    assert [(each.name, each.count) for each in figures.keys.top[:2]] == [("hot", 200), ("key 0", 10)]
+    assert (figures.keys.count, figures.keys.distinct, len(figures.keys.top)) == (300, 11, 10)
+    assert [(each.name, each.count) for each in figures.dead_letters.top] == [("spoiled", 7), ("unknown", 3)]
+    assert (figures.duplicates.count, figures.duplicates.distinct) == (10, 10)
+    assert sum(slot.sent for slot in figures.slots) == 300 and sum(slot.done for slot in figures.slots) == 290
+    latency = figures.latency
+    assert latency is not None and latency.count == 290
+    assert 0 <= latency.p50 <= latency.p95 <= latency.p99 <= latency.most
+    assert sum(each.count for each in latency.histogram) == 290
+    assert figures.coverage.complete and figures.coverage.messages == 300
+    assert sum(each.upto - each.after for each in figures.coverage.fragments) == 300
+    # Locks of 30 s: half of 20 seconds' worth of what the receivers did.
+    assert figures.done.busy_rate is not None
+    assert orders.advice.prefetch == -(-figures.done.busy_rate * 10 // 1)
+    assert orders.advice.scenario == "several high-throughput queues"
+    assert any("'hot' alone has 67%" in each.text for each in orders.advice.findings)
+
+    assert quiet.figures.sent.count == 3 and quiet.figures.latency is None
+    assert "made just now" in quiet.figures.coverage.remarks[0]
+    assert namespace.taps("quiet").show("insight").events
+
+    assert not tight.figures.coverage.complete
+    assert tight.figures.coverage.fragments[0].lost > 0
+    assert tight.figures.sent.count < 50
+    assert any(each.grave and "truncated" in each.text for each in tight.advice.findings)
+    assert not namespace.taps("tight").show("insight").truncated
+
+    # The next report begins here.
+    view = taps.show("insight")
+    assert all(each.position == each.end and each.event_position == each.event_end for each in view.fragments)
+    page = render(report)
+    assert "spoiled" in page and page.count("<svg") >= 4
+
+
+@pytest.mark.req("D6")
+def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
+    secret = Secret(file=str(namespace.secret))
+    messages, events = tmp_path / "messages", tmp_path / "events"
+    for turn in range(2):
+        if turn:
+            trade(namespace, "archived")
+        capture(
+            ["archived"],
+            messages,
+            events=events,
+            connection=secret,
+            available_now=True,
+            session=namespace.spark,
+            compacting=False,
+        )
+    report = insight(archives=[messages, events], session=namespace.spark)
+    (archived,) = report.entities
+    figures = archived.figures
+    assert (figures.entity, figures.sent.count, figures.done.count) == ("archived", 300, 290)
+    assert figures.outcomes == OUTCOMES
+    assert figures.dead_letters.top[0].name == "spoiled"
+    (fragment,) = figures.coverage.fragments
+    assert (fragment.after, fragment.upto, fragment.event_after, fragment.event_upto) == (0, 300, 0, 330)
+
+
+@pytest.mark.req("D6")
+def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "busbar", "insight", "watched", "--watch", "3s", "--receivers", "1"]
+    process = subprocess.Popen(
+        [*command, "-o", "json", "--report", str(tmp_path / "report.html")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | {"BUSBAR_CONNECTION_STRING": namespace.server.connection_string, "PYTHONPATH": str(SOURCES)},
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said == "watching for 3 s …\n", said + process.stderr.read()
+    namespace.send("watched", [b"%d" % number for number in range(40)])
+    namespace.receive("watched", 40)
+    printed, complaints = process.communicate(timeout=100)
+    assert process.returncode == 0, complaints
+    (entity,) = json.loads(printed)["entities"]
+    assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
+    settings = {each["name"]: each for each in entity["advice"]["settings"]}
+    assert settings["EnableBatchedOperations"]["now"] == "true"
+    assert "locks of 30 s" in settings["prefetch"]["why"]
+    assert "</html>" in (tmp_path / "report.html").read_text()
+    assert namespace.taps("watched").list() == ()
+
+
+def test_what_the_command_cannot_do(namespace: Namespace) -> None:
+    environment = os.environ | {
+        "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
+        "PYTHONPATH": str(SOURCES),
+    }
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "busbar", "insight", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    assert run() == (2, "busbar: which entity? Name one, or an archive with --archive.\n")
+    code, said = run("nowhere")
+    assert code == 3 and "nowhere" in said and "Traceback" not in said
