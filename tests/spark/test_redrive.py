@@ -130,7 +130,8 @@ def test_a_kill_between_accept_and_delete_makes_no_second_copy(namespace: Namesp
         command, env={**environment, "BUSBAR_FAULT_POINT": "before-delete:2"}, timeout=60, capture_output=True
     )
     assert killed.returncode == -signal.SIGKILL
-    finished = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True)
+    command[2:4] = ["busbar.jobs.redrive"]  # the entry for spark-submit
+    finished = subprocess.run(command[:-2], env=environment, timeout=60, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert 0 < report["moved"] < 500 and report["left"] == 0  # the first chunk was deleted before the kill

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,10 +15,13 @@ import pytest
 
 from busbar.client import OutgoingMessage, encode
 from busbar.jobs.capture import capture
-from busbar.jobs.replay import Progress, ReplayReport, replay
+from busbar.jobs.replay import Progress, ReplayReport, main, replay
 from busbar.jobs.replay_source import ReplayError
 from tests.spark.conftest import SOURCES, Namespace
 from tests.spark.letters import bury, decoded, make, numbered, take
+
+COUNT = 2400
+"""More than one task sends."""
 
 
 def run(namespace: Namespace, source: object, target: str, **options: object) -> ReplayReport:
@@ -37,7 +41,7 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
 ) -> None:
     connection = namespace.server.connection_string
     with namespace.factory.sender(wide) as sender:
-        sender.send([encode(message) for message in numbered(400)])
+        sender.send([encode(message) for message in numbered(COUNT)])
     archive = tmp_path / "archive"
     capture(
         [wide],
@@ -59,20 +63,20 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
         sample=3,
         edits=["subject=upper(subject)"],
     )
-    assert (plan.found, plan.sent, plan.entities) == (133, 0, {wide: 133})
+    assert (plan.found, plan.sent, plan.entities) == (COUNT // 3, 0, {wide: COUNT // 3})
     assert plan.first is not None and plan.first <= str(plan.last)
     assert [row["edits"] for row in plan.sample] == [{"subject": "A SUBJECT"}] * 3
     assert held(namespace, target) == 0
 
     steps: list[Progress] = []
     report = run(namespace, archive, target, on_progress=steps.append)
-    assert (report.found, report.sent, report.refused) == (400, 400, 0)
-    assert steps[-1].sent == steps[-1].total == 400
+    assert (report.found, report.sent, report.refused) == (COUNT, COUNT, 0)
+    assert steps[-1].sent == steps[-1].total == COUNT
     # Once more, and with other partitions: everything is known.
     namespace.spark.conf.set("spark.sql.files.maxPartitionBytes", "4k")
-    assert run(namespace, archive, target).sent == 400
+    assert run(namespace, archive, target).sent == COUNT
     namespace.spark.conf.unset("spark.sql.files.maxPartitionBytes")
-    taken = take(namespace, target, 400)
+    taken = take(namespace, target, COUNT)
     seen: dict[object, list[object]] = {}
     for received, message in zip(taken, decoded(taken), strict=True):
         number = message.application_properties["number"]
@@ -87,8 +91,8 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
             received.payload[:4] == b"\x00\x53\x70\xc0"
             and (3_600_000).to_bytes(4, "big") in received.payload[:20]
         )
-    assert seen == {f"s{turn}": list(range(turn, 400, 3)) for turn in range(3)}
-    assert len({message.message_id for message in decoded(taken)}) == 400
+    assert seen == {f"s{turn}": list(range(turn, COUNT, 3)) for turn in range(3)}
+    assert len({message.message_id for message in decoded(taken)}) == COUNT
 
     # What is filtered and edited is another replay. This one keeps the ids, and is done for good when it is repeated.
     edits = {
@@ -146,7 +150,7 @@ def test_a_dead_letter_queue_is_replayed_and_stays(namespace: Namespace, queue: 
 @pytest.mark.req("D4")
 @pytest.mark.timeout(300)
 def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
-    namespace: Namespace, queue: str, tmp_path: Path
+    namespace: Namespace, queue: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = f"{queue}-target"
     make(namespace, target)
@@ -177,8 +181,10 @@ def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
         process.communicate()
     between = held(namespace, target)
     assert 50 < between < count
-    report = run(namespace, tmp_path / "parquet", target)
-    assert (report.found, report.sent) == (count, count)
+    # The same again, as spark-submit would start it.
+    assert main([str(tmp_path / "parquet"), target, "--connection-file", str(namespace.secret)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["found"], report["sent"], report["entities"]) == (count, count, {queue: count})
     messages = decoded(take(namespace, target, count))
     numbers: list[Any] = [message.application_properties["number"] for message in messages]
     assert sorted(numbers) == list(range(count))
@@ -186,4 +192,3 @@ def test_a_kill_in_the_middle_and_a_second_run_make_each_message_once(
     assert all(m.data == f"body {n}".encode() * 3 for n, m in zip(numbers, messages, strict=True))
     for turn in range(3):
         assert [n for n in numbers if n % 3 == turn] == list(range(turn, count, 3))
-    assert report.entities == {queue: count}

@@ -76,23 +76,23 @@ def redrive(
         raise CommandFailure(f"--lock-wait: {error}.", ExitCode.USAGE) from None
     with explained():
         from busbar.jobs.redrive import redrive as run
-        from busbar.spark.secrets import Secret
 
+        trust, secret = where.ca, None
         if connection_file is not None:
-            secret, trust = Secret(file=str(connection_file)), where.ca
+            from busbar.spark.secrets import Secret
+
+            secret = Secret(file=str(connection_file))
         else:
             target = find_target(where)
             if condition or edits:
                 from busbar.jobs.launch import shared_connection
 
                 secret = shared_connection(target.connection_string, master)
-            else:
-                secret = Secret(literal=target.connection_string)
             trust = target.authorities[0] if target.authorities else None
         with progress("moved") as show:
             report = run(
                 checked(entity, "entity"),
-                connection=secret,
+                connection=secret or target.connection_string,
                 target=checked(to, "entity") if to else "",
                 reasons=reason or (),
                 where=condition,

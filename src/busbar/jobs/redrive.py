@@ -47,12 +47,13 @@ from busbar.jobs.resending import (
     writer_name,
 )
 from busbar.model.message import DEAD
-from busbar.spark.secrets import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from busbar.spark.secrets import Secret
 
 FORGET_AFTER: Final = 7 * 24 * 3_600_000
 REASON: Final = DEAD_LETTER_PROPERTIES[0]
@@ -126,10 +127,10 @@ def redrive(
         )
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
-    secret = Secret(literal=connection) if isinstance(connection, str) else connection
+    text = connection if isinstance(connection, str) else connection.reveal()
     parsed = parse_edits(edits)
     began = time.monotonic()
-    with connect(secret.reveal(), retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
+    with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         taps = factory.taps(entity, sub_queue="deadletter")
         ends = taps.ends()
         selection = _Selection(set(reasons))
@@ -137,7 +138,7 @@ def redrive(
             for page in taps.pages(None, index, 0, end):
                 selection.look_at(index, page.rows, sample if dry_run else 0)
         if where or parsed:
-            selection.narrow(_evaluated(entity, secret, where, parsed, wait, session, master))
+            selection.narrow(_evaluated(entity, connection, where, parsed, wait, session, master))
         selection.keep_oldest(most)
         mover = _Mover(
             factory, entity, target, ends.incarnation, selection, Pace(rate), lock_wait, on_progress
@@ -315,7 +316,7 @@ class _Mover:
 
 def _evaluated(
     entity: str,
-    secret: Secret,
+    connection: Secret | str,
     where: str,
     edits: tuple[Edit, ...],
     wait: float,
@@ -323,8 +324,10 @@ def _evaluated(
     master: str | None,
 ) -> Mapping[int, Changes]:
     """The dead letters that meet a condition, with the new values of what is edited."""
+    from busbar.jobs.launch import connection_of
     from busbar.jobs.replay_source import DEAD_LETTERS, ReplayError, evaluate
 
+    secret = connection_of(connection)
     try:
         return evaluate(f"{entity}{DEAD_LETTERS}", secret, where, edits, wait, session, master)
     except ReplayError as error:

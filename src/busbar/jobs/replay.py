@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
 from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits
-from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected
+from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected, spark_session
 from busbar.jobs.resending import Resent, writer_name
 from busbar.model.commands import MAX_BATCH
 from busbar.spark.secrets import Secret
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 ORDERS: Final = ("key", "all", "none")
 IDS: Final = ("source", "message")
+LEAST_PER_TASK: Final = 1_000
 PER_TASK: Final = 100_000
 MOST_TASKS: Final = 1_000
 BODY_SHOWN: Final = 80
@@ -101,36 +102,33 @@ def replay(
     """Send the messages of a source to a target, each once.
 
     `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the most
-    messages a second, `wait` how long a broker may be away, in seconds. Without a `session` one is opened on `master`
-    (all cores of this machine, or what spark-submit says) and stopped afterwards. Raises ReplayError, EditError,
-    BusbarClientError.
+    messages a second, `wait` how long a broker may be away, in seconds. Without a `session`, and if there is none, one
+    is opened on `master` (all cores of this machine, or what spark-submit says) and stopped afterwards.
+    Raises ReplayError, EditError, BusbarClientError.
     """
     _check(order, ids, rate, target)
     began = time.monotonic()
     from pyspark.errors import PySparkException
 
-    from busbar.jobs.launch import connection_of, job_session
+    from busbar.jobs.launch import connection_of
 
     job = _Replay(
         str(source), target.strip("/"), connection_of(connection), where, parse_edits(edits), ids, run, wait
     )
-    spark = session or job_session("busbar-replay", master)
+    done = Resent()
     try:
-        selection = job.select(spark)
-        found, entities, first, last = job.count(selection)
-        shown = job.sample(selection, sample) if dry_run else []
-        done = Resent()
-        if found and not dry_run:
-            if ids == "message":
-                job.check_unique(selection)
-            done = job.send(spark, selection, found, order, rate, on_progress)
+        with spark_session(session, "busbar-replay", master) as spark:
+            selection = job.select(spark)
+            found, entities, first, last = job.count(selection)
+            shown = job.sample(selection, sample) if dry_run else []
+            if found and not dry_run:
+                if ids == "message":
+                    job.check_unique(selection)
+                done = job.send(spark, selection, found, order, rate, on_progress)
         if forget and not dry_run:
             job.forget()
     except PySparkException as error:
         raise ReplayError(in_short(error)) from error
-    finally:
-        if session is None:
-            spark.stop()
     return ReplayReport(
         source=str(source),
         target=job.target,
@@ -254,13 +252,16 @@ class _Replay:
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
 
         cores = spark.sparkContext.defaultParallelism
-        tasks = min(MOST_TASKS, max(cores, -(-found // PER_TASK)))
+        # A task has its price, and a report comes when one is done.
+        tasks = max(min(cores, -(-found // LEAST_PER_TASK)), min(MOST_TASKS, -(-found // PER_TASK)))
+        together = cores
         if order == "all":
-            cores = 1
+            together = 1
             ordered = selection.repartition(1).sortWithinPartitions(
                 "enqueued_time", "entity", "fragment", "sequence_number"
             )
         elif order == "key":
+            together = min(tasks, cores)
             ordered = selection.repartition(tasks, self._key()).sortWithinPartitions(
                 "entity", "fragment", "sequence_number"
             )
@@ -271,7 +272,7 @@ class _Replay:
             self._wait,
             self.target,
             Writer(self.writer, 0),
-            rate / cores,
+            rate / together,
             self._own_ids,
             tuple(edit.field for edit in self._edits),
         )

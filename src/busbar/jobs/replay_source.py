@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import Edit, check_type
-from busbar.spark.secrets import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from busbar.spark.secrets import Secret
 
 DEAD_LETTERS: Final = "/$deadletterqueue"
 
@@ -80,6 +83,24 @@ def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> Dat
     return archive.read(spark, source)
 
 
+@contextmanager
+def spark_session(session: SparkSession | None, name: str, master: str | None) -> Iterator[SparkSession]:
+    """The session that was given, the one that is there, or else one for the time of the block."""
+    from pyspark.sql import SparkSession
+
+    from busbar.jobs.launch import job_session
+
+    there = session or SparkSession.getActiveSession()
+    if there is not None:
+        yield there
+        return
+    made = job_session(name, master)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
 def evaluate(
     source: str,
     connection: Secret,
@@ -92,24 +113,17 @@ def evaluate(
     """The sequence numbers of the messages of an entity that meet a condition, and what the edits set on each."""
     from pyspark.errors import PySparkException
 
-    from busbar.jobs.launch import job_session
     from busbar.jobs.replay_task import EDIT
 
-    spark = session or job_session("busbar-redrive", master)
+    columns = [f"{EDIT}{index}" for index in range(len(edits))]
     try:
-        frame = selected(spark, source, connection, where, edits, wait)
-        columns = [f"{EDIT}{index}" for index in range(len(edits))]
-        return {
-            row["sequence_number"]: {
-                edit.field: row[column] for edit, column in zip(edits, columns, strict=True)
-            }
-            for row in frame.select("sequence_number", *columns).collect()
-        }
+        with spark_session(session, "busbar-redrive", master) as spark:
+            frame = selected(spark, source, connection, where, edits, wait)
+            rows = frame.select("sequence_number", *columns).collect()
     except PySparkException as error:
         raise ReplayError(in_short(error)) from error
-    finally:
-        if session is None:
-            spark.stop()
+    fields = [edit.field for edit in edits]
+    return {row["sequence_number"]: dict(zip(fields, row[1:], strict=True)) for row in rows}
 
 
 def dead_letter_queue(source: str) -> str | None:

@@ -82,7 +82,7 @@ class Pace:
         while now < self._next:
             time.sleep(min(LONGEST_PAUSE, self._next - now))
             now = time.monotonic()
-        self._next = max(self._next, now - 1.0) + messages / self.rate
+        self._next = max(self._next, now) + messages / self.rate
 
 
 class Resender:
