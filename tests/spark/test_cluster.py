@@ -1,0 +1,99 @@
+"""The jobs on a Spark cluster, unchanged: a master and two workers, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from busbar.client import OutgoingMessage, encode
+from busbar.client.blocking import connect
+from busbar.jobs import archive
+from busbar.spark.session import prepare_environment
+from tests.serving import Busbar, serving
+from tests.spark.campaign import Program, eventually
+
+MESSAGES = 600
+DAEMONS = {
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+}
+SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+
+
+@contextmanager
+def cluster(directory: Path, workers: int) -> Iterator[str]:
+    """A cluster of workers with a core each; its address. The directory gets the workers' logs."""
+    prepare_environment()
+    with ExitStack() as programs:
+        master = programs.enter_context(daemon(directory, "master.Master"))
+        found: re.Match[str] | None = None
+
+        def listens() -> bool:
+            nonlocal found
+            assert master.running, master.said
+            found = re.search(r"spark://127\.0\.0\.1:\d+", master.said)
+            return found is not None
+
+        eventually("the master listens", listens)
+        assert found is not None
+        address = found.group(0)
+        for number in range(workers):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
+            programs.enter_context(daemon(directory, "worker.Worker", *size, address))
+        eventually("the workers are there", lambda: master.said.count("Registering worker") == workers)
+        yield address
+
+
+def daemon(directory: Path, name: str, *arguments: str) -> Program:
+    command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--port", "0"]
+    return Program([*command, "--webui-port", "0", *arguments], directory, DAEMONS)
+
+
+@pytest.mark.req("D7")
+@pytest.mark.timeout(600)
+def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
+    sent = {f"message {number}": os.urandom(200) for number in range(MESSAGES)}
+    wide = {"EnablePartitioning": True}
+    with serving({"orders": wide, "again": wide}) as server, connect(server.connection_string) as factory:
+        secret = tmp_path / "connection"
+        secret.write_text(server.connection_string)
+        factory.sender("orders").send(
+            [encode(OutgoingMessage(body, message_id=name)) for name, body in sent.items()]
+        )
+        with cluster(tmp_path, 2) as master:
+            captured = busbar(server, tmp_path, "capture", "orders", "--output", str(tmp_path / "archive"),
+                              "--available-now", "--master", master, "--connection-file", str(secret))  # fmt: skip
+            assert f"orders: {MESSAGES} captured" in captured
+            # Here the connection string travels with what the workers run.
+            replayed = busbar(server, tmp_path, "replay", str(tmp_path / "archive"), "again", "--ids", "message",
+                              "--master", master, "-o", "json")  # fmt: skip
+        report = json.loads(replayed[replayed.index("{\n") :])
+        assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
+        rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
+        assert len(rows) == MESSAGES and {row["message_id"]: row["body"] for row in rows} == sent
+        with factory.receiver("again") as receiver:
+            copies: list[tuple[str, bytes]] = []
+            while messages := receiver.receive(MESSAGES, 1):
+                receiver.complete(messages)
+                for message in messages:
+                    decoded = message.decode()
+                    copies.append((str(decoded.message_id), decoded.data or b""))
+        assert len(copies) == MESSAGES and dict(copies) == sent
+    for number in range(2):
+        assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"
+    for log in [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]:
+        assert server.key not in log.read_text(errors="replace"), log
+
+
+def busbar(server: Busbar, directory: Path, *arguments: str) -> str:
+    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string}
+    with Program([sys.executable, "-m", "busbar", *arguments], directory, environment) as program:
+        return program.wait()
