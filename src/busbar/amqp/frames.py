@@ -199,17 +199,17 @@ def write_transfer(
 
 
 def write_continuation(
-    w: BytesWriter, channel: i64, handle: i64, settled: bool, more: bool, payload: bytes
+    w: BytesWriter, channel: i64, handle: i64, settled: bool, more: bool, size: i64
 ) -> None:
-    """A further frame of a delivery. Id and tag are null: Python takes a frame with an id for a first one."""
-    _write_list_head(w, channel, 0x14, 6, uint_size(handle) + 5, len(payload))
+    """What is in front of a payload of `size` bytes in a further frame of a delivery. Id and tag are null: Python takes a
+    frame with an id for a first one."""
+    _write_list_head(w, channel, 0x14, 6, uint_size(handle) + 5, size)
     write_uint(w, handle)
     w.append(0x40)
     w.append(0x40)
     w.append(0x40)
     w.append(0x41 if settled else 0x42)
     w.append(0x41 if more else 0x42)
-    w.write(payload)
 
 
 def write_disposition(

@@ -457,7 +457,10 @@ class Link:
             else:
                 stop = size if size - item.offset <= room else item.offset + room
                 part = payload[item.offset : stop]
-                write_continuation(wire.out, session.channel, self.handle, item.settled, stop < size, part)
+                write_continuation(
+                    wire.out, session.channel, self.handle, item.settled, stop < size, len(part)
+                )
+                wire.payload(part)
             item.offset = stop
             session.sent_frames(1)
             if stop == size:

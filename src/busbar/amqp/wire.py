@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEAST_MAX_FRAME: Final = 512  # of the specification, 2.7.1
 LONGEST_TEXT: Final = 4096
+LONG_PAYLOAD: Final = 8 * 1024
 KEPT_WRITER: Final = 256  # what a BytesWriter holds without an allocation of its own
 
 
@@ -25,6 +26,7 @@ class Wire:
     def __init__(self, server: bool, max_message_size: i64, max_partial_bytes: i64) -> None:
         self.server = server
         self.out = BytesWriter()
+        self._before: list[bytes] = []  # what goes out before `out`
         self.events: list[Event] = []
         # Links whose merged events of the current call are still open for more.
         self.touched: list[Link] = []
@@ -37,6 +39,15 @@ class Wire:
 
     def frame(self, channel: i64, body: bytes) -> None:
         write_frame(self.out, AMQP_FRAME, channel, body)
+
+    def payload(self, payload: bytes) -> None:
+        """What follows in a frame. A long one is set aside: in a buffer that grows it would be copied several times."""
+        if len(payload) < LONG_PAYLOAD:
+            self.out.write(payload)
+            return
+        self._before.append(self.out.getvalue())
+        self._before.append(payload)
+        self.out.truncate(0)
 
     def error(self, condition: str, text: str) -> bytes:
         return error_bytes(AmqpError(condition, text), self.text_limit())
@@ -59,11 +70,15 @@ class Wire:
     def take_bytes(self) -> bytes:
         out = self.out
         size = len(out)
-        if size == 0:
+        if size == 0 and not self._before:
             return b""
         data = out.getvalue()
-        if size > KEPT_WRITER:
-            self.out = BytesWriter()  # an idle connection keeps no grown buffer
-        else:
+        if self._before:
+            self._before.append(data)
+            data = b"".join(self._before)
+            self._before = []
+        elif size <= KEPT_WRITER:
             out.truncate(0)
+            return data
+        self.out = BytesWriter()  # an idle connection keeps no grown buffer
         return data

@@ -42,7 +42,7 @@ class Limits:
     delete_count: int = 4000
     # Taps
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
-    tap_page_bytes: int = 2 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
+    tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
     tap_page_count: int = 20_000
     # Connections: what a peer may hold before and after it has proven who it is.
     max_frame_size: int = 64 * 1024
