@@ -67,14 +67,14 @@ async def test_whatever_is_done_with_a_lost_session_says_so(world: World) -> Non
 @pytest.mark.req("S9")
 @every_way
 async def test_a_renewed_lock_holds(world: World) -> None:
-    queue = world.queue("brief")
+    queue = world.queue("modest")
     await world.send(queue, "s", "1")
     receiver = world.accept(queue, "s")
     locked = await take_one(receiver)
     for _ in range(3):
-        await asyncio.sleep(BRIEF_LOCK * 0.5)
+        await asyncio.sleep(MODEST_LOCK * 0.5)
         until = await on_session(receiver, "renew_lock")
-        assert until > datetime.now(UTC) + timedelta(seconds=BRIEF_LOCK * 0.6)
+        assert until > datetime.now(UTC) + timedelta(seconds=MODEST_LOCK * 0.6)
     await receiver.complete_message(locked)
     assert await nothing_left(receiver)
 
