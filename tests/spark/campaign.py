@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from busbar.amqp.codec import decode_value
+from busbar.amqp.sections import find_sections, value_of
 from busbar.client import BusbarClientError, OutgoingMessage, Retry, encode
 from busbar.client.blocking import BlockingReceiver, connect
 from busbar.client.sender import Writer
@@ -164,6 +166,21 @@ def _members(session: int) -> list[int]:
     return found
 
 
+# ---- messages --------------------------------------------------------------------------------------------
+
+Content = tuple[bytes, str, bytes]
+
+
+def content(body: bytes, whole: bytes) -> Content:
+    """The body, the annotations, and every byte of the bare message. Annotations are the broker's to write: their values
+    stay, not the width of their map."""
+    found = find_sections(whole, 0, len(whole))
+    annotations: object = {}
+    if found.annotations < found.properties:
+        annotations, _ = decode_value(whole, value_of(whole, found.annotations, found.end), found.properties)
+    return bytes(body), repr(annotations), bytes(whole[found.properties :])
+
+
 # ---- traffic -----------------------------------------------------------------------------------------
 
 
@@ -201,10 +218,10 @@ class Traffic:
         )
         return name, body, whole
 
-    def expected(self, queue: str) -> dict[str, tuple[bytes, bytes]]:
-        """What was sent: body and whole message by id."""
+    def expected(self, queue: str) -> dict[str, Content]:
+        """What was sent, by id."""
         messages = (self.message(queue, number) for number in range(self.sent[queue]))
-        return {name: (body, whole) for name, body, whole in messages}
+        return {name: content(body, whole) for name, body, whole in messages}
 
     def start_senders(self) -> Traffic:
         for thread in self._senders:

@@ -1,0 +1,58 @@
+"""A program as a user writes it: a stream of messages, copied to another queue by our sink and to Parquet by Spark's own.
+
+    copying_program.py DIRECTORY SOURCE TARGET [--available-now]
+
+Every start has other partitions and another order of rows: a batch that is repeated does not look like its first attempt.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from busbar.spark import attach
+from busbar.spark.session import local_session
+
+CONNECTION = {"connectionStringEnv": "BUSBAR_CONNECTION_STRING"}
+
+
+def main(directory: Path, source: str, target: str, now: bool) -> None:
+    spark = local_session("copying", cores=2)
+    attach(spark, **CONNECTION)
+    options = {
+        **CONNECTION,
+        "waitForBroker": "2m",
+        "entity": source,
+        "startingPosition": "earliest",
+        "maxPartitions": str(random.randint(1, 3)),
+        "owner": "copying",
+    }
+    if not now:
+        options["maxMessagesPerTrigger"] = "500"
+    trigger = {"availableNow": True} if now else {"processingTime": "100 milliseconds"}
+
+    copied = spark.readStream.format("busbar").options(**options, tap="copied").load()
+    to_queue = (
+        copied.repartition(random.randint(1, 4), F.rand())
+        .writeStream.format("busbar")
+        .options(**CONNECTION, entity=target, message="raw", waitForBroker="2m")
+        .option("checkpointLocation", str(directory / "copied"))
+        .trigger(**trigger)
+    )
+    filed = spark.readStream.format("busbar").options(**options, tap="filed").load()
+    to_files = (
+        filed.select("message_id", "body", "raw")
+        .writeStream.format("parquet")
+        .option("path", str(directory / "files"))
+        .option("checkpointLocation", str(directory / "filed"))
+        .trigger(**trigger)
+    )
+    for query in [to_queue.start(), to_files.start()]:
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], "--available-now" in sys.argv)
