@@ -130,9 +130,11 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         await gateway.start()
         stack.push_async_callback(gateway.stop)
         ports = await _open_ports(gateway, config, announce)
-        # What was loaded stays: the collector need not look at it again and again.
+        # What was loaded stays: the collector need not look at it again and again. Nor at the messages of every page and
+        # window: they come by thousands, and are never part of a cycle.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         address = _address(config.host)
         ca = str(tls.ca) if tls.ca else None
         endpoint = Endpoint(address, ports.main, ports.http, ports.tls, os.getpid(), config.key_name, key, ca)
