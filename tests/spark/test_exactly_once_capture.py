@@ -1,0 +1,153 @@
+"""`busbar capture` under `kill -9`: the archive is what was sent, once, whatever died when.
+
+The whole process tree of Spark is killed: half of the times at a named point (fault_points.py), half of the times at
+random; the broker is killed in between. Senders and ordinary receivers are at the queues all the time, hours are
+compacted as soon as they have two files, and a witness reads the archive by its manifest throughout.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from busbar.jobs import archive
+from busbar.jobs.fault_points import VARIABLE
+from busbar.jobs.manifest import load
+from tests.serving import Busbar, config_text
+from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, eventually, seed_of
+
+QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
+POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 8))
+EAGER = str(Path(__file__).with_name("eager_capture.py"))
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of the capture, and how it is ended."""
+
+    point: str | None
+    """A named point; None: at random."""
+    passes: int
+    """How often the point is passed before."""
+    broker: bool
+    """Whether the broker is killed as well."""
+
+
+def plan(chance: random.Random) -> list[Round]:
+    """Half named, half random, every point about as often as the others."""
+    named = [POINTS[(number // 2) % len(POINTS)] for number in range(ROUNDS) if number % 2 == 0]
+    if len(POINTS) > ROUNDS // 2:
+        named = list(POINTS)[:ROUNDS]
+    rounds = [Round(point, chance.randrange(3), chance.random() < 0.25) for point in named]
+    others = [Round(None, 0, chance.random() < 0.5) for _ in range(ROUNDS - len(rounds))]
+    mixed = rounds + others
+    chance.shuffle(mixed)
+    if not any(each.broker for each in mixed):
+        mixed[-1] = replace(mixed[-1], broker=True)
+    return mixed
+
+
+@pytest.mark.req("D3")
+@pytest.mark.timeout(4 * 3600 if DEEP else 1800)
+def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> None:
+    seed = seed_of("capture")
+    chance = random.Random(seed)
+    directory = tmp_path / "archive"
+    server = Busbar(tmp_path / "data", config_text(QUEUES)).start()
+    traffic = Traffic(server.connection_string, tuple(QUEUES), seed)
+    witness = Witness(directory).start()
+    try:
+        traffic.start_senders()
+        for number, each in enumerate(plan(chance)):
+            began = time.monotonic()
+            while not run_until_killed(each, server, directory, tmp_path, chance):
+                print(f"round {number}: the machine was too busy for Spark, once more")
+            traffic.start_receivers()
+            print(f"round {number}: {each}, {time.monotonic() - began:.1f} s")
+        traffic.stop()
+        # The command as it is, to the end of what is there.
+        with start_capture(server, directory, tmp_path, "-m", "busbar", now=True) as last:
+            last.wait()
+        witness.stop()
+    finally:
+        server.stop()
+    assert min(traffic.sent.values()) > 20 * ROUNDS and min(traffic.received.values()) > 0
+    assert witness.looks > ROUNDS
+    check_archive(spark, directory, traffic)
+    print(f"{sum(traffic.sent.values())} messages, {len(archive.files(directory))} files")
+
+
+def start_capture(
+    server: Busbar, directory: Path, base: Path, *program: str, now: bool = False, point: str = ""
+) -> Program:
+    arguments = [sys.executable, *program, "capture", *QUEUES, "--output", str(directory)]
+    arguments += ["--available-now"] if now else ["--interval", "200 milliseconds"]
+    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string} | (
+        {VARIABLE: point} if point else {}
+    )
+    return Program(arguments, base, environment)
+
+
+def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, chance: random.Random) -> bool:
+    """Whether it was; if not, the machine was too busy for Spark to start."""
+    before = load(directory).number
+    point = f"{each.point}:{each.passes + 1}" if each.point else ""
+    with start_capture(server, directory, base, EAGER, point=point) as program:
+
+        def commits() -> bool:
+            assert program.running or each.point or program.starved, program.said
+            return load(directory).number > before or not program.running
+
+        eventually("the capture commits", commits)
+        if each.broker:
+            time.sleep(chance.uniform(0.0, 0.5))
+            server.kill()
+            time.sleep(chance.uniform(0.0, 0.5))
+            server.start()
+        if each.point:
+            return program.wait_for_death()
+        time.sleep(chance.uniform(0.0, 2.5))
+        assert program.running or program.starved, program.said
+        return program.running
+
+
+def check_archive(spark: SparkSession, directory: Path, traffic: Traffic) -> None:
+    """By the manifest and, as no capture runs, by listing files: ids, bodies and whole messages."""
+    columns = ["entity", "message_id", "body", "raw"]
+    by_manifest = duckdb.read_parquet(archive.files(directory), hive_partitioning=True)
+    by_listing = duckdb.read_parquet(f"{directory}/**/*.parquet", hive_partitioning=True)
+    found = {
+        "Spark by the manifest": of_spark(archive.read(spark, directory).select(*columns)),
+        "Spark": of_spark(spark.read.parquet(str(directory)).select(*columns)),
+        "pyarrow by the manifest": archive.dataset(directory).to_table(columns).to_pylist(),
+        "pyarrow": ds.dataset(directory, partitioning="hive").to_table(columns).to_pylist(),
+        "DuckDB by the manifest": of_duckdb(by_manifest, columns),
+        "DuckDB": of_duckdb(by_listing, columns),
+    }
+    for reader, rows in found.items():
+        for queue in traffic.sent:
+            mine = [row for row in rows if row["entity"] == queue]
+            expected = traffic.expected(queue)
+            assert len(mine) == len(expected), f"{reader}: {len(mine)} of {len(expected)} {queue}"
+            got = {row["message_id"]: content(row["body"], bytes(row["raw"])) for row in mine}
+            assert got.keys() == expected.keys(), reader
+            assert got == expected, reader
+
+
+def of_spark(frame: DataFrame) -> list[dict[str, object]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def of_duckdb(relation: duckdb.DuckDBPyRelation, columns: list[str]) -> list[dict[str, object]]:
+    rows = relation.select(*(duckdb.ColumnExpression(name) for name in columns)).fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
