@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ QUEUES: dict[str, dict[str, object]] = {
     "archived": {"RequiresDuplicateDetection": True},
     "watched": {"LockDuration": "PT30S"},
 }
+
+
+pytestmark = pytest.mark.timeout(
+    300
+)  # a report looks at everything several times, and the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +186,7 @@ def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         env=os.environ
         | {"BUSBAR_CONNECTION_STRING": namespace.server.connection_string, "PYTHONPATH": str(SOURCES)},
     )
@@ -188,7 +195,11 @@ def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp
     assert said == "watching for 3 s …\n", said + process.stderr.read()
     namespace.send("watched", [b"%d" % number for number in range(40)])
     namespace.receive("watched", 40)
-    printed, complaints = process.communicate(timeout=100)
+    try:
+        printed, complaints = process.communicate(timeout=250)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert process.returncode == 0, complaints
     (entity,) = json.loads(printed)["entities"]
     assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
