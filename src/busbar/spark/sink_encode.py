@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,11 @@ from busbar.spark.sink_ids import hashed_id, source_id
 from busbar.spark.sink_properties import PropertyColumn, milliseconds
 
 Ids = Sequence[str | None]
+
+UNSPEAKABLE = (ValueError, TypeError, OverflowError)
+"""Raised for values that AMQP cannot carry."""
+
+_compose: Callable[..., bytes] = compose
 
 
 @dataclass(slots=True)
@@ -56,7 +61,7 @@ class MessageEncoder:
                         message = with_message_id(message, _present(fallback[row]))
                     elif self._once:
                         raise ValueError("it has no message id")
-            except (ValueError, TypeError, BusbarError) as error:
+            except (*UNSPEAKABLE, BusbarError) as error:
                 made.bad.append((row, str(error)))
             else:
                 made.messages.append(message)
@@ -66,53 +71,54 @@ class MessageEncoder:
     # ---- messages from columns -------------------------------------------------------------------
 
     def _composed(self, batch: pa.RecordBatch) -> Encoded:
-        made = Encoded()
-        bodies, ids = self._bodies(batch), self._ids(batch)
-        texts = [self._texts(batch, name) for name in TEXTS[1:]]
+        count = batch.num_rows
+        ids = self._ids(batch)
         lives = self._times(batch, "time_to_live")
-        scheduled = self._times(batch, "scheduled_enqueue_time")
         kinds = self._body_types(batch)
         properties = self._properties(batch)
+        arguments: list[Sequence[Any]] = [
+            self._bodies(batch),
+            ids,
+            *[self._texts(batch, name) for name in TEXTS[1:]],
+            [life or 0 for life in lives],
+            # A time before 1970 is as good as none: both are over.
+            [max(0, due or 0) for due in self._times(batch, "scheduled_enqueue_time")],
+        ]
         now = time.time_ns() // 1_000_000
-        columns = zip(bodies, ids, *texts, lives, scheduled, kinds, strict=True)
-        row: int
-        values: tuple[Any, ...]
-        for row, values in enumerate(columns):
-            body, id, session, key, correlation, subject, content, to, reply_to, reply_session = values[:10]
-            life, due, kind = values[10:]
+        if not any(self._faults(ids, lives, kinds)):
+            rows: Iterable[object] = repeat(None) if properties is None else map(properties.row, range(count))
             try:
-                if id is None and self._once:
-                    raise ValueError("it has no message id: the columns that make it are null")
-                if life is not None and life <= 0:
-                    raise ValueError(f"its time_to_live is {life} ms; a message lives longer than that")
-                if kind is not None and kind != "data":
-                    raise ValueError(
-                        f"its body has the form {kind!r}, which columns cannot say; set the option 'message' to 'raw'"
-                    )
-                message = compose(
-                    body,
-                    id,
-                    session,
-                    key,
-                    correlation,
-                    subject,
-                    content,
-                    to,
-                    reply_to,
-                    reply_session,
-                    life or 0,
-                    max(0, due or 0),  # a time before 1970 is as good as none: both are over
-                    None if properties is None else properties.row(row),
-                    now,
-                )
-            except (ValueError, TypeError, OverflowError) as error:
+                return Encoded(list(map(_compose, *arguments, rows, repeat(now))), list(range(count)))
+            except UNSPEAKABLE:
+                pass  # one of them; which one is found below
+        made = Encoded()
+        faults = self._faults(ids, lives, kinds)
+        for row, (fault, values) in enumerate(zip(faults, zip(*arguments, strict=True), strict=True)):
+            try:
+                if fault:
+                    raise ValueError(fault)
+                given = None if properties is None else properties.row(row)
+                message = _compose(*values, given, now)
+            except UNSPEAKABLE as error:
                 made.bad.append((row, str(error)))
             else:
                 made.messages.append(message)
                 made.rows.append(row)
         return made
 
-    def _bodies(self, batch: pa.RecordBatch) -> Iterable[bytes]:
+    def _faults(self, ids: Ids, lives: Sequence[int | None], kinds: Sequence[str | None]) -> Iterator[str]:
+        """For each row what is wrong with it that its encoding would not say; empty if nothing is."""
+        for id, life, kind in zip(ids, lives, kinds, strict=True):
+            if id is None and self._once:
+                yield "it has no message id: the columns that make it are null"
+            elif life is not None and life <= 0:
+                yield f"its time_to_live is {life} ms; a message lives longer than that"
+            elif kind is not None and kind != "data":
+                yield f"its body has the form {kind!r}, which columns cannot say; set the option 'message' to 'raw'"
+            else:
+                yield ""
+
+    def _bodies(self, batch: pa.RecordBatch) -> Sequence[bytes]:
         column = batch.column(self._plan.fields["body"])
         if pa.types.is_string(column.type):
             column = column.cast(pa.binary())
@@ -121,23 +127,23 @@ class MessageEncoder:
         bodies: list[bytes | None] = column.to_pylist()
         return [body or b"" for body in bodies]
 
-    def _texts(self, batch: pa.RecordBatch, name: str) -> Iterable[str | None]:
+    def _texts(self, batch: pa.RecordBatch, name: str) -> Sequence[str | None]:
         index = self._plan.fields.get(name)
-        return repeat(None, batch.num_rows) if index is None else _list(batch, index)
+        return [None] * batch.num_rows if index is None else _list(batch, index)
 
-    def _times(self, batch: pa.RecordBatch, name: str) -> Iterable[int | None]:
+    def _times(self, batch: pa.RecordBatch, name: str) -> Sequence[int | None]:
         index = self._plan.fields.get(name)
         if index is None:
-            return repeat(None, batch.num_rows)
+            return [None] * batch.num_rows
         column = batch.column(index)
         if pa.types.is_integer(column.type):
             found: list[int | None] = column.to_pylist()
             return found
         return milliseconds(column)
 
-    def _body_types(self, batch: pa.RecordBatch) -> Iterable[str | None]:
+    def _body_types(self, batch: pa.RecordBatch) -> Sequence[str | None]:
         index = self._plan.body_type
-        return repeat(None, batch.num_rows) if index is None else _list(batch, index)
+        return [None] * batch.num_rows if index is None else _list(batch, index)
 
     def _properties(self, batch: pa.RecordBatch) -> PropertyColumn | None:
         index = self._plan.fields.get("properties")
