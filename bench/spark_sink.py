@@ -44,7 +44,7 @@ FILES = 4
 ROUNDS = 3
 QUEUE = "orders"
 CHUNK = 10_000
-TIMES = 4
+TIMES = 12
 """How often each row is made into a message that nobody sends: starting a job should not count."""
 
 

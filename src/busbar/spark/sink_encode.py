@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -21,7 +21,11 @@ Ids = Sequence[str | None]
 UNSPEAKABLE = (ValueError, TypeError, OverflowError)
 """Raised for values that AMQP cannot carry."""
 
+NO_ID = "it has no message id: the columns that make it are null"
+
 _compose: Callable[..., bytes] = compose
+GIVEN = -2
+"""Where its arguments have the application properties."""
 
 
 @dataclass(slots=True)
@@ -76,29 +80,33 @@ class MessageEncoder:
         lives = self._times(batch, "time_to_live")
         kinds = self._body_types(batch)
         properties = self._properties(batch)
-        arguments: list[Sequence[Any]] = [
+        scheduled = self._times(batch, "scheduled_enqueue_time")
+        given: Iterable[object] = repeat(None) if properties is None else map(properties.row, range(count))
+        arguments: list[Iterable[Any]] = [
             self._bodies(batch),
             ids,
             *[self._texts(batch, name) for name in TEXTS[1:]],
-            [life or 0 for life in lives],
+            repeat(0) if lives is None else [life or 0 for life in lives],
             # A time before 1970 is as good as none: both are over.
-            [max(0, due or 0) for due in self._times(batch, "scheduled_enqueue_time")],
+            repeat(0) if scheduled is None else [max(0, due or 0) for due in scheduled],
+            given,
+            repeat(time.time_ns() // 1_000_000),
         ]
-        now = time.time_ns() // 1_000_000
-        if not any(self._faults(ids, lives, kinds)):
-            rows: Iterable[object] = repeat(None) if properties is None else map(properties.row, range(count))
+        faults = self._faults(ids, lives, kinds)
+        if not faults:
             try:
-                return Encoded(list(map(_compose, *arguments, rows, repeat(now))), list(range(count)))
+                return Encoded(list(map(_compose, *arguments)), list(range(count)))
             except UNSPEAKABLE:
                 pass  # one of them; which one is found below
         made = Encoded()
-        faults = self._faults(ids, lives, kinds)
-        for row, (fault, values) in enumerate(zip(faults, zip(*arguments, strict=True), strict=True)):
+        arguments[GIVEN] = repeat(None)
+        for row, values in enumerate(zip(*arguments, strict=False)):
             try:
-                if fault:
-                    raise ValueError(fault)
-                given = None if properties is None else properties.row(row)
-                message = _compose(*values, given, now)
+                if row in faults:
+                    raise ValueError(faults[row])
+                message = _compose(
+                    *values[:GIVEN], None if properties is None else properties.row(row), values[-1]
+                )
             except UNSPEAKABLE as error:
                 made.bad.append((row, str(error)))
             else:
@@ -106,17 +114,20 @@ class MessageEncoder:
                 made.rows.append(row)
         return made
 
-    def _faults(self, ids: Ids, lives: Sequence[int | None], kinds: Sequence[str | None]) -> Iterator[str]:
-        """For each row what is wrong with it that its encoding would not say; empty if nothing is."""
-        for id, life, kind in zip(ids, lives, kinds, strict=True):
-            if id is None and self._once:
-                yield "it has no message id: the columns that make it are null"
-            elif life is not None and life <= 0:
-                yield f"its time_to_live is {life} ms; a message lives longer than that"
-            elif kind is not None and kind != "data":
-                yield f"its body has the form {kind!r}, which columns cannot say; set the option 'message' to 'raw'"
-            else:
-                yield ""
+    def _faults(self, ids: Ids, lives: Sequence[int | None] | None, kinds: Ids | None) -> dict[int, str]:
+        """By row, what is wrong with it that its encoding would not say."""
+        found: dict[int, str] = {}
+        for row, kind in enumerate(kinds or ()):
+            if kind is not None and kind != "data":
+                found[row] = (
+                    f"its body has the form {kind!r}, which columns cannot say; set the option 'message' to 'raw'"
+                )
+        for row, life in enumerate(lives or ()):
+            if life is not None and life <= 0:
+                found[row] = f"its time_to_live is {life} ms; a message lives longer than that"
+        if self._once and None in ids:
+            found |= {row: NO_ID for row, id in enumerate(ids) if id is None}
+        return found
 
     def _bodies(self, batch: pa.RecordBatch) -> Sequence[bytes]:
         column = batch.column(self._plan.fields["body"])
@@ -127,23 +138,23 @@ class MessageEncoder:
         bodies: list[bytes | None] = column.to_pylist()
         return [body or b"" for body in bodies]
 
-    def _texts(self, batch: pa.RecordBatch, name: str) -> Sequence[str | None]:
+    def _texts(self, batch: pa.RecordBatch, name: str) -> Iterable[str | None]:
         index = self._plan.fields.get(name)
-        return [None] * batch.num_rows if index is None else _list(batch, index)
+        return repeat(None) if index is None else _list(batch, index)
 
-    def _times(self, batch: pa.RecordBatch, name: str) -> Sequence[int | None]:
+    def _times(self, batch: pa.RecordBatch, name: str) -> Sequence[int | None] | None:
         index = self._plan.fields.get(name)
         if index is None:
-            return [None] * batch.num_rows
+            return None
         column = batch.column(index)
         if pa.types.is_integer(column.type):
             found: list[int | None] = column.to_pylist()
             return found
         return milliseconds(column)
 
-    def _body_types(self, batch: pa.RecordBatch) -> Sequence[str | None]:
+    def _body_types(self, batch: pa.RecordBatch) -> Sequence[str | None] | None:
         index = self._plan.body_type
-        return [None] * batch.num_rows if index is None else _list(batch, index)
+        return None if index is None else _list(batch, index)
 
     def _properties(self, batch: pa.RecordBatch) -> PropertyColumn | None:
         index = self._plan.fields.get("properties")
@@ -191,5 +202,5 @@ def _list(batch: pa.RecordBatch, index: int) -> list[str | None]:
 
 def _present(message_id: str | None) -> str:
     if message_id is None:
-        raise ValueError("it has no message id: the columns that make it are null")
+        raise ValueError(NO_ID)
     return message_id
