@@ -31,7 +31,9 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 400.0
 """Of tests with machines that are busy; nothing takes as long as that on others."""
 CHANCE_TO_BURY = 0.1
-STARVED = "Python worker failed to connect back"
+OF_SPARK = ("Python worker failed to connect back", "IllegalStateException: Illegal size")
+"""What ends a program through no fault of ours: Spark gives its workers ten seconds to start, which a busy machine
+misses; and now and then it serializes a task's plan while another query of the session still writes into it."""
 
 SPARK_DEFAULTS = {
     "spark.driver.memory": "1g",
@@ -93,9 +95,9 @@ class Program:
         return self._log.read_text(errors="replace")
 
     @property
-    def starved(self) -> bool:
-        """Spark gives its workers ten seconds to start, and gives up when the machine is too busy for that."""
-        return not self.running and STARVED in self.said
+    def fell(self) -> bool:
+        """Whether Spark itself brought it down. Whoever runs such a program starts it again, and so do campaigns."""
+        return not self.running and any(words in self.said for words in OF_SPARK)
 
     def kill(self) -> None:
         """`kill -9` of the whole tree. Workers of Spark make process groups of their own, but stay in the session."""
@@ -110,14 +112,14 @@ class Program:
         self.process.wait()
 
     def wait_for_death(self, seconds: float = PATIENCE) -> bool:
-        """The program kills itself at a fault point; what it leaves behind is killed at once. False if it starved before."""
+        """The program kills itself at a fault point; what it leaves behind is killed at once. False if it fell before."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"it never came to its fault point:\n{self.said}") from None
         self.kill()
-        assert code == -signal.SIGKILL or self.starved, f"it ended by itself ({code}):\n{self.said}"
+        assert code == -signal.SIGKILL or self.fell, f"it ended by itself ({code}):\n{self.said}"
         return code == -signal.SIGKILL
 
     def wait(self, seconds: float = PATIENCE) -> str:
@@ -134,6 +136,15 @@ class Program:
     def stop(self) -> str:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
+
+
+def run_to_the_end(start: Callable[[], Program]) -> str:
+    """What a program says that ends by itself; it is started again where Spark brought it down."""
+    while True:
+        with start() as program:
+            program.process.wait(PATIENCE)
+            if not program.fell:
+                return program.wait()
 
 
 def spark_environment(directory: Path) -> dict[str, str]:

@@ -18,11 +18,14 @@ from tests.serving import Busbar, serving
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 VARIABLE = "BUSBAR_TEST_CONNECTION"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java that lives shortly: half of what it would spend goes into making code fast that runs a few times."""
 FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "20",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
 }
 
 

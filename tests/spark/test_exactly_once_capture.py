@@ -23,7 +23,7 @@ from busbar.jobs import archive
 from busbar.jobs.fault_points import VARIABLE
 from busbar.jobs.manifest import load
 from tests.serving import Busbar, config_text
-from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, eventually, seed_of
+from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, eventually, run_to_the_end, seed_of
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
@@ -71,13 +71,12 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> No
         for number, each in enumerate(plan(chance)):
             began = time.monotonic()
             while not run_until_killed(each, server, directory, tmp_path, chance):
-                print(f"round {number}: the machine was too busy for Spark, once more")
+                print(f"round {number}: Spark fell over, once more")
             traffic.start_receivers()
             print(f"round {number}: {each}, {time.monotonic() - began:.1f} s")
         traffic.stop()
         # The command as it is, to the end of what is there.
-        with start_capture(server, directory, tmp_path, "-m", "busbar", now=True) as last:
-            last.wait()
+        run_to_the_end(lambda: start_capture(server, directory, tmp_path, "-m", "busbar", now=True))
         witness.stop()
     finally:
         server.stop()
@@ -99,13 +98,13 @@ def start_capture(
 
 
 def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, chance: random.Random) -> bool:
-    """Whether it was; if not, the machine was too busy for Spark to start."""
+    """Whether it was; if not, it fell before, see `Program.fell`."""
     before = load(directory).number
     point = f"{each.point}:{each.passes + 1}" if each.point else ""
     with start_capture(server, directory, base, EAGER, point=point) as program:
 
         def commits() -> bool:
-            assert program.running or each.point or program.starved, program.said
+            assert program.running or each.point or program.fell, program.said
             return load(directory).number > before or not program.running
 
         eventually("the capture commits", commits)
@@ -117,7 +116,7 @@ def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, c
         if each.point:
             return program.wait_for_death()
         time.sleep(chance.uniform(0.0, 2.5))
-        assert program.running or program.starved, program.said
+        assert program.running or program.fell, program.said
         return program.running
 
 

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.serving import Busbar, config_text
-from tests.spark.campaign import DEEP, Content, Program, Traffic, content, eventually, seed_of
+from tests.spark.campaign import DEEP, Content, Program, Traffic, content, eventually, run_to_the_end, seed_of
 
 SOURCE, TARGET = "orders", "copies"
 ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 4))
@@ -47,8 +47,7 @@ def test_all_that_was_sent_is_copied_once(spark: SparkSession, tmp_path: Path) -
             traffic.start_receivers()
             print(f"round {number}: {amid=} {broker=}, {time.monotonic() - began:.1f} s")
         traffic.stop()
-        with start(server, tmp_path, "--available-now") as last:
-            last.wait()
+        run_to_the_end(lambda: start(server, tmp_path, "--available-now"))
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
         options = {"connectionStringFile": str(secret), "entity": TARGET}
@@ -74,12 +73,12 @@ def start(server: Busbar, directory: Path, *arguments: str) -> Program:
 def run_for_a_while(
     program: Program, directory: Path, chance: random.Random, *, amid: bool, server: Busbar | None
 ) -> bool:
-    """Returns when it is to be killed; False if the machine was too busy for Spark to start."""
+    """Returns when it is to be killed; False if it fell before, see `Program.fell`."""
     before = {query: last_batch(directory, query, "commits") for query in ("copied", "filed")}
 
     def committed() -> bool:
-        assert program.running or program.starved, program.said
-        return program.starved or all(
+        assert program.running or program.fell, program.said
+        return program.fell or all(
             last_batch(directory, query, "commits") > batch for query, batch in before.items()
         )
 
@@ -94,7 +93,7 @@ def run_for_a_while(
         query = chance.choice(("copied", "filed"))
         eventually("a batch is under way", lambda: under_way(directory, query) or not program.running)
         time.sleep(chance.uniform(0.0, 0.3))
-    assert program.running or program.starved, program.said
+    assert program.running or program.fell, program.said
     return program.running
 
 

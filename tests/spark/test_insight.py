@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.spark.secrets import Secret
 from tests.serving import Busbar, serving
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 QUEUES: dict[str, dict[str, object]] = {
     "orders": {"EnablePartitioning": True, "RequiresDuplicateDetection": True},
@@ -154,20 +155,25 @@ def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_pat
 
 @pytest.mark.req("D6")
 def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
-    secret = Secret(file=str(namespace.secret))
     messages, events = tmp_path / "messages", tmp_path / "events"
-    for turn in range(2):
-        if turn:
-            trade(namespace, "archived")
+
+    def archive(stop: threading.Event) -> None:
         capture(
             ["archived"],
             messages,
             events=events,
-            connection=secret,
+            connection=Secret(file=str(namespace.secret)),
             available_now=True,
             session=namespace.spark,
             compacting=False,
+            stop=stop,
         )
+
+    over = threading.Event()
+    over.set()
+    archive(over)  # makes its taps, and no more
+    trade(namespace, "archived")
+    archive(threading.Event())
     report = insight(archives=[messages, events], session=namespace.spark)
     (archived,) = report.entities
     figures = archived.figures
@@ -188,7 +194,11 @@ def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp
         text=True,
         start_new_session=True,
         env=os.environ
-        | {"BUSBAR_CONNECTION_STRING": namespace.server.connection_string, "PYTHONPATH": str(SOURCES)},
+        | {
+            "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
+            "PYTHONPATH": str(SOURCES),
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+        },
     )
     assert process.stderr is not None
     said = process.stderr.readline()

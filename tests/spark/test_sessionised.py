@@ -16,7 +16,7 @@ import pytest
 
 from busbar.client import OutgoingMessage, encode
 from tests.serving import Busbar, serving
-from tests.spark.conftest import SOURCES, Namespace
+from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"
 SESSIONS = [f"order {number}" for number in range(8)]
@@ -47,7 +47,11 @@ def start(namespace: Namespace, output: Path, *arguments: str) -> subprocess.Pop
         text=True,
         start_new_session=True,  # it is killed with all that it has started
         env=os.environ
-        | {"BUSBAR_CONNECTION_STRING": namespace.server.connection_string, "PYTHONPATH": str(SOURCES)},
+        | {
+            "BUSBAR_CONNECTION_STRING": namespace.server.connection_string,
+            "PYTHONPATH": str(SOURCES),
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+        },
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving import Busbar, config_text
-from tests.spark.conftest import SOURCES
+from tests.spark.conftest import QUICK_JAVA, SOURCES
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial-spark.md"
 BLOCK = re.compile(r"^```(\w+)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,6 +50,7 @@ def test_the_tutorial(place: Path) -> None:
     environment |= {
         "PATH": f"{place.parent / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(SOURCES),
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         "COLUMNS": "100",
     }
     process = subprocess.Popen(
