@@ -1,4 +1,5 @@
-"""The jobs on a Spark cluster, unchanged: a master and two workers, as processes."""
+"""The jobs on a Spark cluster, unchanged: a master and two workers, as processes. What they write down, and the command
+lines of all their processes, show no secret."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from busbar.client.blocking import connect
 from busbar.jobs import archive
 from busbar.spark.session import prepare_environment
 from tests.serving import Busbar, serving
-from tests.spark.campaign import Program, eventually
+from tests.spark.campaign import SPARK_DEFAULTS, Program, eventually
 
 MESSAGES = 600
 DAEMONS = {
@@ -68,7 +70,7 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
         factory.sender("orders").send(
             [encode(OutgoingMessage(body, message_id=name)) for name, body in sent.items()]
         )
-        with cluster(tmp_path, 2) as master:
+        with CommandLines() as watched, cluster(tmp_path, 2) as master:
             captured = busbar(server, tmp_path, "capture", "orders", "--output", str(tmp_path / "archive"),
                               "--available-now", "--master", master, "--connection-file", str(secret))  # fmt: skip
             assert f"orders: {MESSAGES} captured" in captured
@@ -87,13 +89,54 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
                     decoded = message.decode()
                     copies.append((str(decoded.message_id), decoded.data or b""))
         assert len(copies) == MESSAGES and dict(copies) == sent
+    assert any(watched.seen) and not [line for line in watched.seen if server.key in line]
     for number in range(2):
         assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"
-    for log in [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]:
+    logs = [*tmp_path.glob("*.log"), *tmp_path.glob("worker*/**/std*")]
+    events = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    assert any("SparkListenerSQLExecutionStart" in path.read_text() for path in events)
+    for log in logs + events:
         assert server.key not in log.read_text(errors="replace"), log
 
 
 def busbar(server: Busbar, directory: Path, *arguments: str) -> str:
-    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string}
+    settings, events = directory / "with-events", directory / "events"
+    settings.mkdir(exist_ok=True)
+    events.mkdir(exist_ok=True)
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": str(events),
+    }
+    lines = [f"{key} {value}\n" for key, value in (SPARK_DEFAULTS | logged).items()]
+    (settings / "spark-defaults.conf").write_text("".join(lines))
+    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string, "SPARK_CONF_DIR": str(settings)}
     with Program([sys.executable, "-m", "busbar", *arguments], directory, environment) as program:
         return program.wait()
+
+
+class CommandLines:
+    """Looks at the command lines that have to do with Spark as long as it is open."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> CommandLines:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.2):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    line = path.read_text(errors="replace").replace("\0", " ")
+                except OSError:
+                    continue  # it has ended
+                if "spark" in line:
+                    self.seen.add(line)

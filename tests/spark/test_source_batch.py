@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -169,3 +170,24 @@ def test_a_key_without_the_right_is_refused(namespace: Namespace) -> None:
     source = DefaultSource(namespace.options("queue0", connectionStringFile=str(wrong)))
     with pytest.raises(PySparkException, match="BUSBAR_UNAUTHORIZED"):
         source.reader(source.schema()).partitions()
+
+
+def test_a_certificate_of_its_own(namespace: Namespace, queue: str, tmp_path: Path) -> None:
+    """Over TLS, in the driver and in the workers, with the authority that `trustFile` names."""
+    secret = tmp_path / "connection"
+    secret.write_text(namespace.server.connection_string.replace("UseDevelopmentEmulator=true", ""))
+    options = namespace.options(queue, connectionStringFile=str(secret))
+    trusted = options | {"trustFile": str(namespace.server.data / "tls" / "ca.pem")}
+    frame = namespace.spark.createDataFrame([("first", b"body")], "message_id string, body binary")
+    frame.write.format("busbar").options(**trusted).mode("append").save()
+    rows = (
+        namespace.spark.read.format("busbar").options(**trusted).load().select("message_id", "body").collect()
+    )
+    assert [(row.message_id, bytes(row.body)) for row in rows] == [("first", b"body")]
+    for given, said in (
+        (options | {"waitForBroker": "1s"}, "not trusted"),
+        (options | {"trustFile": "/nowhere/ca.pem"}, "The option 'trustFile' names '/nowhere/ca.pem'"),
+    ):
+        source = DefaultSource(given)
+        with pytest.raises(PySparkException, match=said):
+            source.reader(source.schema()).partitions()

@@ -95,6 +95,17 @@ def test_events_are_a_stream_too(namespace: Namespace, queue: str) -> None:
     ]
     (state,) = namespace.taps(queue).show("history").fragments
     assert state.event_position == state.event_end
+    assert state.position == state.end, "nobody reads the messages of this tap"
+
+
+def test_events_with_an_owner_leave_the_messages_to_others(namespace: Namespace, queue: str) -> None:
+    options = {"tap": "history", "startingPosition": "earliest", "owner": "two queries"}
+    events, messages = Checkpoint(), Checkpoint()
+    assert run_now(namespace, queue, events, stream="events", **options) == []
+    namespace.send(queue, numbered(0, 6))
+    namespace.receive(queue, 6)
+    assert len(run_now(namespace, queue, events, stream="events", **options)) == 6
+    assert bodies(run_now(namespace, queue, messages, **options)) == numbered(0, 6)
 
 
 def test_dead_letters_are_a_stream_in_the_order_they_came(namespace: Namespace, queue: str) -> None:

@@ -11,7 +11,8 @@ import typer
 
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import command
-from busbar.cli.target import Where, find_target
+from busbar.cli.replay import connection_for
+from busbar.cli.target import Where
 
 if TYPE_CHECKING:
     from busbar.jobs.capture import Summary
@@ -67,18 +68,12 @@ def capture(
     try:
         from busbar.jobs.capture import capture as run_capture
         from busbar.jobs.capture import run_until_stopped
-        from busbar.jobs.launch import shared_connection
-        from busbar.spark.secrets import Secret
     except ImportError as error:
         raise CommandFailure(
             f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
         ) from None
     pairs = dict(_pair(text) for text in option or ())
-    secret = (
-        Secret(file=str(connection_file))
-        if connection_file is not None
-        else shared_connection(find_target(where).connection_string, master)
-    )
+    secret = connection_for(where, master, connection_file)
 
     def work(stop: threading.Event, show: Callable[[Progress], None]) -> Summary:
         return run_capture(

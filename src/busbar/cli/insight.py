@@ -14,6 +14,7 @@ from busbar.cli import values
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
+from busbar.cli.replay import connection_for
 from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
@@ -96,12 +97,11 @@ def insight(
     try:
         from busbar.jobs.insight import Clients, render
         from busbar.jobs.insight import insight as run_insight
-        from busbar.jobs.launch import shared_connection
     except ImportError as error:
         raise CommandFailure(
             f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
         ) from None
-    secret = None if archive else shared_connection(find_target(where).connection_string, master)
+    secret = None if archive else connection_for(where, master, None)
     made = _explained(
         lambda: run_insight(
             entities or (),

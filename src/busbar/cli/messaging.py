@@ -6,13 +6,12 @@ AMQP's own (5671 with TLS, else 5672).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import VARIABLE, Where, find_target
+from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory
@@ -26,10 +25,9 @@ def messaging(where: Where) -> Iterator[BlockingFactory]:
     from busbar.client.retry import NO_RETRY
 
     target = find_target(where)
-    given = where.connection_string or os.environ.get(VARIABLE, "")
     trust = target.authorities[0] if target.authorities else None
     try:
-        with connect(given or target.connection_string, retry=NO_RETRY, timeout=30, trust=trust) as factory:
+        with connect(target.connection_string, retry=NO_RETRY, timeout=30, trust=trust) as factory:
             yield factory
     except ValueError as error:
         raise CommandFailure(f"{error}.", ExitCode.USAGE) from None

@@ -21,6 +21,7 @@ from busbar.cli.replay import (
     Rate,
     Sample,
     camel,
+    connection_for,
     explained,
     print_sample,
     progress,
@@ -78,16 +79,10 @@ def redrive(
         from busbar.jobs.redrive import redrive as run
 
         trust, secret = where.ca, None
-        if connection_file is not None:
-            from busbar.spark.secrets import Secret
-
-            secret = Secret(file=str(connection_file))
+        if connection_file is not None or condition or edits:
+            secret = connection_for(where, master, connection_file)
         else:
             target = find_target(where)
-            if condition or edits:
-                from busbar.jobs.launch import shared_connection
-
-                secret = shared_connection(target.connection_string, master)
             trust = target.authorities[0] if target.authorities else None
         with progress("moved") as show:
             report = run(

@@ -130,13 +130,15 @@ def replay(
 
 
 def connection_for(where: Where, master: str | None, file: Path | None) -> Any:
-    """Where a job and its workers find the connection string; never in an argument of theirs."""
+    """Where a job and its workers find the connection string, never in an argument of theirs, and whom they trust."""
     from busbar.jobs.launch import shared_connection
     from busbar.spark.secrets import Secret
 
     if file is not None:
-        return Secret(file=str(file))
-    return shared_connection(find_target(where).connection_string, master)
+        return Secret(file=str(file), trust=str(where.ca.absolute()) if where.ca else "")
+    target = find_target(where)
+    trust = str(target.authorities[0].absolute()) if target.tls and target.authorities else ""
+    return shared_connection(target.connection_string, master, trust)
 
 
 @contextmanager

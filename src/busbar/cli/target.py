@@ -51,6 +51,8 @@ class Target:
     authorities: tuple[Path, ...] = ()
     remedy: str = ""
     """What to do when nobody answers."""
+    given: str = field(default="", repr=False)
+    """The connection string that named it, if one did."""
 
     @property
     def authority(self) -> str:
@@ -63,7 +65,10 @@ class Target:
 
     @property
     def connection_string(self) -> str:
-        """For clients; has the key."""
+        """For clients of messaging; has the key. One that was given stays as it is: without a port it means that of
+        AMQP there, and here that of HTTP."""
+        if self.given:
+            return self.given
         secret = (
             f"SharedAccessSignature={self.token}"
             if self.token
@@ -152,6 +157,7 @@ def _from_connection_string(text: str, source: str, where: Where) -> Target:
         parts.get("entitypath", "").strip("/"),
         _authorities(where, local),
         "start one with `busbar serve`, or correct the connection string",
+        text.strip(),
     )
 
 

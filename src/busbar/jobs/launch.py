@@ -30,10 +30,11 @@ def connection_of(given: Secret | str | None) -> Secret:
     return Secret(literal=given) if isinstance(given, str) else given
 
 
-def shared_connection(text: str, master: str | None) -> Secret:
-    """A connection string that this process knows, for its workers. Those on this machine inherit the environment, which
-    says less to others than anything that Spark carries; those elsewhere get it inside of what they run."""
+def shared_connection(text: str, master: str | None, trust: str = "") -> Secret:
+    """A connection string that this process knows, for its workers, and a file with the authorities to trust. Workers on
+    this machine inherit the environment, which says less to others than anything that Spark carries; those elsewhere get
+    it inside of what they run."""
     if master is None or master.startswith("local"):
         os.environ[CONNECTION_VARIABLE] = text
-        return Secret(variable=CONNECTION_VARIABLE)
-    return Secret(literal=text)
+        return Secret(variable=CONNECTION_VARIABLE, trust=trust)
+    return Secret(literal=text, trust=trust)

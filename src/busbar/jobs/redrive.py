@@ -127,7 +127,10 @@ def redrive(
         )
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
-    text = connection if isinstance(connection, str) else connection.reveal()
+    if isinstance(connection, str):
+        text = connection
+    else:
+        text, trust = connection.reveal(), trust or connection.authorities()
     parsed = parse_edits(edits)
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:

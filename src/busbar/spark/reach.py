@@ -27,17 +27,22 @@ from busbar.spark.secrets import Secret
 
 log = logging.getLogger("busbar.spark")
 
-_factories: dict[tuple[int, str, float], BlockingFactory] = {}
+_factories: dict[tuple[int, str, str, float], BlockingFactory] = {}
 
 
 def factory_of(secret: Secret, wait: float) -> BlockingFactory:
     """The connection of this process. Raises OptionError, BusbarClientError."""
     text = secret.reveal()
-    key = (os.getpid(), text, wait)
+    key = (os.getpid(), text, secret.trust, wait)
     factory = _factories.get(key)
     if factory is None:
         try:
-            factory = connect(text, retry=Retry(patience=wait), name=f"busbar-spark-{os.getpid()}")
+            factory = connect(
+                text,
+                retry=Retry(patience=wait),
+                name=f"busbar-spark-{os.getpid()}",
+                trust=secret.authorities(),
+            )
         except ValueError as error:
             raise OptionError(
                 next(iter(secret.options())), f"leads to what is no connection string: {error}"

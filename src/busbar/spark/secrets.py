@@ -8,7 +8,8 @@ preference, and every process reads it there:
 - `connectionString`: the string itself. It reaches the workers inside the serialized reader. Sessions that session.py
   opens redact it wherever Spark prints options; it is written into no offset.
 
-Exactly one of them is given.
+Exactly one of them is given. `trustFile` goes with it where the broker's certificate is not one that the system trusts: a
+file, on every node, with the certificate authorities to believe instead.
 """
 
 from __future__ import annotations
@@ -23,21 +24,24 @@ from busbar.spark.errors import OptionError
 LITERAL = "connectionString"
 VARIABLE = "connectionStringEnv"
 FILE = "connectionStringFile"
-OPTIONS = (LITERAL, VARIABLE, FILE)
+PLACES = (LITERAL, VARIABLE, FILE)
+TRUST = "trustFile"
+OPTIONS = (*PLACES, TRUST)
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A connection string, or the place where it stands. Printing one shows the place alone."""
+    """A connection string, or the place where it stands, and whom to trust. Printing one shows the places alone."""
 
     variable: str = ""
     file: str = ""
     literal: str = field(default="", repr=False)
+    trust: str = ""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Secret:
         """`options` has lower-case names. Raises OptionError unless there is exactly one."""
-        given = [name for name in OPTIONS if options.get(name.lower())]
+        given = [name for name in PLACES if options.get(name.lower())]
         if not given:
             raise OptionError(
                 VARIABLE,
@@ -49,11 +53,12 @@ class Secret:
             variable=options.get(VARIABLE.lower(), ""),
             file=options.get(FILE.lower(), ""),
             literal=options.get(LITERAL.lower(), ""),
+            trust=options.get(TRUST.lower(), ""),
         )
 
     def options(self) -> dict[str, str]:
         """The same place as options of a reader or a writer."""
-        pairs = ((LITERAL, self.literal), (VARIABLE, self.variable), (FILE, self.file))
+        pairs = ((LITERAL, self.literal), (VARIABLE, self.variable), (FILE, self.file), (TRUST, self.trust))
         return {name: value for name, value in pairs if value}
 
     def reveal(self) -> str:
@@ -78,3 +83,12 @@ class Secret:
         if not lines[0].strip():
             raise OptionError(FILE, f"names {self.file!r}, whose first line is empty.")
         return lines[0].strip()
+
+    def authorities(self) -> Path | None:
+        """The certificate authorities to believe; None for the system's. Raises OptionError if they cannot be read."""
+        if not self.trust:
+            return None
+        found = Path(self.trust)
+        if not found.is_file():
+            raise OptionError(TRUST, f"names {self.trust!r}, which is no file on {os.uname().nodename}.")
+        return found

@@ -258,6 +258,8 @@ class StreamTap:
             for fragment in view.fragments
             if fragment.available
         }
+        if self._options.stream == EVENTS and not self._options.owner:
+            self._pass_messages(taps, view, owner)
         self._incarnation = view.incarnation
         return Standing(view.incarnation, view.name, owner, positions, ends)
 
@@ -278,6 +280,15 @@ class StreamTap:
             log.warning("The tap %r could not be advanced: %s", name, error)
             return
         self._advanced |= further
+
+    def _pass_messages(self, taps: BlockingTaps, view: TapView, owner: str) -> None:
+        """A tap for events keeps messages too, until it reaches its limits. Nobody reads them here, since it belongs to this
+        checkpoint alone; with an `owner` somebody else of that name may."""
+        behind = {
+            each.index: each.end for each in view.fragments if each.available and each.end > each.position
+        }
+        if behind:
+            taps.advance(view.name, owner, behind)
 
     def _position(self, fragment: FragmentTap) -> int:
         return fragment.event_position if self._options.stream == EVENTS else fragment.position
