@@ -47,7 +47,8 @@ class Row:
 
 
 PARALLEL = ("-n", "2")
-BY_FILE = ("-n", "2", "--dist", "loadfile")  # a server for each module is not started twice
+# A server for each module is not started twice; files begin in the order in which they are collected.
+BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),

@@ -68,7 +68,13 @@ class Program:
     """A program in a session of its own: all its processes, those of Spark too, can be found and killed. Used in a
     `with` block, none of them survives it."""
 
-    def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str],
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = directory / f"program-{time.monotonic_ns()}.log"
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
@@ -77,7 +83,7 @@ class Program:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **spark_environment(directory), **environment},
+                env={**os.environ, **spark_environment(directory, settings), **environment},
             )
 
     def __enter__(self) -> Program:
@@ -147,15 +153,14 @@ def run_to_the_end(start: Callable[[], Program]) -> str:
                 return program.wait()
 
 
-def spark_environment(directory: Path) -> dict[str, str]:
-    """Where Spark's programs find small settings, and Busbar."""
-    settings = directory / "spark-conf"
-    settings.mkdir(exist_ok=True)
-    (settings / "spark-defaults.conf").write_text(
-        "".join(f"{key} {value}\n" for key, value in SPARK_DEFAULTS.items())
-    )
+def spark_environment(directory: Path, settings: Mapping[str, str] | None) -> dict[str, str]:
+    """Where Spark's programs find small settings, and Busbar. (A SPARK_CONF_DIR would be part of their class path, for which
+    there is no archive.)"""
+    properties = directory / "spark.conf"
+    lines = [f"{key} {value}\n" for key, value in (SPARK_DEFAULTS | dict(settings or {})).items()]
+    properties.write_text("".join(lines))
     return {
-        "SPARK_CONF_DIR": str(settings),
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {properties} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }

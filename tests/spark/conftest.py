@@ -29,9 +29,21 @@ FAST = {
 }
 
 
+LONGEST_FIRST = (
+    "test_exactly_once_capture.py",
+    "test_exactly_once_copying.py",
+    "test_capture.py",
+    "test_tutorial.py",
+    "test_cluster.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM and its workers start slowly on a busy machine; the limit is for what hangs."""
+    """The longest files come first, so that no process is left with one of them alone. A JVM and its workers start slowly on
+    a busy machine; the limit is for what hangs."""
     here = Path(__file__).parent
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))

@@ -20,7 +20,7 @@ from busbar.client.blocking import connect
 from busbar.jobs import archive
 from busbar.spark.session import prepare_environment
 from tests.serving import Busbar, serving
-from tests.spark.campaign import SPARK_DEFAULTS, Program, eventually
+from tests.spark.campaign import Program, eventually
 
 MESSAGES = 600
 DAEMONS = {
@@ -100,18 +100,16 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
 
 
 def busbar(server: Busbar, directory: Path, *arguments: str) -> str:
-    settings, events = directory / "with-events", directory / "events"
-    settings.mkdir(exist_ok=True)
+    events = directory / "events"
     events.mkdir(exist_ok=True)
     logged = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(events),
     }
-    lines = [f"{key} {value}\n" for key, value in (SPARK_DEFAULTS | logged).items()]
-    (settings / "spark-defaults.conf").write_text("".join(lines))
-    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string, "SPARK_CONF_DIR": str(settings)}
-    with Program([sys.executable, "-m", "busbar", *arguments], directory, environment) as program:
+    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string}
+    command = [sys.executable, "-m", "busbar", *arguments]
+    with Program(command, directory, environment, logged) as program:
         return program.wait()
 
 

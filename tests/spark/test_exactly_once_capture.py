@@ -27,7 +27,7 @@ from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, event
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
-ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 8))
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 6))
 EAGER = str(Path(__file__).with_name("eager_capture.py"))
 
 
@@ -44,10 +44,10 @@ class Round:
 
 
 def plan(chance: random.Random) -> list[Round]:
-    """Half named, half random, every point about as often as the others."""
-    named = [POINTS[(number // 2) % len(POINTS)] for number in range(ROUNDS) if number % 2 == 0]
-    if len(POINTS) > ROUNDS // 2:
-        named = list(POINTS)[:ROUNDS]
+    """Half named, half random; every point about as often as the others."""
+    points = list(POINTS)
+    chance.shuffle(points)
+    named = [points[number % len(points)] for number in range(ROUNDS // 2)]
     rounds = [Round(point, chance.randrange(3), chance.random() < 0.25) for point in named]
     others = [Round(None, 0, chance.random() < 0.5) for _ in range(ROUNDS - len(rounds))]
     mixed = rounds + others

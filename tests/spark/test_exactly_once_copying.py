@@ -21,7 +21,7 @@ from tests.serving import Busbar, config_text
 from tests.spark.campaign import DEEP, Content, Program, Traffic, content, eventually, run_to_the_end, seed_of
 
 SOURCE, TARGET = "orders", "copies"
-ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 4))
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 3))
 PROGRAM = str(Path(__file__).with_name("copying_program.py"))
 WIDE = {"EnablePartitioning": True}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from busbar.spark import session
-from tests.spark.conftest import SOURCES
+from busbar.spark import class_archive, java, session
+from tests.spark.conftest import QUICK_JAVA, SOURCES
 
 # What Spark's scripts and a shell need; a `java` is not among it.
 TOOLS = (
@@ -69,16 +70,16 @@ def test_the_java_of_the_machine_comes_first(tmp_path: Path, monkeypatch: pytest
     mine, other = java_in(tmp_path / "mine", "17.0.1"), java_in(tmp_path / "other", "21")
     monkeypatch.setenv("JAVA_HOME", str(mine))
     monkeypatch.setenv("PATH", str(other / "bin"))
-    assert session.java_home() == mine
+    assert java.java_home() == mine
     monkeypatch.delenv("JAVA_HOME")
-    assert session.java_home() == other
+    assert java.java_home() == other
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_HOME", str(java_in(tmp_path / "old", "1.8.0_292")))
     monkeypatch.setenv("PATH", str(java_in(tmp_path / "older", "11.0.2") / "bin"))
-    home = session.java_home()
+    home = java.java_home()
     assert home is not None and home.parent == tmp_path / "cache" / "busbar"
 
 
@@ -89,11 +90,59 @@ def test_the_private_java_drops_one_argument_and_keeps_the_others(
     real.write_text('#!/bin/sh\nfor a in "$@"; do echo "<$a>"; done\n')
     real.chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    home = session.private_home(real)
-    assert session.private_home(real) == home
-    given = ["-cp", "a b", session.UNWANTED, "*", "--add-modules=other", "", "Main"]
+    home = java.private_home(real, lacking=True)
+    assert java.private_home(real, lacking=True) == home
+    given = ["-cp", "a b", java.UNWANTED, "*", "--add-modules=other", "", "Main"]
     said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == [f"<{word}>" for word in given if word != session.UNWANTED]
+    assert said.splitlines() == [f"<{word}>" for word in given if word != java.UNWANTED]
+
+
+def test_the_archive_is_for_spark_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    home = java_in(tmp_path / "java", "17.0.1")
+    (home / "bin" / "java").write_text('#!/bin/sh\nfor a in "$@"; do echo "<$a>"; done\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.java_home() == home, "there is no archive"
+    archive = java.archive_of(home / "bin" / "java")
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    private = java.java_home()
+    assert private is not None and private != home
+    monkeypatch.setenv("JAVA_HOME", str(private))  # as a child of this process has it
+    assert java.java_home() == private
+
+    def said(*given: str) -> list[str]:
+        return subprocess.check_output([private / "bin" / "java", *given], text=True).splitlines()
+
+    assert said("-cp", "a b", java.LAUNCHER, java.MAIN) == [
+        *("<-cp>", "<a b>"),
+        *(f"<{name}>" for name in (java.LAUNCHER, java.MAIN)),
+    ]
+    assert said("-cp", "a b", java.MAIN, "x") == [
+        *("<-Xshare:auto>", "<-Xlog:cds*=off>", f"<-XX:SharedArchiveFile={archive}>"),
+        *("<-cp>", "<a b>", f"<{java.MAIN}>", "<x>"),
+    ]
+
+
+def test_a_session_starts_from_the_archive(tmp_path: Path) -> None:
+    """It was made by `make setup`, or is made here."""
+    (tmp_path / "scratch").mkdir()
+    assert class_archive.make(tmp_path / "scratch") is not None
+    log = tmp_path / "classes"
+    environment = os.environ | {
+        "PYTHONPATH": str(SOURCES),
+        "JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xlog:class+load:file={log}.%p",
+    }
+    environment.pop("JAVA_HOME", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0 and "sum 4950" in done.stdout, done.stderr
+    lines = max((path.read_text().splitlines() for path in tmp_path.glob("classes.*")), key=len)
+    of_spark = [line for line in lines if " org.apache.spark." in line and "Lambda" not in line]
+    mapped = [line for line in of_spark if "source: shared objects file" in line]
+    assert len(of_spark) > 2_000 and len(mapped) > 0.8 * len(of_spark), f"{len(mapped)} of {len(of_spark)}"
 
 
 def test_workers_load_the_installed_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from busbar.client.factory import MessagingFactory
 from busbar.client.receiver import Received, Receiver
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
-from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Taps, TapView
+from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Span, Taps, TapView
 
 T = TypeVar("T")
 
@@ -257,14 +257,25 @@ class BlockingTaps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> Iterator[Page]:
+        """All pages of a range of one fragment; see `pages_of`."""
+        spans = [(fragment, after, upto)]
+        for _, page in self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes):
+            yield page
+
+    def pages_of(
+        self,
+        name: str | None,
+        spans: Iterable[Span],
+        *,
+        stream: str = MESSAGES,
+        count: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+    ) -> Generator[tuple[int, Page], None, None]:
         """Pages are read ahead in the loop's thread while the caller works on the last one."""
-        pages = self._taps.pages(name, fragment, after, upto, stream=stream, count=count, max_bytes=max_bytes)
+        pages = self._taps.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes)
         try:
-            while True:
-                page = self._thread.run(_next(pages))
-                if page is None:
-                    return
-                yield page
+            while (item := self._thread.run(_next(pages))) is not None:
+                yield item
         finally:
             self._thread.run(pages.aclose())
 
@@ -272,5 +283,5 @@ class BlockingTaps:
         self._thread.run(self._taps.commit_writes(writer, batch))
 
 
-async def _next(pages: AsyncIterator[Page]) -> Page | None:
+async def _next(pages: AsyncIterator[tuple[int, Page]]) -> tuple[int, Page] | None:
     return await anext(pages, None)

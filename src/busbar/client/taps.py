@@ -8,7 +8,8 @@ tried again as the factory's Retry says; `create` and `delete` are not, once the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ PAGE_BYTES = 4 * 1024 * 1024
 AHEAD = 2
 
 Body = dict[str, object]
+Span = tuple[int, int, int]
+"""A range of a fragment: its index, the position behind which it begins, and the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,36 +205,51 @@ class Taps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> AsyncGenerator[Page, None]:
-        """All pages of a range of one fragment, up to two read ahead.
+        """All pages of a range of one fragment; see `pages_of`."""
+        found = self.pages_of(
+            name, [(fragment, after, upto)], stream=stream, count=count, max_bytes=max_bytes
+        )
+        async with aclosing(found):
+            async for _, page in found:
+                yield page
+
+    async def pages_of(
+        self,
+        name: str | None,
+        spans: Iterable[Span],
+        *,
+        stream: str = MESSAGES,
+        count: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+    ) -> AsyncGenerator[tuple[int, Page], None]:
+        """All pages of ranges of fragments, one range after the other, up to two pages read ahead.
 
         It ends early where the broker gives no more now: a tap that consumes does not pass what others have locked.
         """
-        ready: asyncio.Queue[Page | BaseException | None] = asyncio.Queue(AHEAD - 1)
+        ready: asyncio.Queue[tuple[int, Page] | BaseException | None] = asyncio.Queue(AHEAD - 1)
 
         async def read_ahead() -> None:
-            position = after
             try:
-                while position < upto:
-                    page = await self.read(
-                        name, fragment, position, upto, stream=stream, count=count, max_bytes=max_bytes
-                    )
-                    if page.upto <= position:
-                        break
-                    position = page.upto
-                    await ready.put(page)
+                for fragment, position, upto in spans:
+                    while position < upto:
+                        page = await self.read(
+                            name, fragment, position, upto, stream=stream, count=count, max_bytes=max_bytes
+                        )
+                        if page.upto <= position:
+                            await ready.put(None)
+                            return
+                        position = page.upto
+                        await ready.put((fragment, page))
                 await ready.put(None)
             except Exception as error:
                 await ready.put(error)
 
         reading = asyncio.get_running_loop().create_task(read_ahead())
         try:
-            while True:
-                page = await ready.get()
-                if page is None:
-                    return
-                if isinstance(page, BaseException):
-                    raise page
-                yield page
+            while (item := await ready.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
         finally:
             reading.cancel()
 

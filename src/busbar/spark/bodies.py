@@ -1,4 +1,4 @@
-"""Bodies as columns, by a given schema: JSON, and Avro where Spark's own module for it is installed.
+"""Bodies as columns, by a given schema: JSON, and Avro (avro.py).
 
 A row whose body does not fit fails alone: `decoded` has the others, with a column `value` of the schema in front of their
 own columns, and `failed` those that failed, unchanged, for a side output.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, from_json, struct
 from pyspark.sql.types import DataType, StringType, StructField, StructType
-
-from busbar.spark.errors import OptionError
 
 _CORRUPT = "_corrupt_record"
 _BODY = "_decoded"
@@ -49,23 +46,18 @@ def json_bodies(frame: DataFrame, schema: StructType | str, column: str = "value
 
 
 def avro_bodies(frame: DataFrame, schema: str, column: str = "value") -> Bodies:
-    """Bodies in Avro's binary encoding, by a schema in its JSON form. Needs Spark's module spark-avro in the session."""
-    from pyspark.sql.avro.functions import from_avro
+    """Bodies in Avro's binary encoding, without a file's header, by a schema in its JSON form. A body that is not of the
+    schema fails, and so does one with bytes left over."""
+    from busbar.spark.avro import AvroSchema
 
-    try:
-        parsed = frame.withColumn(_BODY, from_avro(col("body"), schema, {"mode": "PERMISSIVE"}))
-        kind: DataType = parsed.schema[_BODY].dataType
-    except (AnalysisException, TypeError) as error:
-        raise OptionError(
-            "schema",
-            f"cannot be used: Avro needs the module org.apache.spark:spark-avro in the session ({error}).",
-        ) from None
+    avro = AvroSchema(schema)
+    decoded = StructType([StructField("value", avro.type)])
+    parsed = frame.mapInArrow(
+        lambda batches: avro.decode_batches(batches, _BODY),
+        StructType([*frame.schema.fields, StructField(_BODY, decoded)]),
+    )
     own = [col(f"`{name}`") for name in frame.columns]
     good = col(_BODY).isNotNull()
-    if isinstance(kind, StructType) and kind.fields:
-        # What cannot be read has all its fields null.
-        there = col(f"{_BODY}.`{kind.fields[0].name}`").isNotNull()
-        for field in kind.fields[1:]:
-            there = there | col(f"{_BODY}.`{field.name}`").isNotNull()
-        good = good & there
-    return Bodies(parsed.where(good).select(col(_BODY).alias(column), *own), parsed.where(~good).select(*own))
+    return Bodies(
+        parsed.where(good).select(col(f"{_BODY}.value").alias(column), *own), parsed.where(~good).select(*own)
+    )

@@ -7,9 +7,9 @@ many fragments does not wait at the beginning of each.
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -19,7 +19,7 @@ from busbar.client.blocking import BlockingTaps
 from busbar.spark.decode import event_batch, message_batch
 from busbar.spark.errors import SourceError
 from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
-from busbar.spark.planning import Range, Ranges
+from busbar.spark.planning import Ranges
 from busbar.spark.reach import log, loss, place, spoken, taps_of
 
 FragmentPages = Generator[tuple[int, Page], None, None]
@@ -30,49 +30,47 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
     """What a task yields."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
-    taps = taps_of(options)
-    pages = _pages(options, taps, partition)
-    if len(partition.ranges) > 1:
-        pages = _ahead(pages)
-    try:
+    with spoken(options), closing(_pages(options, taps_of(options), partition)) as pages:
         for fragment, page in pages:
             if options.stream == EVENTS:
                 yield event_batch(options.entity, fragment, page.rows)
             else:
                 yield message_batch(options.entity, fragment, page.rows, options.bodies)
-    finally:
-        pages.close()
 
 
 def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
-    with spoken(options):
-        for span in partition.ranges:
-            yield from _pages_of_range(options, taps, partition, span)
+    left = deque(partition.ranges)  # the first one begins behind what was read
 
+    def come_to(fragment: int, position: int) -> None:
+        while left[0][0] != fragment:
+            left.popleft()
+        left[0] = (fragment, position, left[0][2])
 
-def _pages_of_range(
-    options: SourceOptions, taps: BlockingTaps, partition: Ranges, span: Range
-) -> FragmentPages:
-    fragment, position, upto = span
-    while position < upto:
+    while left:
         try:
-            for page in taps.pages(
-                partition.tap, fragment, position, upto, stream=options.stream, max_bytes=PAGE_BYTES
-            ):
-                position = page.upto
-                if page.count:
-                    yield fragment, page
+            with closing(
+                taps.pages_of(partition.tap, list(left), stream=options.stream, max_bytes=PAGE_BYTES)
+            ) as pages:
+                for fragment, page in pages:
+                    come_to(fragment, page.upto)
+                    if page.count:
+                        yield fragment, page
         except (TapTruncated, TapPassed) as error:
             if options.fail_on_loss or partition.tap is None:
                 raise
-            position = _behind_loss(options, taps, partition, fragment, position, error.text)
+            while left[0][1] >= left[0][2]:
+                left.popleft()  # it was read to its end
+            fragment, position, _ = left[0]
+            come_to(fragment, _behind_loss(options, taps, partition, fragment, position, error.text))
             continue
-        if position < upto:
-            raise SourceError(
-                "BUSBAR_NOT_AVAILABLE",
-                f"Fragment {fragment} of {place(options)!r} gave nothing behind {position}, but the batch ends at "
-                f"{upto}: other receivers hold messages that the tap was to consume.",
-            )
+        short = next(((index, at, upto) for index, at, upto in left if at < upto), None)
+        if short is None:
+            return
+        raise SourceError(
+            "BUSBAR_NOT_AVAILABLE",
+            f"Fragment {short[0]} of {place(options)!r} gave nothing behind {short[1]}, but the batch ends at "
+            f"{short[2]}: other receivers hold messages that the tap was to consume.",
+        )
 
 
 def _behind_loss(
@@ -91,36 +89,3 @@ def _behind_loss(
             if reached > position:
                 return reached
     raise loss(text)
-
-
-def _ahead(pages: FragmentPages) -> FragmentPages:
-    """The same pages, taken by a thread of their own: one waits while another is worked on."""
-    ready: queue.Queue[tuple[int, Page] | BaseException | None] = queue.Queue(1)
-    stopped = threading.Event()
-
-    def take() -> None:
-        try:
-            for item in pages:
-                ready.put(item)
-                if stopped.is_set():
-                    break
-            ready.put(None)
-        except BaseException as error:
-            ready.put(error)
-        finally:
-            pages.close()
-
-    thread = threading.Thread(target=take, name="busbar-pages", daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        while thread.is_alive():  # it may be waiting for room
-            try:
-                ready.get(timeout=0.05)
-            except queue.Empty:
-                pass

@@ -213,3 +213,23 @@ async def test_pages_end_where_there_is_no_more_now_and_raise_errors(
     script(scripted, "busbar:tap-truncated", 410)
     with pytest.raises(TapTruncated):
         _ = [page async for page in taps.pages("t", 0, 0, 95)]
+
+
+async def test_ranges_follow_one_another_without_a_stop(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    asked: list[tuple[object, int]] = []
+
+    def manage(operation: str, body: dict[str, object]) -> tuple[int, object]:
+        after, upto = body["after"], body["upto"]
+        assert isinstance(after, int) and isinstance(upto, int)
+        asked.append((body["fragment"], after))
+        return 200, {"rows": b"", "count": 10, "upto": min(after + 10, upto)}
+
+    scripted.manage = manage
+    taps = await factory.taps("q")
+    pages = taps.pages_of("t", [(3, 0, 10), (1, 5, 25)])
+    assert (await anext(pages))[0] == 3
+    await asyncio.sleep(0.1)
+    assert asked == [(3, 0), (1, 5), (1, 15)], "the next range is read ahead too"
+    assert [(fragment, page.upto) async for fragment, page in pages] == [(1, 15), (1, 25)]

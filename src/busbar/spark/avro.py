@@ -1,0 +1,177 @@
+"""Avro bodies: the columns that a schema means, and a batch of bodies as values of them.
+
+Types are mapped as Spark's own reader of Avro does it, so that an archive of Avro files and a queue of Avro bodies look
+the same. A union of null and one other type is that type; other unions, and records that contain themselves, have no
+column type and are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from busbar.spark.errors import OptionError
+
+Schema = Any
+"""A schema as its JSON form has it: a name, a list, or an object."""
+
+_PRIMITIVE: dict[str, type[DataType]] = {
+    "boolean": BooleanType,
+    "int": IntegerType,
+    "long": LongType,
+    "float": FloatType,
+    "double": DoubleType,
+    "bytes": BinaryType,
+    "fixed": BinaryType,
+    "string": StringType,
+    "enum": StringType,
+}
+_LOGICAL: dict[str, type[DataType]] = {
+    "date": DateType,
+    "timestamp-millis": TimestampType,
+    "timestamp-micros": TimestampType,
+    "local-timestamp-millis": TimestampNTZType,
+    "local-timestamp-micros": TimestampNTZType,
+    "uuid": StringType,
+}
+
+
+class AvroSchema:
+    """A schema, ready to decode by. It travels to workers as its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._parsed = parse_schema(_without_times(json.loads(text)))
+        except (ValueError, TypeError, KeyError, SchemaParseException) as error:
+            raise OptionError("schema", f"is no Avro schema: {error}.") from None
+        self.type, _ = _column_type(self._parsed, {})
+
+    def __reduce__(self) -> tuple[type[AvroSchema], tuple[str]]:
+        return AvroSchema, (self.text,)
+
+    def decode(self, body: bytes) -> object:
+        """Raises an exception of any kind for a body that is not of the schema, whole and without a rest."""
+        stream = io.BytesIO(body)
+        value = schemaless_reader(stream, self._parsed)
+        if stream.tell() != len(body):
+            raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
+        return _plain(value)
+
+    def decode_batches(self, batches: Iterator[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
+        """Batches with a column more: what their `body` says, in a struct that is null where it could not be decoded."""
+        kind = pa.struct([pa.field("value", to_arrow_type(self.type, timezone="UTC"))])
+        for batch in batches:
+            values = pa.array([self._wrapped(body.as_py()) for body in batch.column("body")], kind)
+            yield pa.RecordBatch.from_arrays([*batch.columns, values], [*batch.schema.names, column])
+
+    def _wrapped(self, body: bytes | None) -> dict[str, object] | None:
+        if body is None:
+            return None
+        try:
+            return {"value": self.decode(body)}
+        except Exception:  # bytes that are something else fail in every way there is
+            return None
+
+
+def _column_type(schema: Schema, known: dict[str, DataType]) -> tuple[DataType, bool]:
+    """The type of a column, and whether it may be null."""
+    if isinstance(schema, list):
+        return _of_union(schema, known)
+    if isinstance(schema, str):
+        found = known.get(schema)
+        return (found if found is not None else _primitive(schema)()), False
+    name = schema["type"]
+    if isinstance(name, (list, dict)):
+        return _column_type(name, known)
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        kind: DataType = DecimalType(int(schema["precision"]), int(schema.get("scale", 0)))
+    elif logical in _LOGICAL:
+        kind = _LOGICAL[logical]()
+    elif name in ("fixed", "enum"):
+        kind = _primitive(name)()
+    elif name in ("record", "error"):
+        kind = StructType([_field(field, known) for field in schema["fields"]])
+    elif name == "array":
+        item, nullable = _column_type(schema["items"], known)
+        kind = ArrayType(item, nullable)
+    elif name == "map":
+        item, nullable = _column_type(schema["values"], known)
+        kind = MapType(StringType(), item, nullable)
+    else:
+        return _column_type(name, known)
+    if "name" in schema:
+        known[schema["name"]] = kind
+    return kind, False
+
+
+def _field(field: Schema, known: dict[str, DataType]) -> StructField:
+    kind, nullable = _column_type(field["type"], known)
+    return StructField(field["name"], kind, nullable)
+
+
+def _of_union(branches: list[Schema], known: dict[str, DataType]) -> tuple[DataType, bool]:
+    others = [branch for branch in branches if branch != "null"]
+    if len(others) != 1:
+        raise OptionError(
+            "schema", f"has a union that is no column: {branches!r}. Only unions of null and one type are."
+        )
+    return _column_type(others[0], known)[0], len(others) < len(branches)
+
+
+def _primitive(name: str) -> type[DataType]:
+    found = _PRIMITIVE.get(name)
+    if found is None:
+        raise OptionError("schema", f"has the type {name!r}, for which there is no column.")
+    return found
+
+
+def _without_times(schema: Schema) -> Schema:
+    """Times of day stay the numbers that they are, as in Spark's own reader."""
+    if isinstance(schema, list):
+        return [_without_times(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: value if key in ("default", "symbols", "name", "namespace", "doc") else _without_times(value)
+        for key, value in schema.items()
+        if not (key == "logicalType" and str(value).startswith("time-"))
+    }
+
+
+def _plain(value: object) -> object:
+    """What pyarrow does not know by itself."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value

