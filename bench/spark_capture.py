@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from pyspark.sql import SparkSession
 
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
-from bench.spark_source import FRAGMENTS, fill, seconds
+from bench.measured import MeasuredServer
+from bench.spark_measured import hold, run, seconds, shown
+from bench.spark_source import FRAGMENTS, fill
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive
 from busbar.jobs.capture import capture
 from busbar.spark.secrets import Secret
-from busbar.spark.session import local_session
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "150000"))
 ROUNDS = 3
@@ -84,32 +82,12 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
             if turn:  # the first one starts workers
                 rates[name].append(MESSAGES / taken)
     factory.close()
-    rate = {name: median(found) for name, found in rates.items()}
-    for name, found in rate.items():
-        print(f"  {name:<24}{found:>12,.0f} messages/s")
-    ratio = rate["capture"] / rate["source → noop"]
-    print(f"  {'capture / source → noop':<28}{ratio:>8.2f}  (at least {LEAST:g})")
-    return ratio >= LEAST
+    rate = shown(rates)
+    return hold([("capture / source → noop", rate["capture"] / rate["source → noop"], LEAST)])
 
 
 def main() -> int:
-    with (
-        tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory,
-        measured_server({QUEUE: {"EnablePartitioning": True}}) as server,
-    ):
-        spark = local_session("bench", cores=2, config={"spark.driver.memory": "2g"})
-        try:
-            kept = measure(spark, server, Path(directory))
-        finally:
-            spark.stop()
-    if not rooms_are_compiled():
-        print(
-            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
-        )
-        return 0
-    if not kept:
-        print("\nover the budget")
-    return 0 if kept else 1
+    return run({QUEUE: {"EnablePartitioning": True}}, measure)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -31,10 +28,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
+from bench.measured import MeasuredServer
+from bench.spark_measured import hold, run, seconds, shown
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
-from busbar.spark.session import local_session
 from busbar.spark.sink_columns import plan_of
 from busbar.spark.sink_encode import MessageEncoder
 from busbar.spark.sink_options import SinkOptions
@@ -131,12 +128,6 @@ def drain(factory: BlockingFactory, count: int) -> None:
             count -= len(receiver.receive(5_000, 10))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> bool:
     secret = directory / "connection"
     secret.write_text(server.busbar.connection_string)
@@ -167,39 +158,16 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
             rates[name].append(len(messages) * TIMES / seconds(work))
     factory.close()
 
-    rate = {name: median(found) for name, found in rates.items()}
-    for name, found in rate.items():
-        print(f"  {name:<24}{found:>12,.0f} messages/s")
+    rate = shown(rates)
     ratios = (
         ("sink / plain batched send", rate["sink"] / rate["plain batched send"], 0.4),
         ("Arrow writer / writer of rows", rate["Arrow writer, unsent"] / rate["writer of rows, unsent"], 1.5),
     )
-    kept = True
-    for name, ratio, least in ratios:
-        kept = kept and ratio >= least
-        print(f"  {name:<32}{ratio:>8.2f}  (at least {least:g})")
-    return kept
+    return hold(ratios)
 
 
 def main() -> int:
-    queues = {QUEUE: {"EnablePartitioning": True, "MaxSizeInMegabytes": 5120}}
-    with (
-        tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory,
-        measured_server(queues) as server,
-    ):
-        spark = local_session("bench", cores=2, config={"spark.driver.memory": "2g"})
-        try:
-            kept = measure(spark, server, Path(directory))
-        finally:
-            spark.stop()
-    if not rooms_are_compiled():
-        print(
-            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
-        )
-        return 0
-    if not kept:
-        print("\nover the budget")
-    return 0 if kept else 1
+    return run({QUEUE: {"EnablePartitioning": True, "MaxSizeInMegabytes": 5120}}, measure)
 
 
 if __name__ == "__main__":

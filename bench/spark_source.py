@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
+from bench.measured import MeasuredServer
+from bench.spark_measured import hold, run, seconds, shown
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.model.partitioning import index_of_key
-from busbar.spark.session import local_session
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "150000"))
 RECEIVED = 20_000
@@ -86,12 +84,6 @@ def receive(factory: BlockingFactory, queue: str, count: int) -> None:
             count -= len(messages)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def paired(ours: list[float], theirs: list[float]) -> float:
     """The median of the ratios, round by round."""
     return median(our / their for our, their in zip(ours, theirs, strict=True))
@@ -127,9 +119,7 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
     received = (server.cpu_seconds() - before) / RECEIVED * 1e6
     factory.close()
 
-    rate = {name: median(found) for name, found in rates.items()}
-    for name, found in rate.items():
-        print(f"  {name:<24}{found:>12,.0f} messages/s")
+    shown(rates)
     print(
         f"  broker CPU: {median(browse):.1f} µs for a browsed message, {received:.1f} µs for one received and completed"
     )
@@ -141,32 +131,11 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
         ("16 fragments / 2 fragments", paired(wide, rates["source, 2 fragments"]), 0.9),
         ("receive CPU / browse CPU", received / median(browse), 4.0),
     )
-    kept = True
-    for name, ratio, least in ratios:
-        kept = kept and ratio >= least
-        print(f"  {name:<28}{ratio:>8.2f}  (at least {least:g})")
-    return kept
+    return hold(ratios)
 
 
 def main() -> int:
-    queues = {name: {"EnablePartitioning": True} for name in ("wide", "narrow")}
-    with (
-        tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory,
-        measured_server(queues) as server,
-    ):
-        spark = local_session("bench", cores=2, config={"spark.driver.memory": "2g"})
-        try:
-            kept = measure(spark, server, Path(directory))
-        finally:
-            spark.stop()
-    if not rooms_are_compiled():
-        print(
-            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
-        )
-        return 0
-    if not kept:
-        print("\nover the budget")
-    return 0 if kept else 1
+    return run({name: {"EnablePartitioning": True} for name in ("wide", "narrow")}, measure)
 
 
 if __name__ == "__main__":
