@@ -111,6 +111,7 @@ def test_the_archive_is_for_spark_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert private is not None and private != home
     monkeypatch.setenv("JAVA_HOME", str(private))  # as a child of this process has it
     assert java.java_home() == private
+    assert java.real_java(private) == home / "bin" / "java"
 
     def said(*given: str) -> list[str]:
         return subprocess.check_output([private / "bin" / "java", *given], text=True).splitlines()

@@ -80,7 +80,7 @@ from busbar.amqp.sasl import (
     outcome_body,
 )
 from busbar.amqp.session import ENDED, ENDING, FIRST_TRANSFER_ID, Session
-from busbar.amqp.wire import LEAST_MAX_FRAME, Wire
+from busbar.amqp.wire import LEAST_MAX_FRAME, Part, Wire
 
 HEADER: Final = 0
 SASL: Final = 1
@@ -142,6 +142,15 @@ class Connection:
         if data:
             self._last_output = self._now
         return data
+
+    def parts_to_send(self) -> list[Part] | None:
+        """The same in parts, for `writelines`, if there is much of it; if None, it is little, and data_to_send has it."""
+        if self._before or not self._may_send_frames:
+            return None
+        parts = self._wire.take_parts()
+        if parts is not None:
+            self._last_output = self._now
+        return parts
 
     def tick(self, now: i64) -> list[Event]:
         """Heartbeats and silence; also hands out events that arose outside of receive_data."""

@@ -172,18 +172,34 @@ def write_transfer(
     tag: bytes,
     format: i64,
     settled: bool,
-    more: bool,
     state: bytes,
     payload: bytes,
 ) -> None:
-    """The first (or only) frame of a delivery. `state` is an encoded delivery state or empty."""
+    """The only frame of a delivery. `state` is an encoded delivery state or empty."""
+    write_transfer_head(w, channel, handle, delivery_id, tag, format, settled, False, state, len(payload))
+    w.write(payload)
+
+
+def write_transfer_head(
+    w: BytesWriter,
+    channel: i64,
+    handle: i64,
+    delivery_id: i64,
+    tag: bytes,
+    format: i64,
+    settled: bool,
+    more: bool,
+    state: bytes,
+    size: i64,
+) -> None:
+    """What is in front of a payload of `size` bytes in the first frame of a delivery."""
     tag_length: i64 = len(tag)
     fields: i64 = uint_size(handle) + uint_size(delivery_id) + 2 + tag_length + uint_size(format) + 2
     if state:
         fields += 1 + len(state)
-        _write_list_head(w, channel, 0x14, 8, fields, len(payload))
+        _write_list_head(w, channel, 0x14, 8, fields, size)
     else:
-        _write_list_head(w, channel, 0x14, 6, fields, len(payload))
+        _write_list_head(w, channel, 0x14, 6, fields, size)
     write_uint(w, handle)
     write_uint(w, delivery_id)
     w.append(0xA0)
@@ -195,7 +211,6 @@ def write_transfer(
     if state:
         w.append(0x40)
         w.write(state)
-    w.write(payload)
 
 
 def write_continuation(

@@ -35,6 +35,7 @@ from busbar.amqp.frames import (
     write_disposition,
     write_dispositions,
     write_transfer,
+    write_transfer_head,
 )
 from busbar.amqp.outcomes import (
     ACCEPTED,
@@ -370,7 +371,7 @@ class Link:
                 payload = payloads[i]
                 if len(tag) + len(payload) > room:
                     break
-                write_transfer(out, channel, handle, id, tag, format, settled, False, state, payload)
+                write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
                 if not settled:
                     unsettled[id] = Sent(self, tag)
                 id = (id + 1) & MASK
@@ -436,7 +437,7 @@ class Link:
                 room -= len(item.tag) + len(item.state)
                 stop = size if size <= room else room
                 id = session.next_delivery_id
-                write_transfer(
+                write_transfer_head(
                     wire.out,
                     session.channel,
                     self.handle,
@@ -446,8 +447,9 @@ class Link:
                     item.settled,
                     stop < size,
                     item.state,
-                    payload if stop == size else payload[:stop],
+                    stop,
                 )
+                wire.payload(payload, 0, stop)
                 session.next_delivery_id = (id + 1) & MASK
                 self._sendable -= 1
                 self.delivery_count = (self.delivery_count + 1) & MASK
@@ -456,11 +458,9 @@ class Link:
                     self.unsettled += 1
             else:
                 stop = size if size - item.offset <= room else item.offset + room
-                part = payload[item.offset : stop]
-                write_continuation(
-                    wire.out, session.channel, self.handle, item.settled, stop < size, len(part)
-                )
-                wire.payload(part)
+                length = stop - item.offset
+                write_continuation(wire.out, session.channel, self.handle, item.settled, stop < size, length)
+                wire.payload(payload, item.offset, stop)
             item.offset = stop
             session.sent_frames(1)
             if stop == size:

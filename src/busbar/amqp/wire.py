@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEAST_MAX_FRAME: Final = 512  # of the specification, 2.7.1
 LONGEST_TEXT: Final = 4096
 LONG_PAYLOAD: Final = 8 * 1024
+Part = bytes | memoryview
 KEPT_WRITER: Final = 256  # what a BytesWriter holds without an allocation of its own
 
 
@@ -26,7 +27,7 @@ class Wire:
     def __init__(self, server: bool, max_message_size: i64, max_partial_bytes: i64) -> None:
         self.server = server
         self.out = BytesWriter()
-        self._before: list[bytes] = []  # what goes out before `out`
+        self._before: list[Part] = []  # what goes out before `out`
         self.events: list[Event] = []
         # Links whose merged events of the current call are still open for more.
         self.touched: list[Link] = []
@@ -40,13 +41,13 @@ class Wire:
     def frame(self, channel: i64, body: bytes) -> None:
         write_frame(self.out, AMQP_FRAME, channel, body)
 
-    def payload(self, payload: bytes) -> None:
-        """What follows in a frame. A long one is set aside: in a buffer that grows it would be copied several times."""
-        if len(payload) < LONG_PAYLOAD:
-            self.out.write(payload)
+    def payload(self, payload: bytes, start: i64, stop: i64) -> None:
+        """What follows in a frame: a part of a payload. A long one is set aside, and not copied at all."""
+        if stop - start < LONG_PAYLOAD:
+            self.out.write(payload[start:stop])
             return
         self._before.append(self.out.getvalue())
-        self._before.append(payload)
+        self._before.append(memoryview(payload)[start:stop])
         self.out.truncate(0)
 
     def error(self, condition: str, text: str) -> bytes:
@@ -66,6 +67,15 @@ class Wire:
                 link.close_events()
             self.touched = []
         return events
+
+    def take_parts(self) -> list[Part] | None:
+        """All that goes out, in parts, if long payloads are among it: putting them together would copy them once more."""
+        if not self._before:
+            return None
+        parts, self._before = self._before, []
+        parts.append(self.out.getvalue())
+        self.out = BytesWriter()
+        return parts
 
     def take_bytes(self) -> bytes:
         out = self.out

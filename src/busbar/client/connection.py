@@ -219,8 +219,13 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        data = self._engine.data_to_send()
-        if data and self._transport is not None:
+        parts = self._engine.parts_to_send()
+        data = self._engine.data_to_send() if parts is None else b""
+        if self._transport is None:
+            return
+        if parts is not None:
+            self._transport.writelines(parts)
+        elif data:
             self._transport.write(data)
 
     # ---- asyncio.Protocol ------------------------------------------------------------------------

@@ -300,8 +300,13 @@ class GatewayConnection(asyncio.Protocol):
         if self._commands:
             commands, self._commands = self._commands, []
             self.service.port.submit(commands)
-        data = self._engine.data_to_send()
-        if data and self._transport is not None:
+        parts = self._engine.parts_to_send()
+        data = self._engine.data_to_send() if parts is None else b""
+        if self._transport is None:
+            return
+        if parts is not None:
+            self._transport.writelines(parts)
+        elif data:
             self._transport.write(data)
 
     def _finished(self, task: asyncio.Task[None]) -> None:

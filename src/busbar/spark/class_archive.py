@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from busbar.spark.java import archive_of, base_of, installed_home, java_of_wheel
+from busbar.spark.java import archive_of, base_of, installed_home, java_of_wheel, real_java
 from busbar.spark.session import local_session
 
 ROWS = 3
@@ -45,7 +45,7 @@ ROWS = 3
 def make(scratch: Path) -> Path | None:
     """Makes the archive if it is not there. None if there is no Java. Raises CalledProcessError with what was said."""
     home = installed_home()
-    java = java_of_wheel() if home is None else home / "bin" / "java"
+    java = java_of_wheel() if home is None else real_java(home)
     if java is None:
         return None
     archive = archive_of(java)

@@ -76,6 +76,15 @@ def _is_private(home: Path) -> bool:
     return home.parent == cache_directory()
 
 
+def real_java(home: Path) -> Path:
+    """The program behind the `java` of a JAVA_HOME."""
+    java = home / "bin" / "java"
+    if not _is_private(home):
+        return java
+    last = java.read_text(encoding="utf-8").splitlines()[-1]  # exec REAL "$@"
+    return Path(shlex.split(last)[1])
+
+
 def private_home(java: Path, *, lacking: bool = False) -> Path:
     """A JAVA_HOME for a `java`."""
     lines = []
