@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
-from busbar.spark.session import local_session
+from busbar.spark.session import open_session
 from tests.serving import Busbar, serving
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -53,7 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     # Workers are processes of their own: they find what the tests find.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
-    session = local_session("busbar-tests", cores=2, config=FAST)
+    session = open_session(
+        "busbar-tests", master="local[2,2]", config=FAST
+    )  # a task that fails is tried again
     yield session
     session.stop()
 

@@ -179,6 +179,34 @@ def test_a_write_that_failed_half_way_is_run_again(namespace: Namespace, wide: s
 
 
 @pytest.mark.req("D2")
+def test_a_task_that_spark_repeats_writes_once(namespace: Namespace, wide: str) -> None:
+    """It fails when a part of its rows has arrived; Spark runs it again from its first row."""
+    secret, size = namespace.server.connection_string, "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+    def through(batches: Iterator[Any]) -> Iterator[Any]:
+        for number, batch in enumerate(batches):
+            yield batch
+            context = TaskContext.get()
+            if number == 9 and context is not None and context.attemptNumber() == 0:
+                with connect(secret) as factory:
+                    until = time.monotonic() + 60
+                    while not any(factory.taps(wide).ends().ends.values()):
+                        assert time.monotonic() < until, "nothing has arrived"
+                        time.sleep(0.05)
+                raise RuntimeError("the first attempt is broken on purpose")
+
+    namespace.spark.conf.set(size, "100")
+    try:
+        rows = numbered(namespace, 2_000, 1).withColumn("body", F.rpad("body", 2_000, "."))
+        write(namespace, rows.mapInArrow(through, rows.schema), wide, idColumns="number")
+    finally:
+        namespace.spark.conf.unset(size)
+    copies = namespace.read(wide)
+    assert copies.count() == 2_000
+    assert copies.select("body").distinct().count() == 2_000
+
+
+@pytest.mark.req("D2")
 def test_a_writer_that_goes_on_with_an_old_batch_is_refused(namespace: Namespace, queue: str) -> None:
     frame = numbered(namespace, 10, 1)
     write(namespace, frame, queue, idColumns="number", writer="job", batch="7")
