@@ -17,9 +17,9 @@ import pytest
 
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import connect
-from busbar.jobs import archive
+from busbar.jobs import archive, capture
 from busbar.spark.session import prepare_environment
-from tests.serving import Busbar, serving
+from tests.serving import serving
 from tests.spark.campaign import Program, eventually
 
 MESSAGES = 600
@@ -27,7 +27,9 @@ DAEMONS = {
     "SPARK_DAEMON_MEMORY": "256m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
 }
-SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+SPARK_CLASS, SPARK_SUBMIT = (
+    str(Path(pyspark.__file__).parent / "bin" / name) for name in ("spark-class", "spark-submit")
+)
 
 
 @contextmanager
@@ -71,12 +73,20 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
             [encode(OutgoingMessage(body, message_id=name)) for name, body in sent.items()]
         )
         with CommandLines() as watched, cluster(tmp_path, 2) as master:
-            captured = busbar(server, tmp_path, "capture", "orders", "--output", str(tmp_path / "archive"),
-                              "--available-now", "--master", master, "--connection-file", str(secret))  # fmt: skip
+            # Once submitted, with a file that every node has; once by the command, which sends it with what workers run.
+            captured = run(
+                tmp_path,
+                [SPARK_SUBMIT, "--master", master, "--properties-file", str(tmp_path / "spark.conf")],
+                [capture.__file__, "orders", "--output", str(tmp_path / "archive"), "--available-now"],
+                ["--connection-file", str(secret)],
+            )
             assert f"orders: {MESSAGES} captured" in captured
-            # Here the connection string travels with what the workers run.
-            replayed = busbar(server, tmp_path, "replay", str(tmp_path / "archive"), "again", "--ids", "message",
-                              "--master", master, "-o", "json")  # fmt: skip
+            replayed = run(
+                tmp_path,
+                [sys.executable, "-m", "busbar", "replay", str(tmp_path / "archive"), "again"],
+                ["--ids", "message", "--master", master, "-o", "json"],
+                BUSBAR_CONNECTION_STRING=server.connection_string,
+            )
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
@@ -99,7 +109,7 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
         assert server.key not in log.read_text(errors="replace"), log
 
 
-def busbar(server: Busbar, directory: Path, *arguments: str) -> str:
+def run(directory: Path, *command: list[str], **environment: str) -> str:
     events = directory / "events"
     events.mkdir(exist_ok=True)
     logged = {
@@ -107,9 +117,7 @@ def busbar(server: Busbar, directory: Path, *arguments: str) -> str:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(events),
     }
-    environment = {"BUSBAR_CONNECTION_STRING": server.connection_string}
-    command = [sys.executable, "-m", "busbar", *arguments]
-    with Program(command, directory, environment, logged) as program:
+    with Program([word for part in command for word in part], directory, environment, logged) as program:
         return program.wait()
 
 

@@ -31,10 +31,10 @@ from busbar.jobs.archive import EVENTS, MESSAGES
 from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.capture_query import CaptureQuery, Source, source_of
 from busbar.jobs.compaction import closed_before, compact
-from busbar.jobs.launch import connection_of, job_session
+from busbar.jobs.launch import add_connection, connection_of, given_connection, job_session
 from busbar.jobs.manifest import ArchiveError
 from busbar.jobs.progress import Progress, display_for
-from busbar.spark.secrets import FILE, VARIABLE, Secret
+from busbar.spark.secrets import Secret
 
 INTERVAL = "10 seconds"
 POLL_SECONDS = 0.2
@@ -240,18 +240,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--events", metavar="DIR", help="an archive for what happens to messages")
     parser.add_argument("--available-now", action="store_true", help="what is there now, then end")
     parser.add_argument("--interval", default=INTERVAL, help="how often files are written")
-    parser.add_argument("--connection-file", metavar="FILE", help="has the connection string, on every node")
-    parser.add_argument("--connection-env", metavar="NAME", help="a variable that has it, on every node")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the source")
+    add_connection(parser)
     given = parser.parse_args(arguments)
-    places = {FILE.lower(): given.connection_file, VARIABLE.lower(): given.connection_env}
     try:
-        named = {name: value for name, value in places.items() if value}
         summary = run_until_stopped(
             lambda stop, show: capture(
                 given.entities,
                 given.output,
-                connection=Secret.from_options(named) if named else None,
+                connection=given_connection(given),
                 events=given.events,
                 available_now=given.available_now,
                 interval=given.interval,

@@ -31,7 +31,7 @@ from busbar.jobs.insight_advice import GOALS, Clients, EntitySettings, advise_al
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure
-from busbar.jobs.launch import CONNECTION_VARIABLE, connection_of, job_session
+from busbar.jobs.launch import add_connection, connection_of, given_connection, job_session
 from busbar.jobs.manifest import ArchiveError
 from busbar.spark.secrets import Secret
 
@@ -149,10 +149,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--archive", action="append", default=[], metavar="DIR", help="of messages or of events"
     )
-    parser.add_argument("--connection-file", metavar="FILE", help="has the connection string, on every node")
-    parser.add_argument(
-        "--connection-env", default=CONNECTION_VARIABLE, metavar="NAME", help="a variable that has it"
-    )
     parser.add_argument("--tap", default="insight", metavar="NAME")
     parser.add_argument("--watch", type=float, metavar="SECONDS")
     parser.add_argument("--advance", action="store_true", help="the next report begins where this one ends")
@@ -161,14 +157,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--subscriptions", type=int, metavar="N")
     parser.add_argument("--goal", choices=[goal for goal in GOALS if goal], default="")
     parser.add_argument("--report", type=Path, metavar="FILE", help="HTML, for people")
+    add_connection(parser)
     given = parser.parse_args(arguments)
-    place = (
-        Secret(file=given.connection_file) if given.connection_file else Secret(variable=given.connection_env)
-    )
     try:
         report = insight(
             given.entities,
-            connection=None if given.archive else place,
+            connection=None if given.archive else given_connection(given),
             archives=given.archive,
             tap=given.tap,
             watch=given.watch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping
 
@@ -28,6 +29,22 @@ def connection_of(given: Secret | str | None) -> Secret:
     if given is None:
         return Secret(variable=CONNECTION_VARIABLE)
     return Secret(literal=given) if isinstance(given, str) else given
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """How programs for spark-submit are told where the connection string is: it is never on the command line itself."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--connection-env", metavar="NAME", help="the variable that has it, on every node")
+    place.add_argument("--connection-file", metavar="FILE", help="the file that has it, on every node")
+    parser.add_argument(
+        "--trust-file", default="", metavar="FILE", help="authorities to trust, on every node"
+    )
+
+
+def given_connection(given: argparse.Namespace) -> Secret:
+    if given.connection_file:
+        return Secret(file=given.connection_file, trust=given.trust_file)
+    return Secret(variable=given.connection_env or CONNECTION_VARIABLE, trust=given.trust_file)
 
 
 def shared_connection(text: str, master: str | None, trust: str = "") -> Secret:

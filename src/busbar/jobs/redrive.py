@@ -361,7 +361,7 @@ def _sample(number: int, row: MessageRow, reason: str) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry for spark-submit. Prints the report as JSON."""
-    from busbar.jobs.replay import add_connection, given_connection
+    from busbar.jobs.launch import add_connection, given_connection
 
     parser = argparse.ArgumentParser("redrive", description="Move dead letters back to their entity.")
     parser.add_argument("entity")

@@ -353,21 +353,10 @@ def _shown(value: object) -> object:
 # ---- spark-submit ------------------------------------------------------------------------------------
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Where jobs that are submitted find the connection string: never on the command line."""
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--connection-env", metavar="NAME", help="the variable that has it, on all nodes")
-    place.add_argument("--connection-file", metavar="FILE", help="the file that has it, on all nodes")
-
-
-def given_connection(given: argparse.Namespace) -> Secret:
-    if given.connection_file:
-        return Secret(file=given.connection_file)
-    return Secret(variable=given.connection_env or "BUSBAR_CONNECTION_STRING")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry for spark-submit: `spark-submit .../busbar/jobs/replay.py SOURCE TARGET ...`. Prints the report as JSON."""
+    from busbar.jobs.launch import add_connection, given_connection
+
     parser = argparse.ArgumentParser(
         "replay", description="Send messages of a source to an entity, each once."
     )
