@@ -40,10 +40,11 @@ from busbar.spark.java import archive_of, base_of, installed_home, java_of_wheel
 from busbar.spark.session import local_session
 
 ROWS = 3
+LONGEST = 600.0  # seconds; a start that takes so long is not worth waiting for
 
 
 def make(scratch: Path) -> Path | None:
-    """Makes the archive if it is not there. None if there is no Java. Raises CalledProcessError with what was said."""
+    """Makes the archive if it is not there. None if there is no Java. Raises SubprocessError with what was said."""
     home = installed_home()
     java = java_of_wheel() if home is None else real_java(home)
     if java is None:
@@ -81,7 +82,13 @@ def _renamed_to(path: Path) -> Iterator[Path]:
 def _run(command: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     subprocess.run(
-        command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONGEST,
     )
 
 
@@ -197,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="busbar-classes-") as scratch:
             made = make(Path(scratch))
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stdout", None) or "").strip().splitlines()[-5:]
         lines = ["Spark's classes cannot be archived; it starts without that.", str(error), *said]
         sys.stderr.write("\n  ".join(lines) + "\n")
