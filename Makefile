@@ -31,6 +31,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 # What Spark starts from in half the time; without it everything works, and it says why there is none.
 $(VENV)/classes: $(VENV)/installed
 	@echo "archiving Spark's classes (half a minute or so)"
+	@rm -rf $(VENV)/share/busbar
 	@$(BIN)/python -m busbar.spark.class_archive || true
 	@touch $@
 

@@ -55,9 +55,8 @@ def make(scratch: Path) -> Path | None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     options = []
     if subprocess.run([java, "-Xshare:on", "-version"], capture_output=True).returncode:
-        base = base_of(
-            archive
-        )  # the runtime came without an archive of its own classes, on which ours stands
+        # The runtime came without an archive of its own classes, on which ours stands.
+        base = base_of(archive)
         with _renamed_to(base) as fresh:
             _run([str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"])
         options.append(f"-XX:SharedArchiveFile={base}")
