@@ -38,7 +38,6 @@ def test_a_partitioned_queue_costs_what_a_regular_one_does(
         ratios = asyncio.run(compare(MeasuredServer(busbar, None), WORK[work]))
     finally:
         busbar.stop()
-    print(work, [f"{ratio:.2f}" for ratio in ratios])
     assert median(ratios) <= MOST, [f"{ratio:.2f}" for ratio in ratios]
 
 
