@@ -63,6 +63,26 @@ def test_a_kept_message_is_as_it_was(store: Store) -> None:
     assert [r.session_id for r in read.records] == [None, "session", None]
 
 
+def test_a_span_for_readers_has_what_they_see(store: Store) -> None:
+    """Due, session and the size beyond the content may be missing."""
+    written = [
+        record(1, b"one", ttl=5),
+        record(2, b"two", deliveries=3, overlay={"a": b"1"}),
+        Record(3, 1, 0, 0, 0, 700, b"three", None, "session"),
+        record(4, b"four", due=9, deliveries=1),
+    ]
+    put(store, 1, ACTIVE, *written)
+    read = ReadSpan(list(MAIN), False, 0, MANY, 9, MANY, False)
+    store.read(1, [read])
+    assert seen(read) == [(n, ACTIVE) for n in (1, 2, 3, 4)]
+
+    def shown(r: Record) -> tuple[object, ...]:
+        return r.n, r.enqueued, r.ttl, r.deliveries, r.dead, r.content, r.overlay
+
+    assert [shown(r) for r in read.records] == [shown(r) for r in written]
+    assert all(r.content is not None and r.size >= len(r.content) for r in read.records)
+
+
 @pytest.mark.parametrize("size", [0, 255, 8_192, 70_000, 1_000_000])
 def test_kept_content_of_any_size(store: Store, size: int) -> None:
     content = bytes(range(256)) * (size // 256) + bytes(size % 256)

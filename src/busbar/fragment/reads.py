@@ -135,10 +135,10 @@ class ReadSessionIds(Read):
 # ---- taps and writers ----
 
 
-SpanRow = tuple[int, int, int, bytes, str | None, str | None]
-"""A message of a span: number, enqueued, ttl, content, session, and the rest if there is something in it."""
-Rest = tuple[int, int, int, int, Overlay | None]
-"""The rest of a message of a span: due, deliveries, Record.dead, size, overlay."""
+SpanRow = tuple[int, int, int, bytes, str | None]
+"""A message of a span: number, enqueued, ttl, content, and the rest if there is something in it."""
+Rest = tuple[int, int, int, int, Overlay | None, str | None]
+"""The rest of a message of a span: due, deliveries, Record.dead, size, overlay, session."""
 
 
 @final
@@ -148,14 +148,25 @@ class ReadSpan(Read):
 
     `complete`: nothing of what was asked for lies behind the last record.
 
+    Without `whole` the records are for readers, and a store may leave out what the machine alone needs: due, session, and
+    what `size` has beyond the content.
+
     A store may fill it by `record_of` and `take`: these are compiled, and pages of taps are long.
     """
 
     def __init__(
-        self, lanes: list[int], by_dead: bool, after: i64, upto: i64, limit: i64, max_bytes: i64
+        self,
+        lanes: list[int],
+        by_dead: bool,
+        after: i64,
+        upto: i64,
+        limit: i64,
+        max_bytes: i64,
+        whole: bool = True,
     ) -> None:
         super().__init__()
         self.lanes = lanes
+        self.whole = whole
         self.by_dead = by_dead
         self.after = after
         self.upto = upto
@@ -169,10 +180,10 @@ class ReadSpan(Read):
         return record.dead if self.by_dead else record.n
 
     def record_of(self, row: SpanRow, rest_of: Callable[[str], Rest]) -> Record:
-        n, enqueued, ttl, content, session, rest = row
+        n, enqueued, ttl, content, rest = row
         if rest is None:
-            return Record(n, enqueued, ttl, 0, 0, len(content) + OVERHEAD, content, None, session)
-        due, deliveries, dead, size, overlay = rest_of(rest)
+            return Record(n, enqueued, ttl, 0, 0, len(content) + OVERHEAD, content, None, None)
+        due, deliveries, dead, size, overlay, session = rest_of(rest)
         return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, session, dead)
 
     def take(

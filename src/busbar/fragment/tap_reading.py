@@ -102,7 +102,7 @@ def tap_reads(state: State, command: ReadTap) -> list[Read]:
         lanes = [DEAD if dead else ACTIVE]
     else:
         lanes = DEAD_STREAM if dead else STREAM
-    return [ReadSpan(list(lanes), dead, after, upto, limit, size)]
+    return [ReadSpan(list(lanes), dead, after, upto, limit, size, False)]
 
 
 def read_tap(state: State, command: ReadTap, now: i64) -> None:

@@ -31,11 +31,19 @@ _LAST_DEAD = f"SELECT dead {_BY_DEAD} AND enqueued < ?4 ORDER BY dead DESC LIMIT
 _MAX_NUMBER = 2**63 - 1
 
 # A column costs more than the expression that leaves it out, so what most messages do not have comes in one, or not at all.
-_REST = f"""CASE WHEN due OR deliveries OR dead OR size <> length(content) + {OVERHEAD} OR overlay IS NOT NULL
-    THEN json_array(due, deliveries, dead, size, CASE WHEN overlay IS NOT NULL THEN hex(overlay) END) END"""
-_ROW = f"n, enqueued, ttl, content, session, {_REST}"  # SpanRow
-_SPAN = f"SELECT {_ROW} {_BY_NUMBER} ORDER BY n"
-_SPAN_DEAD = f"SELECT {_ROW} {_BY_DEAD} ORDER BY dead"
+_OVERLAY = "CASE WHEN overlay IS NOT NULL THEN hex(overlay) END"
+_FOR_READERS = f"""CASE WHEN deliveries OR dead OR overlay IS NOT NULL
+    THEN json_array(0, deliveries, dead, length(content) + {OVERHEAD}, {_OVERLAY}, NULL) END"""
+_WHOLE = f"""CASE WHEN due OR deliveries OR dead OR size <> length(content) + {OVERHEAD} OR overlay IS NOT NULL
+    OR session IS NOT NULL THEN json_array(due, deliveries, dead, size, {_OVERLAY}, session) END"""
+_ROW = "SELECT n, enqueued, ttl, content, {rest} "  # SpanRow
+_NUMBERED = f"{_BY_NUMBER} ORDER BY n"
+_DEAD = f"{_BY_DEAD} ORDER BY dead"
+_SPANS = {
+    (by_dead, whole): _ROW.format(rest=_WHOLE if whole else _FOR_READERS) + (_DEAD if by_dead else _NUMBERED)
+    for by_dead in (False, True)
+    for whole in (False, True)
+}
 
 Ahead = tuple[int, int, Record, Iterator[SpanRow]]
 """The next message of a lane: its position, the lane, itself, and those that follow."""
@@ -47,12 +55,13 @@ def _of_lane(template: str, lane: int) -> str:
 
 
 def _rest_of(encoded: str) -> Rest:
-    due, deliveries, dead, size, overlay = loads(encoded)
-    return due, deliveries, dead, size, None if overlay is None else decode_overlay(bytes.fromhex(overlay))
+    due, deliveries, dead, size, overlay, session = loads(encoded)
+    found = None if overlay is None else decode_overlay(bytes.fromhex(overlay))
+    return due, deliveries, dead, size, found, session
 
 
 def read_span(connection: sqlite3.Connection, fragment: int, read: ReadSpan) -> None:
-    template = _SPAN_DEAD if read.by_dead else _SPAN
+    template = _SPANS[read.by_dead, read.whole]
     cursors = []
     try:
         ahead: list[Ahead] = []

@@ -344,8 +344,11 @@ def _resident() -> int:
         (sqlite_rows._NEXT_DUE, (1, 0, 0)),
         (sqlite_rows._DELETE, ("[[1, 0, 1, 1]]",)),
         (sqlite_rows._KEEP, ("", "[[1, 0, 1, 1]]")),
-        *((sqlite_spans._of_lane(sqlite_spans._SPAN, lane), (1, 0, 9)) for lane in (ACTIVE, KEPT)),
-        *((sqlite_spans._of_lane(sqlite_spans._SPAN_DEAD, lane), (1, 0, 9)) for lane in (DEAD, KEPT)),
+        *(
+            (sqlite_spans._of_lane(template, lane), (1, 0, 9))
+            for (by_dead, _whole), template in sqlite_spans._SPANS.items()
+            for lane in (DEAD if by_dead else ACTIVE, KEPT)
+        ),
         (sqlite_spans._of_lane(sqlite_spans._KEPT, KEPT), (1, 0, 9, 9)),
         (sqlite_spans._of_lane(sqlite_spans._KEPT_DEAD, KEPT_DEAD), (1, 0, 9, 9)),
         (sqlite_spans._of_lane(sqlite_spans._LAST, ACTIVE), (1, 0, 9)),
