@@ -107,8 +107,8 @@ class Program:
 
     def kill(self) -> None:
         """`kill -9` of the whole tree. Workers of Spark make process groups of their own, but stay in the session."""
-        while members := _members(self.process.pid):
-            for member in members:
+        while alive := members(self.process.pid):
+            for member in alive:
                 try:
                     os.kill(member, signal.SIGKILL)
                 except ProcessLookupError:
@@ -166,7 +166,7 @@ def spark_environment(directory: Path, settings: Mapping[str, str] | None) -> di
     }
 
 
-def _members(session: int) -> list[int]:
+def members(session: int) -> list[int]:
     """The processes of a session that are not zombies."""
     found: list[int] = []
     for entry in os.listdir("/proc"):

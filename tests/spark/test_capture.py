@@ -28,6 +28,7 @@ from busbar.jobs.manifest import ArchiveError
 from busbar.jobs.progress import Progress
 from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
+from tests.spark.campaign import members
 from tests.spark.conftest import SOURCES, Namespace
 
 pytestmark = pytest.mark.timeout(600)  # a bound for what hangs: a machine that is busy takes minutes
@@ -218,6 +219,7 @@ def running_command(namespace: Namespace, *arguments: str) -> Iterator[subproces
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     try:
         yield process
@@ -226,14 +228,15 @@ def running_command(namespace: Namespace, *arguments: str) -> Iterator[subproces
         process.wait()
 
 
-def command_lines(pid: int) -> str:
-    """Of a process and all below it."""
-    try:
-        found = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        tasks = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return ""  # it has ended
-    return found + "".join(command_lines(int(child)) for children in tasks for child in children.split())
+def command_lines(session: int) -> str:
+    """Of all processes of a session."""
+    found = ""
+    for pid in members(session):
+        try:
+            found += Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # it has ended
+    return found
 
 
 @pytest.mark.req("D3")
