@@ -28,7 +28,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 		--constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# What Spark starts from in half the time; without it everything works, and it says why there is none.
+# What Spark starts from faster; without it everything works, and it says why there is none.
 $(VENV)/classes: $(VENV)/installed
 	@echo "archiving Spark's classes (half a minute or so)"
 	@rm -rf $(VENV)/share/busbar

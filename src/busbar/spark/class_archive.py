@@ -1,4 +1,4 @@
-"""An archive of Spark's classes for the Java of this machine: sessions start in half the time.
+"""An archive of Spark's classes for the Java of this machine: sessions start faster.
 
     python -m busbar.spark.class_archive
 
