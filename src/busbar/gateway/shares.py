@@ -7,14 +7,15 @@ The client says how many messages it can take (`want`); each fragment is asked f
 2. A fragment that is not known to have messages is asked for a few, STANDING at most, and these stay asked for until they
    come: with low traffic a message is found without delay, wherever it is.
 3. A fragment that has given all it was asked for is *flowing*: it likely has more. What is left of the demand goes to those,
-   in turn, as much to each as its window allows: few large answers cost less than many small ones, and what is received
-   together can be settled together. While much is on its way, a part that is less than half of what the client usually
+   first to the one that has given least, as much to each as its window allows: few large answers cost less than many small
+   ones, and what is received together can be settled together. One that begins to flow counts as having given what the
+   others have: it need not catch up. While much is on its way, a part that is less than half of what the client usually
    wants waits until it is more. The window grows whenever it was used up.
 4. If there is nothing left for one that is flowing, the one that was asked for most is called back at once: it gives what it
    has and forgets the rest, which goes to those whose turn it is. If it could not give all, it is not flowing any more, and
-   its window shrinks to what it gave. So under load every fragment has its turn before another one has two, with as many
-   messages as it has or the client can take; and between fragments that have a little each, the demand settles down so
-   that no one need be called back.
+   its window shrinks to what it gave. So under load no fragment is more than a turn or two ahead of another, however fast
+   its store answers, and a turn is as many messages as it has or the client can take; and between fragments that have a
+   little each, the demand settles down so that no one need be called back.
 5. A fragment that is being drained is not asked until it has answered. If nobody has had a turn for a while, since one that
    was called back does not answer, all that give nothing are called back, and `pressing` asks everyone for at least one
    message.
@@ -47,6 +48,7 @@ class FragmentDemand:
         "partition",
         "refusing",
         "round",
+        "served",
         "silent",
         "used",
         "window",
@@ -62,6 +64,8 @@ class FragmentDemand:
         """Asked for and not given yet."""
         self.flowing = False
         """It gave all it was asked for, when last it was seen."""
+        self.served = 0
+        """What it has given in all, or as much as others had when it began to flow."""
         self.window = FIRST_WINDOW
         self.used = 0
         """What it has given since it was last called back."""
@@ -90,8 +94,8 @@ class Shares:
         """Of all fragments together."""
         self.unasked = False
         """The last plan left a fragment out for which there was nothing left."""
-        self._first = 0
-        """Whose turn it is: its place in the list."""
+        self._level = 0
+        """What the one whose turn came last had given before."""
         self.turns_taken = 0
         self._usual = 0
         """What is wanted at its peaks: between them it falls to nothing and rises again."""
@@ -141,13 +145,13 @@ class Shares:
         self, budget: int, most: int, turn: int, least: int, grants: dict[FragmentDemand, int]
     ) -> int:
         """Rule 3, for those that were asked for nothing; what is left of the budget."""
-        demands = self.demands
-        count = len(demands)
-        first = self._first
-        for step in range(count):
-            demand = demands[(first + step) % count]
-            if not demand.flowing or demand.outstanding or demand.draining:
-                continue
+        idle = [
+            demand
+            for demand in self.demands
+            if demand.flowing and not demand.outstanding and not demand.draining
+        ]
+        idle.sort(key=_served)
+        for demand in idle:
             wanted = min(demand.window, most)
             grant = min(wanted, budget)
             if grant < min(wanted, turn):
@@ -158,7 +162,7 @@ class Shares:
             grants[demand] = grant
             budget -= grant
             turn = max(turn, most // 2)  # what another one has left over is no turn
-            self._first = (first + step + 1) % count
+            self._level = demand.served
             self.turns_taken += 1
         return budget
 
@@ -209,11 +213,14 @@ class Shares:
         self.outstanding -= taken
         demand.given += count
         demand.used += count
+        demand.served += count
         demand.gave = True
         if not demand.outstanding:
             if demand.flowing:
                 demand.window = min(demand.window * GROWTH, LARGEST_WINDOW)
-            demand.flowing = True
+            else:
+                demand.flowing = True
+                demand.served = max(demand.served, self._level)
 
     def drained(self, demand: FragmentDemand) -> None:
         """A fragment has forgotten what it had not given."""
@@ -224,3 +231,7 @@ class Shares:
         self.outstanding -= demand.outstanding
         demand.outstanding = 0
         demand.draining = demand.silent = demand.refusing = False
+
+
+def _served(demand: FragmentDemand) -> int:
+    return demand.served

@@ -69,6 +69,36 @@ def test_fragments_with_a_backlog_are_emptied_in_turn_and_a_lot_at_a_time() -> N
     assert max(given) - min(given) <= 1016, "nobody has two turns before another one has its own"
 
 
+def test_fragments_whose_store_answers_later_give_as_much_as_the_others() -> None:
+    """Every fourth fragment answers each third time only; turns that it cannot take meanwhile are not lost to it."""
+    spread = shares()
+    given = [0] * 16
+    for turn in range(3_000):
+        spread.plan(20, 1000)
+        for demand in spread.demands:
+            if demand.index % 4 or turn % 3 == 0:
+                given[demand.index] += demand.outstanding
+                spread.given(demand, demand.outstanding)
+    assert max(given) - min(given) <= 2 * 20
+
+
+def test_a_fragment_that_begins_to_flow_does_not_catch_up() -> None:
+    spread = shares(2)
+    early, late = spread.demands
+    spread.plan(20, 1000)
+    for _ in range(100):
+        spread.given(early, early.outstanding)
+        spread.plan(20, 1000)
+    ahead = early.served
+    before = late.served
+    for _ in range(100):
+        for demand in spread.demands:
+            spread.given(demand, demand.outstanding)
+            spread.plan(20, 1000)
+    assert early.served - ahead > 900, "it goes on beside the one that came later"
+    assert late.served - before > 900
+
+
 def test_one_that_flows_gets_what_another_one_holds_in_vain() -> None:
     spread = shares()
     spread.plan(1000, 1000)
