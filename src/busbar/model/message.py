@@ -47,6 +47,17 @@ class Draft:
 
 
 @final
+class Copy:
+    """What one subscription gets of a message that was sent to its topic. With a `reason` it is a dead letter there."""
+
+    def __init__(self, fragment: i64, content: bytes, reason: str = "", description: str = "") -> None:
+        self.fragment = fragment  # of the subscription
+        self.content = content
+        self.reason = reason
+        self.description = description
+
+
+@final
 class Record:
     """A message that has a number. `content` is None while only the store holds the bytes."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import ACTIVE
+from busbar.model.message import ACTIVE, Copy
 
 EARLIEST: Final = 0
 LATEST: Final = 1
@@ -39,6 +39,14 @@ class TapSettings:
         self.max_age_ms = max_age_ms  # 0: no limit
         self.max_bytes = max_bytes  # kept in each fragment; 0: no limit
         self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
+
+
+class Distributor(Protocol):
+    """The subscriptions of a topic, to one of its fragments: who gets which copy of a message, by whose rules."""
+
+    def copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
+        """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for
+        ever). Never raises for what a message or a rule can say."""
 
 
 @final
