@@ -8,8 +8,9 @@ Rules:
 4. What is forwarded to exists, is a queue or a topic, and is not the entity itself.
 5. A client that reads a partitioned entity sees its size times 16 and may send that back.
 6. An authorization rule without keys gets two; an update that names none keeps them. An entity that forwards is never idle.
-7. Taps are on what messages are received from: on a queue or on its dead-letter queue, each with names of its own. One of
-   them may consume, and only on the queue; it begins with the first message that is there, since it deletes what it passes.
+7. Taps are on what messages are received from: on a queue, a subscription, or its dead-letter queue, each with names of its
+   own. One of them may consume, and not on a dead-letter queue; it begins with the first message that is there, since it
+   deletes what it passes.
 8. A tap has the owner that took it first, until somebody takes it over.
 """
 
@@ -135,9 +136,9 @@ class Admission:
 
     def tap_created(self, entity: EntityView, tap: TapDescription) -> tuple[TapDescription, ...]:
         """The taps of the entity with a new one."""
-        if not isinstance(entity.description, QueueDescription):
+        if not isinstance(entity.description, QueueDescription | SubscriptionDescription):
             raise InvalidOperation(
-                f"'{entity.path}' is no queue; taps are on queues and their dead-letter queues."
+                f"'{entity.path}' is neither a queue nor a subscription; taps are on those and their dead-letter queues."
             )
         check_name(tap.name, "tap", self._limits)
         _check_tap(tap)

@@ -14,6 +14,8 @@ Rules:
 6. An entity is there as long as the catalogue has it, whether its stores are or not.
 7. Taps are part of their entity's entry, and a change of one is a change like others. Their ids are given once, like those
    of fragments.
+8. The fragments of a subscription lie beside those of its topic, in the same stores. A topic hears of every change of its
+   subscriptions and their rules when it is durable, and passes messages on accordingly from then on.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from busbar.broker.admission import Admission
 from busbar.broker.assembly import Assembly
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
+from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count, topic_of
 from busbar.broker.host import StoreHost
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
@@ -46,8 +49,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError, EntityNotFound, QuotaExceeded
 from busbar.model.limits import Limits
-from busbar.model.names import key_of, rule_path
-from busbar.model.partitioning import FRAGMENTS
+from busbar.model.names import key_of, parent_and_name, rule_path
 from busbar.model.port import ChangeSink, EntityView, NamedRule, NamespaceProperties
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
@@ -73,6 +75,7 @@ class _Gathered:
     changes: dict[str, bytes | None] = field(default_factory=dict)
     holders: set[str] = field(default_factory=set)
     new: list[EntityView] = field(default_factory=list)
+    updated: list[EntityView] = field(default_factory=list)
 
 
 class Catalogue:
@@ -87,6 +90,7 @@ class Catalogue:
         self._copies = self._assembly.copies
         self._limits = limits
         self._entries = Entries()
+        self._settings = SettingsOfFragments(self._entries)
         self._admission = Admission(self._entries, limits, tier)
         self._last_fragment = 0
         self._last_tap = 0
@@ -107,6 +111,7 @@ class Catalogue:
         entries = await self._assembly.gather(wanted)
         self._loaded = self._clock()
         changes = self._read(entries)
+        changes.update(self._serve_topics())
         changes.update(self._know_namespace(entries.get(_NAMESPACE)))
         if changes:
             await self._copies.write(changes, ())
@@ -143,6 +148,23 @@ class Catalogue:
         """Before placement was written down there was one store, now the first."""
         return replace(view, stores=(self._stores.names[0],) * len(view.fragments))
 
+    def _serve_topics(self) -> dict[str, bytes | None]:
+        """Topics and subscriptions of a version that did not serve them have no fragments yet."""
+        served: list[EntityView] = []
+        for view in self._entries:
+            if isinstance(view.description, TopicDescription) and not view.fragments:
+                stores = place(view.path, fragment_count(view.description), self._stores.names)
+                served.append(replace(view, fragments=self._take_ids(len(stores)), stores=stores))
+                self._entries.put(served[-1])
+        for view in self._entries:
+            if isinstance(view.description, SubscriptionDescription) and not view.fragments:
+                stores = self.find(topic_of(view)).stores
+                served.append(replace(view, fragments=self._take_ids(len(stores)), stores=stores))
+                self._entries.put(served[-1])
+        if not served:
+            return {}
+        return {**_definitions(served), _COUNTER: str(self._last_fragment).encode()}
+
     async def _take_into_service(self) -> None:
         for view in self._entries:
             self._stores.settle(view.fragments, view.stores)
@@ -157,7 +179,7 @@ class Catalogue:
         found: dict[int, FragmentSettings] = {}
         for view in self._entries:
             if store in view.stores:
-                found.update(_settings_by_store(view).get(store, {}))
+                found.update(self._settings.by_store(view).get(store, {}))
         return found
 
     async def _admit(self, host: StoreHost, anew: bool) -> None:
@@ -236,8 +258,8 @@ class Catalogue:
         ]
         return sorted(found, key=lambda view: key_of(view.path))
 
-    def subscription_count(self, topic: str) -> int:
-        return self._entries.count(EntityKind.SUBSCRIPTION, topic)
+    def subscriptions(self, topic: str) -> list[EntityView]:
+        return self._entries.children(EntityKind.SUBSCRIPTION, topic)
 
     def filter_count(self, topic: str, *, correlation: bool) -> int:
         """Rules of all its subscriptions, with a filter of the one kind or of the other."""
@@ -281,7 +303,9 @@ class Catalogue:
             path = self._admission.path_of_new(path, description)
             now = self._clock()
             admitted = self._admission.created(path, description, now)
-            stores = place(path, _fragment_count(admitted), self._stores.names)
+            stores = place(path, fragment_count(admitted), self._stores.names)
+            if isinstance(admitted, SubscriptionDescription):
+                stores = self.find(parent_and_name(path)[0]).stores
             self._copies.check(stores)
             view = EntityView(path, admitted, self._take_ids(len(stores)), now, now, stores)
             new = [view]
@@ -310,12 +334,27 @@ class Catalogue:
         for view in new:
             self._stores.settle(view.fragments, view.stores)
             self._entries.put(view)
+        if self._gathered is None:
+            self._tell_topics(new)
+        for view in new:
             self._tell(view.path, view)
+
+    def _tell_topics(self, changed: Iterable[EntityView]) -> None:
+        """Rule 8."""
+        topics = [self._settings.changed(view) for view in changed]
+        for topic in {view.path: view for view in topics if view is not None}.values():
+            self._tell_fragments(topic)
+
+    def _tell_fragments(self, view: EntityView) -> None:
+        """Other settings from now on."""
+        for store, fragments in self._settings.by_store(view).items():
+            for fragment, settings in fragments.items():
+                self._stores.host(store).change(fragment, settings)
 
     async def _make_fragments(self, views: Iterable[EntityView]) -> None:
         by_store: dict[str, dict[int, FragmentSettings]] = {}
         for view in views:
-            for store, fragments in _settings_by_store(view).items():
+            for store, fragments in self._settings.by_store(view).items():
                 by_store.setdefault(store, {}).update(fragments)
         work = [self._stores.host(store).add(fragments) for store, fragments in by_store.items()]
         await asyncio.gather(*work)
@@ -334,6 +373,9 @@ class Catalogue:
             async with self._changing:
                 await self._make_fragments(gathered.new)
                 await self._copies.write(gathered.changes, gathered.holders)
+                for view in gathered.updated:
+                    self._tell_fragments(view)
+                self._tell_topics(gathered.new + gathered.updated)
 
     def _take_ids(self, count: int) -> tuple[int, ...]:
         """Taken even if a later write fails: a gap in the ids is harmless, an id given twice is not."""
@@ -380,12 +422,13 @@ class Catalogue:
         if self._gathered is not None:
             self._gathered.changes.update(changes)
             self._gathered.holders |= {*view.stores}
+            self._gathered.updated.append(view)
         else:
             await self._copies.write(changes, view.stores)
         self._entries.put(view)
-        for store, fragments in _settings_by_store(view).items():
-            for fragment, settings in fragments.items():
-                self._stores.host(store).change(fragment, settings)
+        if self._gathered is None:
+            self._tell_fragments(view)
+            self._tell_topics([view])
         self._tell(view.path, view)
         return view
 
@@ -405,6 +448,7 @@ class Catalogue:
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._in_use.pop(key_of(one.path), None)
+        self._tell_topics(gone)
         for one in gone:
             self._tell(one.path, None)
 
@@ -448,7 +492,7 @@ class Catalogue:
                 del self._emptying[fragment]
 
     async def _delete_idle(self) -> None:
-        """Rule 5. Topics and subscriptions wait until they are served: nobody could use them in time."""
+        """Rule 5."""
         pause = max(10, min(LONGEST_WATCH, self._limits.min_auto_delete_on_idle // 4)) / 1000
         while True:
             await asyncio.sleep(pause)
@@ -467,7 +511,7 @@ class Catalogue:
 
     def _idle(self, view: EntityView) -> bool:
         description = view.description
-        if not isinstance(description, QueueDescription) or not description.auto_delete_on_idle:
+        if isinstance(description, RuleDescription) or not description.auto_delete_on_idle:
             return False
         if self._stores.out() & {*view.stores}:
             return False  # nobody could use it
@@ -479,17 +523,6 @@ def _definitions(views: Iterable[EntityView]) -> dict[str, bytes | None]:
     return {_ENTITY + key_of(view.path): encode_definition(view) for view in views}
 
 
-def _settings_by_store(view: EntityView) -> dict[str, dict[int, FragmentSettings]]:
-    if not isinstance(view.description, QueueDescription):
-        return {}
-    settings = view.description.fragment_settings()
-    settings.taps = [tap.settings() for tap in view.taps]
-    found: dict[str, dict[int, FragmentSettings]] = {}
-    for fragment, store in zip(view.fragments, view.stores, strict=True):
-        found.setdefault(store, {})[fragment] = settings
-    return found
-
-
 def _holders(views: Iterable[EntityView]) -> set[str]:
     return {store for view in views for store in view.stores}
 
@@ -498,10 +531,3 @@ def _homes(views: Iterable[EntityView]) -> dict[int, str]:
     return {
         fragment: store for view in views for fragment, store in zip(view.fragments, view.stores, strict=True)
     }
-
-
-def _fragment_count(description: Description) -> int:
-    """Topics and subscriptions get their fragments when they are served."""
-    if not isinstance(description, QueueDescription):
-        return 0
-    return FRAGMENTS if description.enable_partitioning else 1

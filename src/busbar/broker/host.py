@@ -166,6 +166,7 @@ class StoreHost:
         before = self._predecessor
         run = self.on_store if self.state is HostState.OPEN else self._on_store
         loaded = await run(lambda store: load(store, missing, before))
+        added = []
         for fragment, durable in loaded.items():
             machine = Fragment(
                 fragment,
@@ -177,13 +178,19 @@ class StoreHost:
                 taps=durable.taps,
                 writers=durable.writers,
             )
-            self._turns.add(Slot(fragment, machine))
+            added.append(Slot(fragment, machine))
+            self._turns.add(added[-1])
+        for slot in added:
+            if slot.machine.settings.distributor is not None:
+                self._turns.join(slot)
 
     def change(self, fragment: int, settings: FragmentSettings) -> None:
         """Other settings from now on."""
         slot = self._turns.slots.get(fragment)
         if slot is not None:
             slot.machine.settings = settings
+            if settings.distributor is not None:
+                self._turns.join(slot)
             self._turns.tick(slot)
 
     async def remove(self, fragment: int) -> None:

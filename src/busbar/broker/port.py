@@ -28,7 +28,7 @@ from busbar.model.commands import (
     Settle,
 )
 from busbar.model.effects import Delivered, Effect, Inspected, Peeked, Refused
-from busbar.model.entities import Description, EntityKind
+from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import EntityNotFound
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
 from busbar.model.port import (
@@ -147,13 +147,23 @@ class LocalPort:
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
-            size=sum(answer.size for answer in inspected),
+            size=sum(answer.size for answer in inspected) + await self._size_of_copies(view),
             accessed=self._catalogue.used(view),
-            subscriptions=self._catalogue.subscription_count(view.path),
+            subscriptions=len(self._catalogue.subscriptions(view.path)),
             available=len(inspected) == len(view.fragments),
             sql_filters=self._catalogue.filter_count(view.path, correlation=False),
             correlation_filters=self._catalogue.filter_count(view.path, correlation=True),
         )
+
+    async def _size_of_copies(self, topic: EntityView) -> int:
+        """What the subscriptions of a topic keep is part of its size."""
+        if not isinstance(topic.description, TopicDescription):
+            return 0
+        fragments = [
+            fragment for one in self._catalogue.subscriptions(topic.path) for fragment in one.fragments
+        ]
+        answers = await asyncio.gather(*self._ask(fragments, _inspect))
+        return sum(answer.size for answer in answers if isinstance(answer, Inspected))
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
         view = self._catalogue.find(path)

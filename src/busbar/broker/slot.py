@@ -43,6 +43,14 @@ class Slot:
     """When a command of a gateway was last applied, other than to inspect it (0: never)."""
     broken: bool = False
     """The machine raised: it is not to be trusted until it has been loaded again."""
+    topic: Slot | None = None
+    """Of a subscription: that of its topic."""
+    subscriptions: list[Slot] = field(default_factory=list)
+    """Of a topic: those of its subscriptions."""
+    awaiting: int = 0
+    """Of a topic: so many subscriptions have to get their reads before it goes on."""
+    yielding: bool = False
+    """Of a subscription: it would have to read, and lets its topic go first."""
 
     def tick(self) -> None:
         if not self.ticking:

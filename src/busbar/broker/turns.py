@@ -9,7 +9,10 @@ Rules:
 3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
    durable. A fragment with nothing under way speaks at the end of the turn.
 4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe.
-5. A machine that raises takes its own fragment out of service, never another one.
+5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's.
+6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
+   group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
+   that its subscriptions have under way, and while it waits they begin no others.
 
 What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
 """
@@ -26,7 +29,7 @@ from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.wake_ups import WakeUps
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Inspect, Send, Settle, Tick
+from busbar.model.commands import Command, Inspect, Send, Settle, TakeCopies, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.store.contract import Store
@@ -92,6 +95,23 @@ class Turns:
         self.slots[slot.id] = slot
         self._wake_ups.want(slot, slot.machine.wake_at(), self._clock())
 
+    def join(self, topic: Slot) -> None:
+        """Let a topic know the fragments of its subscriptions (rule 6): it is new, or its settings have changed."""
+        before, topic.subscriptions = topic.subscriptions, []
+        for one in before:
+            one.topic = None
+        distributor = topic.machine.settings.distributor
+        if distributor is not None:
+            topic.subscriptions = [self.slots[fragment] for fragment in distributor.fragments]
+        for one in topic.subscriptions:
+            one.topic = topic
+        if topic.awaiting and self._may_pass_on(topic):
+            self._go_on(topic, self._clock())
+        for one in before:
+            if one.yielding and one.topic is None:
+                one.yielding = False
+                self._queue(one)
+
     def remove(self, fragment: int) -> Slot | None:
         """Take a fragment out of service. What it has in flight still ends as usual."""
         slot = self.slots.pop(fragment, None)
@@ -144,6 +164,10 @@ class Turns:
         for slot in (*self._job_reads, *self._reading):
             slot.reads = None
         self._job_reads, self._reading = [], []
+        for slot in self.slots.values():
+            if slot.awaiting:
+                slot.awaiting, slot.reads = 0, None
+            slot.yielding = False
         discarded = []
         for slot in dict.fromkeys((*self._flight, *self._dirty)):
             gathered = None if slot.broken else slot.machine.take_changes()
@@ -203,14 +227,13 @@ class Turns:
                 self._refuse(command, EntityNotFound(f"fragment {command.fragment}"))
                 continue
             slot.inbox.append(command)
-            if not slot.queued and slot.reads is None:
-                slot.queued = True
-                self._ready.append(slot)
+            if not slot.queued:
+                self._queue(slot)
         self._apply_ready()
         self._end_of_turn()
 
     def _queue(self, slot: Slot) -> None:
-        if slot.inbox and not slot.queued and slot.reads is None:
+        if slot.inbox and not slot.queued and slot.reads is None and not slot.awaiting and not slot.yielding:
             slot.queued = True
             self._ready.append(slot)
 
@@ -248,8 +271,13 @@ class Turns:
                     continue
                 reads = machine.needs(command, now)
                 if reads:
+                    if slot.topic is not None and slot.topic.awaiting:
+                        slot.yielding = True
+                        break
                     slot.reads = reads
                     self._reading.append(slot)
+                    break
+                if slot.subscriptions and not self._may_pass_on(slot):
                     break
                 self._apply(slot, command, now)
                 budget -= 1
@@ -261,7 +289,7 @@ class Turns:
     def _admits(self, slot: Slot, command: Command) -> bool:
         """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
         if type(command) is Send:
-            size = len(command.drafts)
+            size = len(command.drafts) * (1 + len(slot.subscriptions))
             if self.sends_refused is not None:
                 error = self.sends_refused()
                 if error is not None:
@@ -277,14 +305,22 @@ class Turns:
         return True
 
     def _apply(self, slot: Slot, command: Command, now: int) -> None:
-        """Rule 3: hold the effects with the newest change they may rest on."""
         machine = slot.machine
         if type(command) is Tick:
             slot.ticking = False
         elif type(command) is not Inspect:
             slot.active = now
+        if slot.subscriptions:
+            machine.know_copies(sum([one.machine.size() for one in slot.subscriptions]))
         machine.apply(command, now, self._nonces())
+        if slot.subscriptions:
+            self._pass_on(machine.take_copies(), now)
         slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
+        self._gather(slot, command)
+
+    def _gather(self, slot: Slot, command: Command) -> None:
+        """Rule 3: hold the effects with the newest change they may rest on."""
+        machine = slot.machine
         weight = machine.weight()
         if weight != slot.weight:
             if not slot.dirty:
@@ -294,6 +330,8 @@ class Turns:
             slot.weight = weight
             if type(command) is Send:
                 self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
+            elif type(command) is TakeCopies:
+                self._gathered_bytes += sum([len(copy.content) for copy in command.copies])
         effects = machine.take_effects()
         if effects:
             if slot.dirty:
@@ -302,6 +340,52 @@ class Turns:
                 slot.flying += effects
             else:
                 self._out += effects
+
+    # ---- topics ----
+
+    def _may_pass_on(self, topic: Slot) -> bool:
+        """Rule 6: whether no subscription waits for a read. If one does, the topic goes on when all have theirs."""
+        topic.awaiting = sum([one.reads is not None for one in topic.subscriptions])
+        return not topic.awaiting
+
+    def _pass_on(self, copies: list[TakeCopies], now: int) -> None:
+        for command in copies:
+            slot = self.slots[command.fragment]
+            if slot.broken:
+                raise InternalError(f"fragment {slot.id} of a subscription is out of service")
+            try:
+                slot.machine.apply(command, now, self._nonces())
+            except Exception:
+                self.give_up(slot)
+                raise
+            self._gather(slot, command)
+            self._look_ahead(slot, now)
+
+    def _read_done(self, slot: Slot, now: int) -> None:
+        """A subscription waits for no read any more: maybe its topic has waited for that."""
+        topic = slot.topic
+        if topic is None or not topic.awaiting:
+            return
+        topic.awaiting -= 1
+        if topic.awaiting == 0:
+            self._go_on(topic, now)
+
+    def _go_on(self, topic: Slot, now: int) -> None:
+        """Before anything else that waits: a subscription could begin to read again."""
+        if topic.reads is not None:
+            self._supply(topic, now)
+        elif topic.inbox and not topic.queued:
+            topic.queued = True
+            self._ready.appendleft(topic)
+        self._stop_yielding(topic)
+
+    def _stop_yielding(self, topic: Slot) -> None:
+        for one in topic.subscriptions:
+            if one.yielding:
+                one.yielding = False
+                self._queue(one)
+
+    # ---- what comes next ----
 
     def _look_ahead(self, slot: Slot, now: int) -> None:
         """What the fragment will do next: go on where a turn was cut short, or wait for its time."""
@@ -407,15 +491,17 @@ class Turns:
 
     def _supply(self, slot: Slot, now: int) -> None:
         """The read is there: apply the command that waited for it. It is not asked again what it needs."""
-        reads, slot.reads = slot.reads, None
-        if slot.broken or reads is None:
+        if slot.subscriptions and not slot.broken and not self._may_pass_on(slot):
             return
-        try:
-            slot.machine.supply(reads)
-            self._apply(slot, slot.inbox[0], now)
-            self._look_ahead(slot, now)
-        except Exception:
-            self.give_up(slot)
+        reads, slot.reads = slot.reads, None
+        if not slot.broken and reads is not None:
+            try:
+                slot.machine.supply(reads)
+                self._apply(slot, slot.inbox[0], now)
+                self._look_ahead(slot, now)
+            except Exception:
+                self.give_up(slot)
+        self._read_done(slot, now)
 
     # ---- refusals ----
 
@@ -425,6 +511,8 @@ class Turns:
 
     def _take_out(self, slot: Slot, error: BusbarError) -> None:
         slot.broken = True
+        slot.awaiting = 0
+        self._stop_yielding(slot)
         for effect in slot.held:
             if effect.request > 0:
                 self._out.append(Refused(effect.origin, effect.request, error.condition, error.text))

@@ -64,6 +64,10 @@ class Ledger:
         """Numbers up to `last` are taken."""
         self.head.last = last
 
+    def passed_on(self, count: i64) -> None:
+        """Numbers were given to messages that are kept elsewhere."""
+        self._open().weight += count
+
     def edit(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64) -> None:
         changes = self._open()
         changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead))

@@ -18,7 +18,9 @@ also lets go of what is kept for no tap any more (Bounds.swept).
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
 ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
 entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
-Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send).
+Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
+publishing. Before a topic applies what may be passed on, its host says `know_copies`; afterwards it applies `take_copies`
+to the subscriptions.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -36,6 +38,7 @@ from mypy_extensions import i64
 from busbar.fragment import (
     accepting,
     browsing,
+    publishing,
     sending,
     serving,
     session_ending,
@@ -75,6 +78,7 @@ from busbar.model.commands import (
     Send,
     Settle,
     ShowTaps,
+    TakeCopies,
     Tick,
     WriteState,
 )
@@ -235,6 +239,8 @@ class Fragment:
                 serving.demand(state, command)
             elif isinstance(command, Settle):
                 settling.settle(state, command, now)
+            elif isinstance(command, TakeCopies):
+                publishing.take_in(state, command, now)
             elif isinstance(command, Tick):
                 sending.activate(state, now)
                 sending.forget_ids(state, now)
@@ -333,6 +339,12 @@ class Fragment:
         effects = self._state.effects
         self._state.effects = []  # also when empty: the caller may add to the list it got
         return effects
+
+    def take_copies(self) -> list[TakeCopies]:
+        """Of a topic: what its subscriptions get, to be applied to their fragments at once, in the same group."""
+        copies = list(self._state.copies.values())
+        self._state.copies = {}
+        return copies
 
     def weight(self) -> i64:
         """How many messages the changes touch that take_changes would return now."""
@@ -458,6 +470,14 @@ class Fragment:
         if state.sessions is not None:
             for session in state.sessions.held.values():
                 session.numbers -= gone
+
+    def size(self) -> i64:
+        """Bytes that count towards the entity's quota."""
+        return self._state.ledger.head.size
+
+    def know_copies(self, size: i64) -> None:
+        """Of a topic, before a send: the bytes that its subscriptions keep."""
+        self._state.copied_bytes = size
 
     # ---- for a host whose store is out ----
 

@@ -13,6 +13,7 @@ Rules
   nor numbered, and its sender hears that it was sent.
 - What a writer sends again (writers.py) is dropped in the same way; the number of the original is not known then (0).
 - Where the entity requires sessions a message without a session id is refused, an atomic send with one as a whole.
+- A topic passes on what it does not schedule (publishing.py). With `only_selected` it refuses what no subscription selects.
 """
 
 from __future__ import annotations
@@ -22,14 +23,23 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD, IdRow
+from busbar.fragment.publishing import pass_on
 from busbar.fragment.reads import Read, ReadDue, ReadMany
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, CommitWrites, Send
 from busbar.model.effects import COMPLETED, DUPLICATE_DROPPED, Done, Sent
-from busbar.model.errors import BatchOver, EntityDisabled, InvalidOperation, MessageNotFound, QuotaExceeded
-from busbar.model.message import ACTIVE, SCHEDULED, Draft, Record
+from busbar.model.errors import (
+    BatchOver,
+    EntityDisabled,
+    InvalidOperation,
+    MessageNotFound,
+    NoMatchingSubscription,
+    QuotaExceeded,
+)
+from busbar.model.message import ACTIVE, SCHEDULED, Copy, Draft, Record
 
+NOT_SELECTED: Final = "No subscription of the topic selects the message."
 NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
 
@@ -51,7 +61,9 @@ def send(state: State, command: Send, now: i64) -> None:
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    room: i64 = quota - head.size if quota > 0 else 1 << 62
+    kept = head.size + state.copied_bytes
+    room: i64 = quota - kept if quota > 0 else 1 << 62
+    topic = settings.distributor
     if settings.duplicate_window_ms > 0:
         ids = state.duplicates.ids_of(command, state.supplied)
     else:
@@ -65,12 +77,17 @@ def send(state: State, command: Send, now: i64) -> None:
                     return
         asked = _asked(state, command, ids, written, sent_before, now)
         if asked > room:
-            state.refuse(command, QuotaExceeded.condition, _full(head.size, asked, quota))
+            state.refuse(command, QuotaExceeded.condition, _full(kept, asked, quota))
+            return
+        if topic is not None and settings.only_selected and not _all_selected(state, command, now):
+            state.refuse(command, NoMatchingSubscription.condition, NOT_SELECTED)
             return
     window = state.main
     ready = window.ready
-    direct = sessions is None and state.unread(window) == 0 and window.has_room()
+    direct = sessions is None and topic is None and state.unread(window) == 0 and window.has_room()
     puts: list[Record] = []
+    copies: list[Copy] = []
+    passed: i64 = 0
     later: list[Record] = []
     numbers: list[int] = []
     refused: list[tuple[int, str, str]] = []
@@ -110,10 +127,20 @@ def send(state: State, command: Send, now: i64) -> None:
         content = draft.content
         size: i64 = len(content) + OVERHEAD
         if size > room:
-            text = _full(head.size + put_bytes + later_bytes, size, quota)
+            text = _full(kept + put_bytes + later_bytes, size, quota)
             refused.append((len(numbers), QuotaExceeded.condition, text))
             numbers.append(0)
             continue
+        ttl = draft.ttl
+        if most > 0 and (ttl <= 0 or ttl > most):
+            ttl = most
+        scheduled = draft.scheduled
+        if topic is not None and scheduled <= now:
+            copies = topic.copies(content, n + 1, now, ttl)
+            if settings.only_selected and not copies:
+                refused.append((len(numbers), NoMatchingSubscription.condition, NOT_SELECTED))
+                numbers.append(0)
+                continue
         room -= size
         n += 1
         numbers.append(n)
@@ -122,16 +149,16 @@ def send(state: State, command: Send, now: i64) -> None:
             fresh.append(wid)
         if id:
             duplicates.remember(id, now, n, duplicate_window, remembered)
-        ttl = draft.ttl
-        if most > 0 and (ttl <= 0 or ttl > most):
-            ttl = most
-        scheduled = draft.scheduled
         if scheduled > now:
-            session = draft.session_id if sessions is not None else None
+            session = draft.session_id if sessions is not None or topic is not None else None
             later.append(Record(n, now, ttl, scheduled, 0, size, content, None, session))
             later_bytes += size
             if state.due == 0 or scheduled < state.due:
                 state.due = scheduled
+            continue
+        if topic is not None:
+            passed += 1
+            room += size - pass_on(state, copies, ttl, draft.session_id)
             continue
         if sessions is None:
             record = Record(n, now, ttl, 0, 0, size, content, None)
@@ -146,6 +173,8 @@ def send(state: State, command: Send, now: i64) -> None:
             direct = window.has_room()
     ledger.put(ACTIVE, puts, put_bytes)
     ledger.put(SCHEDULED, later, later_bytes)
+    if passed > 0:
+        ledger.passed_on(passed)
     ledger.given(n)
     if sessions is not None:
         for record in puts:
@@ -192,6 +221,16 @@ def _asked(
     return asked
 
 
+def _all_selected(state: State, command: Send, now: i64) -> bool:
+    topic = state.settings.distributor
+    assert topic is not None
+    n = state.ledger.head.last
+    for draft in command.drafts:
+        if draft.scheduled <= now and not topic.copies(draft.content, n + 1, now, draft.ttl):
+            return False
+    return True
+
+
 def _full(size: i64, asked: i64, quota: i64) -> str:
     return (
         f"The maximum entity size has been reached: the entity holds {size} bytes, {asked} more would exceed "
@@ -236,6 +275,7 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
     sessions = state.sessions
     direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
+    topic = state.settings.distributor
     puts: list[Record] = []
     n = state.ledger.head.last
     size: i64 = 0
@@ -244,6 +284,10 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
         ttl = old.ttl
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
+        if topic is not None:
+            assert old.content is not None, "what is due was read with its content"
+            pass_on(state, topic.copies(old.content, n, now, ttl), ttl, old.session_id)
+            continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         puts.append(record)
         size += old.size

@@ -25,7 +25,7 @@ from busbar.fragment.sessions import Key, Sessions
 from busbar.fragment.taps import Taps
 from busbar.fragment.text import EXPIRED, merged, reason_of
 from busbar.fragment.writers import Writers
-from busbar.model.commands import Command
+from busbar.model.commands import Command, TakeCopies
 from busbar.model.effects import DEAD_LETTERED, Effect, Refused
 from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay, Record
@@ -67,6 +67,8 @@ class State:
             self.taps = found
         self.writers = Writers(bounds, writers)
         self.consumers: dict[tuple[int, int], Consumer] = {}
+        self.copies: dict[int, TakeCopies] = {}  # of a topic: by the fragments of its subscriptions
+        self.copied_bytes: i64 = 0  # that the subscriptions keep
         self.effects: list[Effect] = []
         self.supplied: list[Read] = []
 

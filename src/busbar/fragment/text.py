@@ -36,11 +36,17 @@ EXPIRED: Final[Overlay] = {
 }
 
 
+NO_SESSION: Final = "Session ID is null"
+
+
+def dead_letter(reason: str, description: str) -> Overlay:
+    return {REASON: amqp_string(reason), DESCRIPTION: amqp_string(description)}
+
+
 def too_many_deliveries(deliveries: i64) -> Overlay:
-    return {
-        REASON: amqp_string("MaxDeliveryCountExceeded"),
-        DESCRIPTION: amqp_string(f"Message could not be consumed after {deliveries} delivery attempts."),
-    }
+    return dead_letter(
+        "MaxDeliveryCountExceeded", f"Message could not be consumed after {deliveries} delivery attempts."
+    )
 
 
 def merged(old: Overlay | None, new: Overlay | None) -> Overlay | None:

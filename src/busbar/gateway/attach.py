@@ -3,11 +3,11 @@
     who sends   address                 becomes
     client      $cbs, x/$management     RequestLink
     broker      $cbs, x/$management     ReplyLink
-    client      queue                   IncomingLink    needs Send
-    broker      queue, its dead letters OutgoingLink    needs Listen
-    broker      queue with sessions     SessionLink     needs Listen; waits for a session
+    client      queue, topic            IncomingLink    needs Send
+    broker      queue or subscription,
+                its dead letters        OutgoingLink    needs Listen
+    broker      either with sessions    SessionLink     needs Listen; waits for a session
 
-A topic and its subscriptions have their management node alone so far.
 The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
 again after the wait for a session.
 """
@@ -23,13 +23,11 @@ from busbar.gateway.management import ManagementNode
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.peer import Peer
 from busbar.gateway.requests import ReplyLink, RequestLink
-from busbar.gateway.rule_management import TopicNode
 from busbar.gateway.served import (
     check_gives,
     check_no_transfer,
     check_served,
     check_takes,
-    is_topic,
     message_size,
     requires_session,
 )
@@ -77,8 +75,7 @@ async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
         return _request_response(peer, link, node, replies, None)
     _authorize(peer, link, node)
     entity = await peer.service.port.entity(node.path)
-    if node.kind is NodeKind.ENTITY or not is_topic(entity):
-        check_served(entity)
+    check_served(entity)
     check_no_transfer(entity, node.transfer)
     peer.occupy(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
@@ -169,9 +166,6 @@ def _request_response(
         return reply
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
-    if is_topic(entity):
-        topic = TopicNode(peer, entity, node.resource, node.dead_letter)
-        return RequestLink(peer, link, siblings, topic.perform, size)
     sub = DEAD if node.dead_letter else ACTIVE
     management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
     return RequestLink(peer, link, siblings, management.perform, size)

@@ -1,5 +1,6 @@
 """The `<entity>/$management` node: peek, renew, schedule, cancel, deferred messages, settlement by token, deletion. What
-concerns message sessions alone is in session_management.py, what concerns taps in tap_management.py.
+concerns message sessions alone is in session_management.py, what concerns taps in tap_management.py, rules in
+rule_management.py. Messages are scheduled in a queue or a topic; all else is done where they are received.
 
 Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
 errorCondition a symbol.
@@ -29,6 +30,7 @@ from busbar.gateway.outgoing import (
 )
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
+from busbar.gateway.rule_management import RuleOperations
 from busbar.gateway.session_link import SESSION_LOCK_LOST
 from busbar.gateway.session_management import SessionOperations
 from busbar.gateway.tap_management import TapOperations
@@ -47,6 +49,7 @@ from busbar.model.commands import (
     Settle,
 )
 from busbar.model.effects import Peeked, Purged, Received, Renewed, Sent
+from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
@@ -77,7 +80,7 @@ MAX_NUMBER: Final = (1 << 63) - 1
 
 
 class ManagementNode:
-    """The operations of one queue, or of its dead-letter queue."""
+    """The operations of one entity, or of its dead-letter queue."""
 
     def __init__(
         self, peer: Peer, entity: EntityView, resource: str, sub: int, max_message_size: int
@@ -89,19 +92,34 @@ class ManagementNode:
         self._router = Router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
-        self._operations: Operations = {
+        self._sessions = SessionOperations(peer, entity, sub, max_message_size)
+        self._operations: Operations = {}
+        description = entity.description
+        if not isinstance(description, SubscriptionDescription):
+            self._operations |= self._sending()
+        if not isinstance(description, TopicDescription):
+            self._operations |= self._receiving()
+            self._operations |= TapOperations(peer, entity, sub).operations
+        if isinstance(description, SubscriptionDescription) and sub == ACTIVE:
+            self._operations |= RuleOperations(peer, entity.path).operations
+
+    def _sending(self) -> Operations:
+        return {
+            "com.microsoft:schedule-message": (SEND, self._schedule),
+            "com.microsoft:cancel-scheduled-message": (SEND, self._cancel),
+        }
+
+    def _receiving(self) -> Operations:
+        operations: Operations = {
             "com.microsoft:peek-message": (LISTEN, self._peek),
             "com.microsoft:renew-lock": (LISTEN, self._renew),
             "com.microsoft:receive-by-sequence-number": (LISTEN, self._receive),
             "com.microsoft:update-disposition": (LISTEN, self._settle),
             "com.microsoft:batch-delete-messages": (LISTEN, self._delete),
-            "com.microsoft:schedule-message": (SEND, self._schedule),
-            "com.microsoft:cancel-scheduled-message": (SEND, self._cancel),
         }
-        self._sessions = SessionOperations(peer, entity, sub, max_message_size)
         for name, perform in self._sessions.operations.items():
-            self._operations[name] = (LISTEN, perform)
-        self._operations.update(TapOperations(peer, entity, sub).operations)
+            operations[name] = (LISTEN, perform)
+        return operations
 
     async def perform(self, request: Message) -> Message:
         return await answer(request, self._operations, self._peer, self._resource)

@@ -17,12 +17,11 @@ import uuid
 from datetime import UTC, datetime
 from typing import Final
 
-from busbar.amqp.message import Message
 from busbar.amqp.types import Described, Int, Timestamp, ULong
 from busbar.gateway.authority import LISTEN, MANAGE
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.http.atom_values import write_time
-from busbar.gateway.operations import ADD_RULE, ENUMERATE_RULES, REMOVE_RULE, Operations, answer
+from busbar.gateway.operations import ADD_RULE, ENUMERATE_RULES, REMOVE_RULE, Operations
 from busbar.gateway.peer import Peer
 from busbar.model.entities import (
     CorrelationFilter,
@@ -33,7 +32,6 @@ from busbar.model.entities import (
     RuleFilter,
     SqlAction,
     SqlFilter,
-    SubscriptionDescription,
     TrueFilter,
     TypedText,
 )
@@ -96,20 +94,6 @@ class RuleOperations:
         views = await self._peer.service.port.list(EntityKind.RULE, self._subscription, skip, top)
         rules = [{"rule-description": _described(view)} for view in views]
         return (200, {"rules": rules}) if rules else (204, {})
-
-
-class TopicNode:
-    """The management node of a topic or of a subscription, or of a dead-letter queue; only a subscription itself has rules.
-    Messages do not flow through topics yet, so there is nothing else to be done here."""
-
-    def __init__(self, peer: Peer, entity: EntityView, resource: str, dead_letter: bool) -> None:
-        self._peer = peer
-        self._resource = resource
-        has_rules = isinstance(entity.description, SubscriptionDescription) and not dead_letter
-        self._operations = RuleOperations(peer, entity.path).operations if has_rules else {}
-
-    async def perform(self, request: Message) -> Message:
-        return await answer(request, self._operations, self._peer, self._resource)
 
 
 def _read_filter(description: Body) -> RuleFilter:

@@ -16,23 +16,13 @@ from busbar.model.port import EntityView
 
 def check_served(entity: EntityView) -> None:
     """What is described but not served yet is refused, plainly."""
-    queue = entity.description
-    if isinstance(queue, RuleDescription):
+    description = entity.description
+    if isinstance(description, RuleDescription):
         raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
-    missing = ""
-    if not isinstance(queue, QueueDescription):
-        missing = "topics"
-    elif queue.forward_to:
-        missing = "automatic forwarding"
-    if missing:
+    if not isinstance(description, TopicDescription) and description.forward_to:
         raise NotImplementedHere(
-            f"'{entity.path}' uses {missing}, which this version of Busbar does not serve yet."
+            f"'{entity.path}' uses automatic forwarding, which this version of Busbar does not serve yet."
         )
-
-
-def is_topic(entity: EntityView) -> bool:
-    """A topic or a subscription of one."""
-    return isinstance(entity.description, TopicDescription | SubscriptionDescription)
 
 
 def requires_session(entity: EntityView) -> bool:
@@ -53,6 +43,10 @@ def check_takes(entity: EntityView, dead_letter: bool) -> None:
     """Messages can be sent there."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
+    if isinstance(entity.description, SubscriptionDescription):
+        raise InvalidOperation(
+            f"Messages cannot be sent to the subscription '{entity.path}', but to its topic."
+        )
     status = _status(entity)
     if not status.can_send:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
@@ -60,6 +54,10 @@ def check_takes(entity: EntityView, dead_letter: bool) -> None:
 
 def check_gives(entity: EntityView) -> None:
     """Messages can be received from there."""
+    if isinstance(entity.description, TopicDescription):
+        raise InvalidOperation(
+            f"Messages cannot be received from the topic '{entity.path}', but from its subscriptions."
+        )
     status = _status(entity)
     if not status.can_receive:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import Draft, Overlay
+from busbar.model.message import Copy, Draft, Overlay
 
 COMPLETE: Final = 0
 ABANDON: Final = 1  # unlock, delivery count + 1
@@ -404,6 +404,15 @@ class InspectDuplicates(Command):
 
     def __init__(self, fragment: i64, origin: i64, request: i64) -> None:
         super().__init__(fragment, origin, request)
+
+
+@final
+class TakeCopies(Command):
+    """A topic's fragment passes on what a subscription selected. No answer: it is part of the topic's own commit."""
+
+    def __init__(self, fragment: i64) -> None:
+        super().__init__(fragment, 0, 0)
+        self.copies: list[Copy] = []
 
 
 @final

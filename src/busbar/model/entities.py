@@ -104,6 +104,22 @@ class TopicDescription:
     user_metadata: str = ""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
+    def fragment_settings(self) -> FragmentSettings:
+        """Without its subscriptions."""
+        return FragmentSettings(
+            lock_ms=0,  # nobody receives from a topic
+            max_deliveries=0,
+            ttl_ms=self.default_message_time_to_live,
+            dead_letter_on_expiration=False,
+            quota_bytes=self.max_size_in_megabytes * MEGABYTE,
+            can_send=self.status.can_send,
+            can_receive=False,
+            duplicate_window_ms=(
+                self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
+            ),
+            only_selected=self.filtering_messages_before_publishing,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDescription:
@@ -119,6 +135,18 @@ class SubscriptionDescription:
     forward_to: str = ""
     forward_dead_lettered_messages_to: str = ""
     user_metadata: str = ""
+
+    def fragment_settings(self) -> FragmentSettings:
+        return FragmentSettings(
+            lock_ms=self.lock_duration,
+            max_deliveries=self.max_delivery_count,
+            ttl_ms=self.default_message_time_to_live,
+            dead_letter_on_expiration=self.dead_lettering_on_message_expiration,
+            quota_bytes=0,  # what it keeps counts towards the topic's
+            can_send=False,  # it gets copies alone, also while it is disabled
+            can_receive=self.status.can_receive,
+            requires_session=self.requires_session,
+        )
 
 
 PropertyValue = str | int | float | bool

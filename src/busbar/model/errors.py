@@ -145,6 +145,14 @@ class MessageNotFound(BusbarError):
     retryable = False
 
 
+class NoMatchingSubscription(BusbarError):
+    """The topic wants every message to be selected by a subscription, and this one was not."""
+
+    condition = "com.microsoft:no-matching-subscription"
+    status = 500
+    retryable = False
+
+
 class MessageSizeExceeded(BusbarError):
     condition = "amqp:link:message-size-exceeded"
     status = 403
@@ -192,6 +200,7 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         SessionLockLost,
         SessionCannotBeLocked,
         MessageNotFound,
+        NoMatchingSubscription,
         MessageSizeExceeded,
         QuotaExceeded,
         OperationTimeout,

@@ -55,6 +55,9 @@ class Copy:
         self.content = content
         self.reason = reason
         self.description = description
+        # What the message says, as its topic read it:
+        self.ttl: i64 = 0
+        self.session_id: str | None = None
 
 
 @final

@@ -44,6 +44,9 @@ class TapSettings:
 class Distributor(Protocol):
     """The subscriptions of a topic, to one of its fragments: who gets which copy of a message, by whose rules."""
 
+    fragments: list[int]
+    """Those of the subscriptions, one of each. All of them live in the store of the topic's fragment."""
+
     def copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
         """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for
         ever). Never raises for what a message or a rule can say."""
@@ -65,6 +68,8 @@ class FragmentSettings:
         duplicate_window_ms: i64 = 0,
         requires_session: bool = False,
         taps: list[TapSettings] | None = None,
+        distributor: Distributor | None = None,
+        only_selected: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -76,3 +81,5 @@ class FragmentSettings:
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for
         self.requires_session = requires_session  # never changes while the entity lives
         self.taps: list[TapSettings] = taps if taps is not None else []
+        self.distributor: Distributor | None = distributor  # of a topic
+        self.only_selected = only_selected  # a message that no subscription selects is refused

@@ -161,7 +161,7 @@ async def test_what_is_not_there() -> None:
         await here.catalogue.create_tap("q", TapDescription("a"))
         with pytest.raises(EntityNotFound):
             await here.catalogue.create_tap("nothing", TapDescription("a"))
-        with pytest.raises(InvalidOperation, match="no queue"):
+        with pytest.raises(InvalidOperation, match="neither a queue nor"):
             await here.catalogue.create_tap("t", TapDescription("a"))
         with pytest.raises(TapNotFound, match="no tap 'b'"):
             await here.catalogue.change_tap("q", "b", False, TapChange(delete=True))

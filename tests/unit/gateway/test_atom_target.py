@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.gateway.http.atom_target import Place, Target, read_target
-from busbar.gateway.http.atom_version import NEWEST, check_partitioning, read_version
+from busbar.gateway.http.atom_version import NEWEST, check_partitioning, is_partitioned, read_version
 from busbar.model.entities import EntityKind, QueueDescription, TopicDescription
 from busbar.model.errors import ArgumentError, EntityNotFound
 
@@ -68,11 +68,13 @@ def test_versions_are_months_and_the_newest_is_meant_if_there_is_none() -> None:
 
 @pytest.mark.parametrize("version", ["2010-10", "2012-08", "2013-07", "2013-09"])
 def test_older_versions_do_not_know_partitioned_entities(version: str) -> None:
-    for description in (
-        QueueDescription(enable_partitioning=True),
-        TopicDescription(enable_partitioning=True),
-    ):
-        with pytest.raises(ArgumentError, match="use 2013-10 or later"):
-            check_partitioning("q", description, version)
-        check_partitioning("q", description, "2013-10")
-    check_partitioning("q", QueueDescription(), version)
+    with pytest.raises(ArgumentError, match="use 2013-10 or later"):
+        check_partitioning("q", True, version)
+    check_partitioning("q", True, "2013-10")
+    check_partitioning("q", False, version)
+
+
+def test_what_is_partitioned_says_so() -> None:
+    assert is_partitioned(QueueDescription(enable_partitioning=True))
+    assert is_partitioned(TopicDescription(enable_partitioning=True))
+    assert not is_partitioned(QueueDescription())

@@ -29,7 +29,7 @@ from busbar.gateway.http.atom_feed import (
 )
 from busbar.gateway.http.atom_rule import read_default_rule, read_rule
 from busbar.gateway.http.atom_target import Place, Target, read_target
-from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, read_version
+from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, is_partitioned, read_version
 from busbar.gateway.http.atom_xml import read_entry
 from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed
@@ -126,7 +126,7 @@ class _Management:
         views = await self._catalogue.list(target.kind, target.parent, skip, top + 1) if top else []
         entries = []
         for view in views[:top]:
-            check_partitioning(view.path, view.description, self._site.version)
+            check_partitioning(view.path, is_partitioned(view.description), self._site.version)
             try:
                 entries.append(await self._shown(view))
             except EntityNotFound:
@@ -183,10 +183,10 @@ class _Management:
         """What the request is about, and the topic it belongs to, are known to its api-version."""
         version = self._site.version
         if description is not None:
-            check_partitioning(path, description, version)
+            check_partitioning(path, is_partitioned(description), version)
         if self._target.topic and version < PARTITIONING:
             topic = await self._catalogue.entity(self._target.topic)
-            check_partitioning(topic.path, topic.description, version)
+            check_partitioning(topic.path, is_partitioned(topic.description), version)
 
     async def _check_forwards(self, description: Description, current: Description | None) -> None:
         """Rule 2, for what is new. Raises Unauthorized."""

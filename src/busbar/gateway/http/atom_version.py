@@ -28,11 +28,12 @@ def read_version(text: str | None) -> str:
     return text.lower()
 
 
-def check_partitioning(path: str, description: Description, version: str) -> None:
+def is_partitioned(description: Description) -> bool:
+    return isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
+
+
+def check_partitioning(path: str, partitioned: bool, version: str) -> None:
     """Rule 1. Raises ArgumentError."""
-    partitioned = (
-        isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
-    )
     if partitioned and version < PARTITIONING:
         raise ArgumentError(
             f"The entity '{path}' is partitioned: api-version {version} does not know partitioned entities; "

@@ -100,7 +100,7 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     check_method(request, operations, f".../{target.node.value}")
     grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
     entity = await context.port.entity(target.entity)
-    check_partitioning(entity.path, entity.description, read_version(request.query.get("api-version")))
+    check_partitioning(entity.path, len(entity.fragments) > 1, read_version(request.query.get("api-version")))
     if target.node is Node.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
     check_served(entity)

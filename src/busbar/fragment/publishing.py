@@ -1,0 +1,90 @@
+"""Messages through a topic: the topic's fragment passes them on, the fragments of its subscriptions take them in.
+
+Rules
+- A topic keeps no message for receivers. It gives each a number, and what its subscriptions select of it (Distributor) goes
+  to their fragments in the very commit that keeps that number: all copies are there or none.
+- Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
+  when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits may go
+  beyond it by its further copies.
+- A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
+  its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
+  required, goes to its dead-letter queue.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.session_serving import arrive
+from busbar.fragment.state import State
+from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
+from busbar.model.commands import TakeCopies
+from busbar.model.effects import DEAD_LETTERED
+from busbar.model.message import ACTIVE, DEAD, Copy, Record
+
+
+def pass_on(state: State, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
+    """Hand what subscriptions selected of one message to them; the bytes that they will keep."""
+    size: i64 = 0
+    for copy in copies:
+        copy.ttl = ttl
+        copy.session_id = session_id
+        taking = state.copies.get(copy.fragment)
+        if taking is None:
+            taking = TakeCopies(copy.fragment)
+            state.copies[copy.fragment] = taking
+        taking.copies.append(copy)
+        size += len(copy.content) + OVERHEAD
+    state.copied_bytes += size
+    return size
+
+
+def take_in(state: State, command: TakeCopies, now: i64) -> None:
+    sessions = state.sessions
+    window = state.main
+    direct = sessions is None and state.unread(window) == 0
+    most = state.settings.ttl_ms
+    puts: list[Record] = []
+    dead: list[Record] = []
+    put_bytes: i64 = 0
+    dead_bytes: i64 = 0
+    n = state.ledger.head.last
+    unread_dead = state.unread(state.dead)
+    for copy in command.copies:
+        n += 1
+        ttl = copy.ttl
+        if most > 0 and (ttl <= 0 or ttl > most):
+            ttl = most
+        size: i64 = len(copy.content) + OVERHEAD
+        session_id = copy.session_id if sessions is not None else None
+        reason, description = copy.reason, copy.description
+        if not reason and sessions is not None and session_id is None:
+            reason = NO_SESSION
+            description = "The subscription requires sessions, and the message has no session id."
+        if reason:
+            overlay = dead_letter(reason, description)
+            number = state.ledger.next_dead()
+            buried = Record(n, now, ttl, 0, 0, size, copy.content, overlay, session_id, number)
+            dead.append(buried)
+            dead_bytes += size
+            continue
+        record = Record(n, now, ttl, 0, 0, size, copy.content, None, session_id)
+        puts.append(record)
+        put_bytes += size
+        if direct and window.has_room():
+            window.arrive(record, 0)
+        else:
+            direct = False
+    state.ledger.put(ACTIVE, puts, put_bytes)
+    state.ledger.put(DEAD, dead, dead_bytes)
+    state.ledger.given(n)
+    if sessions is not None:
+        for record in puts:
+            arrive(state, sessions, record)
+    for record in dead:
+        state.dead.arrive(record, unread_dead)
+        if state.dead.cursor <= record.n:
+            unread_dead += 1
+        if state.taps is not None:
+            state.note(record, DEAD_LETTERED, 0, reason_of(record.overlay))
