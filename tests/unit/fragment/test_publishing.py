@@ -1,0 +1,174 @@
+"""Topics: what a fragment passes on, and what the fragment of a subscription makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from busbar.fragment.changes import OVERHEAD
+from busbar.model import commands as c
+from busbar.model import effects as e
+from busbar.model.entities import SubscriptionDescription, TopicDescription
+from busbar.model.errors import NoMatchingSubscription, QuotaExceeded
+from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Copy, Draft
+from tests.unit.fragment.queue import NOW, Queue, draft, refusal
+
+SOME, OTHERS = 11, 12
+TOPIC = TopicDescription()
+SUBSCRIPTION = SubscriptionDescription()
+
+
+class ByFirstByte:
+    """One subscription takes what begins with 's' or 'b', another what begins with 'o' or 'b'; '!' troubles both."""
+
+    def __init__(self) -> None:
+        self.fragments = [SOME, OTHERS]
+        self.asked: list[tuple[bytes, int, int, int]] = []
+
+    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
+        self.asked.append((content, n, now, ttl))
+        if content[:1] == b"!":
+            return [Copy(fragment, content, "FilterException", "why") for fragment in self.fragments]
+        wanted = {b"s": [SOME], b"o": [OTHERS], b"b": [SOME, OTHERS]}
+        return [Copy(fragment, content) for fragment in wanted.get(content[:1], [])]
+
+
+def topic(description: TopicDescription = TOPIC) -> tuple[Queue, ByFirstByte]:
+    settings = description.fragment_settings()
+    rules = ByFirstByte()
+    settings.distributor = rules
+    return Queue(settings), rules
+
+
+def passed_on(queue: Queue) -> dict[int, list[bytes]]:
+    return {
+        taking.fragment: [copy.content for copy in taking.copies] for taking in queue.machine.take_copies()
+    }
+
+
+def subscription(description: SubscriptionDescription = SUBSCRIPTION) -> Queue:
+    return Queue(description.fragment_settings())
+
+
+def take(queue: Queue, *copies: Copy) -> None:
+    command = c.TakeCopies(1)
+    command.copies = list(copies)
+    assert queue.machine.needs(command, queue.now) == [], "a subscription takes copies without a read"
+    queue.run(command)
+
+
+def copy(content: bytes, ttl: int = 0, session: str | None = None, reason: str = "") -> Copy:
+    one = Copy(1, content, reason, "why" if reason else "")
+    one.ttl = ttl
+    one.session_id = session
+    return one
+
+
+class TestTopic:
+    def test_it_keeps_a_number_and_nothing_else(self) -> None:
+        queue, rules = topic()
+        assert queue.send(draft(b"s1"), draft(b"b2"), draft(b"n3")) == [1, 2, 3]
+        assert passed_on(queue) == {SOME: [b"s1", b"b2"], OTHERS: [b"b2"]}
+        assert passed_on(queue) == {}, "once"
+        assert queue.counts() == [0, 0, 0, 0, 0]
+        assert [n for _, n, _, _ in rules.asked] == [1, 2, 3]
+        queue.restart(clean=False)
+        assert queue.send(draft(b"s4")) == [4], "a number is durable although no message is"
+
+    def test_a_message_may_live_as_long_as_the_topic_allows(self) -> None:
+        queue, rules = topic(replace(TOPIC, default_message_time_to_live=1000))
+        queue.send(draft(b"s1"), draft(b"s2", ttl=10), draft(b"s3", ttl=5000))
+        assert [ttl for _, _, _, ttl in rules.asked] == [1000, 10, 1000]
+        assert [one.ttl for taking in queue.machine.take_copies() for one in taking.copies] == [
+            1000,
+            10,
+            1000,
+        ]
+
+    def test_a_scheduled_message_is_judged_when_it_is_due(self) -> None:
+        queue, rules = topic()
+        queue.run(c.Send(1, 1, 1, [Draft(b"b1", "", "a session", None, 0, NOW + 50)], True))
+        assert queue.counts()[SCHEDULED] == 1
+        assert passed_on(queue) == {} and rules.asked == []
+        queue.pass_time(50)
+        [first, second] = queue.machine.take_copies()
+        assert [first.copies[0].session_id, second.copies[0].session_id] == ["a session"] * 2
+        assert rules.asked == [(b"b1", 2, NOW + 50, 0)], "with a new number"
+        assert queue.counts()[SCHEDULED] == 0
+
+    def test_a_cancelled_one_is_not_passed_on(self) -> None:
+        queue, _rules = topic()
+        [n] = queue.send(draft(b"s1", scheduled=NOW + 50))
+        queue.run(c.CancelScheduled(1, 1, 2, [n]))
+        queue.pass_time(50)
+        assert passed_on(queue) == {}
+
+    def test_a_duplicate_is_passed_on_once(self) -> None:
+        queue, _rules = topic(replace(TOPIC, requires_duplicate_detection=True))
+        for request in (1, 2):
+            queue.run(c.Send(1, 1, request, [Draft(b"s1", "id", None, None, 0, 0)], False))
+        assert passed_on(queue) == {SOME: [b"s1"]}
+
+    def test_what_nobody_selects_is_refused_if_the_topic_wants_that(self) -> None:
+        queue, _rules = topic(replace(TOPIC, filtering_messages_before_publishing=True))
+        [answer] = queue.run(c.Send(1, 1, 1, [draft(b"s1"), draft(b"n2"), draft(b"s3")], False))
+        assert isinstance(answer, e.Sent)
+        assert answer.numbers == [1, 0, 2]
+        assert [condition for _, condition, _ in answer.refused] == [NoMatchingSubscription.condition]
+        [answer] = queue.run(c.Send(1, 1, 2, [draft(b"s4"), draft(b"n5")], True))
+        assert refusal(answer) == NoMatchingSubscription.condition
+        assert passed_on(queue) == {SOME: [b"s1", b"s3"]}
+
+    def test_all_copies_count_towards_the_quota(self) -> None:
+        size = 100 + OVERHEAD
+        queue, _rules = topic()
+        queue.machine.settings.quota_bytes = 4 * size
+        queue.machine.know_copies(2 * size)
+        [answer] = queue.run(c.Send(1, 1, 1, [draft(b"b" * 100), draft(b"b" * 100)], False))
+        assert isinstance(answer, e.Sent)
+        assert [condition for _, condition, _ in answer.refused] == [QuotaExceeded.condition]
+        assert f"{4 * size} bytes" in answer.refused[0][2]
+        assert [len(contents) for contents in passed_on(queue).values()] == [1, 1]
+
+
+class TestSubscription:
+    def test_it_numbers_what_it_gets(self) -> None:
+        queue = subscription()
+        take(queue, copy(b"a"), copy(b"b"))
+        take(queue, copy(b"c"))
+        assert [(one.n, one.record.content) for one in queue.receive(5)] == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+    def test_the_smallest_time_to_live_counts(self) -> None:
+        queue = subscription(replace(SUBSCRIPTION, default_message_time_to_live=100))
+        take(queue, copy(b"a"), copy(b"b", ttl=50), copy(b"c", ttl=200))
+        assert [one.record.ttl for one in queue.receive(5)] == [100, 50, 100]
+
+    def test_what_could_not_be_judged_is_a_dead_letter(self) -> None:
+        queue = subscription()
+        take(queue, copy(b"a"), copy(b"!", reason="FilterException"), copy(b"b"))
+        assert (queue.counts()[ACTIVE], queue.counts()[DEAD]) == (2, 1)
+        [dead] = queue.receive(5, sub=DEAD)
+        assert (dead.n, dead.record.content) == (2, b"!")
+        assert dead.record.overlay is not None
+        assert dead.record.overlay["DeadLetterReason"].endswith(b"FilterException")
+        assert [one.n for one in queue.receive(5)] == [1, 3]
+
+    def test_dead_letters_come_in_order_behind_those_that_only_the_store_has(self) -> None:
+        queue = subscription()
+        take(queue, *[copy(b"!", reason="r") for _ in range(3)])
+        queue.restart(clean=False)
+        take(queue, copy(b"!", reason="r"))
+        assert [one.n for one in queue.receive(5, sub=DEAD)] == [1, 2, 3, 4]
+
+    def test_without_a_session_where_sessions_are_required(self) -> None:
+        queue = subscription(replace(SUBSCRIPTION, requires_session=True))
+        take(queue, copy(b"a", session="s"), copy(b"b"))
+        assert (queue.counts()[ACTIVE], queue.counts()[DEAD]) == (1, 1)
+        [dead] = queue.receive(5, sub=DEAD)
+        assert dead.record.overlay is not None
+        assert dead.record.overlay["DeadLetterReason"].endswith(b"Session ID is null")
+
+    def test_a_disabled_one_gets_copies_all_the_same(self) -> None:
+        queue = subscription()
+        queue.machine.settings.can_receive = False
+        take(queue, copy(b"a"))
+        assert queue.counts()[ACTIVE] == 1
