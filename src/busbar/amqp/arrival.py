@@ -33,6 +33,7 @@ MAX_HEADER_SIZE: Final = 64 * 1024
 VERSION: Final = 0x10
 DURABLE: Final = 1
 PRIORITY: Final = 2
+ENQUEUED: Final = 4
 
 # The dates that a .NET DateTime can hold; what lies outside is nobody's expiry or schedule.
 _FIRST_DATE: Final = -62_135_596_800_000
@@ -205,7 +206,7 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     w = BytesWriter()
     w.append(flags)
     w.append(priority)
-    _write_u16(w, kept_count)
+    write_u16(w, kept_count)
     write_u32(w, len(kept))
     if kept_count > 0:
         w.write(kept)
@@ -336,5 +337,5 @@ def _read_id(buf: bytes, pos: i64, end: i64, limit: i64) -> str:
     raise MalformedMessage(f"message-id at byte {pos} is not a string, uuid, ulong or binary")
 
 
-def _write_u16(w: BytesWriter, value: i64) -> None:
+def write_u16(w: BytesWriter, value: i64) -> None:
     write_i16_be(w, i16(value - 0x10000 if value > 0x7FFF else value))

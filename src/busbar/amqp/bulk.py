@@ -24,7 +24,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
-from busbar.amqp.arrival import DURABLE, PRIORITY, VERSION
+from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, write_u32
 from busbar.model.effects import MessageEvent
 from busbar.model.errors import InternalError
@@ -33,6 +33,7 @@ from busbar.model.message import Overlay, Record
 MESSAGE_HEAD: Final = 41  # of a row behind its length
 EVENT_HEAD: Final = 37
 CONTENT_HEAD: Final = 8
+ENQUEUED_SIZE: Final = 40  # of the annotation with the enqueued sequence number
 
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _HEADER: Final = b"\x00\x53\x70\xc0"
@@ -171,7 +172,7 @@ def decode_events(rows: bytes) -> list[MessageEvent]:
 
 def raw_message(content: bytes) -> bytes:
     """The message of a content as a client would send it: header (durable and priority, if they were set), the kept message
-    annotations, and properties to footer as they came. Raises DecodeError."""
+    annotations without a number that a topic gave, and properties to footer as they came. Raises DecodeError."""
     size: i64 = len(content)
     if size < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise DecodeError("a content of an unknown format")
@@ -180,6 +181,14 @@ def raw_message(content: bytes) -> bytes:
     if behind > size:
         raise DecodeError("a content that is shorter than its annotations")
     flags: i64 = content[0]
+    first: i64 = CONTENT_HEAD
+    count: i64 = i64(read_i16_be(content, 2)) & 0xFFFF
+    if flags & ENQUEUED:
+        if kept < ENQUEUED_SIZE or count < 2:
+            raise DecodeError("a content without the number that it announces")
+        first += ENQUEUED_SIZE
+        kept -= ENQUEUED_SIZE
+        count -= 2
     if kept == 0 and not flags & (DURABLE | PRIORITY):
         return content[behind:]
     w = BytesWriter()
@@ -199,8 +208,8 @@ def raw_message(content: bytes) -> bytes:
         w.write(_ANNOTATIONS)
         w.append(0xD1)
         write_u32(w, kept + 4)
-        write_u32(w, i64(read_i16_be(content, 2)) & 0xFFFF)
-        w.write(content[CONTENT_HEAD:behind])
+        write_u32(w, count)
+        w.write(content[first:behind])
     return w.getvalue() + content[behind:]
 
 

@@ -24,7 +24,7 @@ from uuid import UUID
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_le
 from mypy_extensions import i32, i64
 
-from busbar.amqp.arrival import DURABLE, PRIORITY, VERSION
+from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, read_u32, skip_value, write_u32
 from busbar.amqp.column_buffers import (
     MAX_MICROSECONDS,
@@ -44,6 +44,7 @@ ROW_HEAD: Final = 41
 """Of a message row, behind its length: n, dead, enqueued, ttl, deliveries, lane, length of the overlay."""
 EVENT_HEAD: Final = 37
 _CONTENT_HEAD: Final = 8
+_ENQUEUED_SIZE: Final = 40
 _HEADER: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS: Final = b"\x00\x53\x72\xd1"
 
@@ -147,6 +148,9 @@ class MessageColumns:
             self._body(buf, found)
         if self.bodies:
             flags: i64 = buf[overlay_end] & (DURABLE | PRIORITY)
+            if buf[overlay_end] & ENQUEUED and kept_count >= 2 and bare >= kept + _ENQUEUED_SIZE:
+                kept += _ENQUEUED_SIZE  # a topic's number is no part of what a client would send
+                kept_count -= 2
             if flags != 0 or bare > kept:
                 self.raw.part(raw_head(flags, buf[overlay_end + 1], kept_count, bare - kept))
             self.raw.add(buf[kept:end])

@@ -103,7 +103,7 @@ def with_message_id(message: bytes, message_id: str) -> bytes:
     w = BytesWriter()
     w.write(message[: sections.properties])
     w.write(b"\x00\x53\x73")
-    _write_compound(w, 0xC0, count if count > 0 else 1, fields.getvalue())
+    write_compound(w, 0xC0, count if count > 0 else 1, fields.getvalue())
     w.write(message[sections.application :])
     return w.getvalue()
 
@@ -128,7 +128,7 @@ def _write_annotations(w: BytesWriter, scheduled: i64, partition_key: str | None
         _write_text(pairs, partition_key)
         count += 2
     w.write(b"\x00\x53\x72")
-    _write_compound(w, 0xC1, count, pairs.getvalue())
+    write_compound(w, 0xC1, count, pairs.getvalue())
 
 
 def _write_properties(w: BytesWriter, texts: list[str | None], created: i64, expiry: i64) -> None:
@@ -152,10 +152,10 @@ def _write_properties(w: BytesWriter, texts: list[str | None], created: i64, exp
             fields.append(0x40)
         i += 1
     w.write(b"\x00\x53\x73")
-    _write_compound(w, 0xC0, last + 1, fields.getvalue())
+    write_compound(w, 0xC0, last + 1, fields.getvalue())
 
 
-def _write_compound(w: BytesWriter, code: i64, count: i64, data: bytes) -> None:
+def write_compound(w: BytesWriter, code: i64, count: i64, data: bytes) -> None:
     if len(data) <= 254:
         w.append(code)
         w.append(len(data) + 1)

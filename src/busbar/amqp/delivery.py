@@ -13,7 +13,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i64_be
 from mypy_extensions import i16, i64
 
-from busbar.amqp.arrival import DURABLE, PRIORITY, VERSION
+from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import encode_value, read_u32, skip_value, write_u32
 from busbar.amqp.lock_token import write_tag
 from busbar.amqp.sections import find_sections, open_compound
@@ -24,7 +24,7 @@ _HEADER: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _SEQUENCE_NUMBER: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _ENQUEUED_TIME: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_ENQUEUED_NUMBER: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81" + bytes(8)
+_NOT_ENQUEUED: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81" + bytes(8)  # by a topic: its number is 0
 _LOCKED_UNTIL: Final = b"\xa3\x12x-opt-locked-until\x83"
 _PARTITION_ID: Final = b"\xa3\x12x-opt-partition-id\x61"
 _MESSAGE_STATE: Final = b"\xa3\x13x-opt-message-state\x71"
@@ -32,7 +32,8 @@ _EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
 # What the annotations of every delivery take, and what each of the others adds.
-_OWN_SIZE: Final = 24 + 8 + 22 + 8 + 40
+_OWN_SIZE: Final = 24 + 8 + 22 + 8
+_NOT_ENQUEUED_SIZE: Final = 40
 _LOCKED_SIZE: Final = 21 + 8
 _PARTITION_SIZE: Final = 21 + 2
 _STATE_SIZE: Final = 22 + 4
@@ -98,8 +99,12 @@ def _write_front(
 ) -> None:
     """The header, and the annotations up to where the kept ones follow."""
     _write_header(w, content, record.ttl, record.deliveries)
-    count: i64 = 6 + (i64(read_i16_be(content, 2)) & 0xFFFF)
+    count: i64 = 4 + (i64(read_i16_be(content, 2)) & 0xFFFF)
     size: i64 = _OWN_SIZE + read_u32(content, 4)
+    numbered = content[0] & ENQUEUED != 0  # by the topic it came through: among the kept annotations
+    if not numbered:
+        count += 2
+        size += _NOT_ENQUEUED_SIZE
     if locked_until > 0:
         count += 2
         size += _LOCKED_SIZE
@@ -122,7 +127,8 @@ def _write_front(
     write_i64_be(w, number)
     w.write(_ENQUEUED_TIME)
     write_i64_be(w, record.enqueued)
-    w.write(_ENQUEUED_NUMBER)
+    if not numbered:
+        w.write(_NOT_ENQUEUED)
     if locked_until > 0:
         w.write(_LOCKED_UNTIL)
         write_i64_be(w, locked_until)

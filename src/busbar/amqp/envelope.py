@@ -15,12 +15,16 @@ are there (durations above 49.7 days). Zero, and a difference that is not positi
 
 Content, opaque to every other room (integers big-endian):
 
-    0  1 byte   version in the high four bits (1); bit 0: durable; bit 1: the priority is set
+    0  1 byte   version in the high four bits (1); bit 0: durable; bit 1: the priority is set;
+                bit 2: the kept annotations begin with the enqueued sequence number (40 bytes, two values)
     1  1 byte   priority
     2  2 bytes  number of values in the kept message annotations (two for each pair)
     4  4 bytes  their length in bytes
     8           the kept annotations, without a map around them
                 properties to footer, as they travel, all with smallulong descriptors
+
+Bit 2 is never set on arrival. A topic sets it on the copies that it gives its subscriptions (content.py): they keep the
+number that the topic gave, and deliveries leave out the zero that they write otherwise.
 
 On delivery (delivery.py) a header and the broker's annotations go in front of bytes 8 and following. Properties
 stay as sent: absolute-expiry-time is not set, because clients derive expiry from enqueued-time and ttl. A ttl that
