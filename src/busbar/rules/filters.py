@@ -1,0 +1,90 @@
+"""Filters as functions of a message: does it match?
+
+Only what is certainly true matches; unknown does not. An EvaluationError says that there is no answer.
+
+A correlation filter compares the fields that it gives, all of them, exactly: text by case, the names of user properties too,
+numbers whatever their width. It has an answer for every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from busbar.model.entities import (
+    CorrelationFilter,
+    FalseFilter,
+    PropertyValue,
+    RuleFilter,
+    TrueFilter,
+    TypedText,
+)
+from busbar.rules.message import Message
+from busbar.rules.values import EvaluationError, Ids, Value, alike, given
+
+Match: TypeAlias = Callable[[Message], bool]
+Condition: TypeAlias = tuple[bool, str, Value]
+"""Of a correlation filter: is it a system property, its name, and what it has to equal."""
+
+FIELDS: Final = {
+    "correlation_id": "correlationid",
+    "message_id": "messageid",
+    "to": "to",
+    "reply_to": "replyto",
+    "label": "label",
+    "session_id": "sessionid",
+    "reply_to_session_id": "replytosessionid",
+    "content_type": "contenttype",
+}
+"""The fields of a correlation filter and the system properties they ask for."""
+
+
+def always(message: Message) -> bool:
+    return True
+
+
+def never(message: Message) -> bool:
+    return False
+
+
+def compile_filter(rule_filter: RuleFilter, ids: Ids) -> Match:
+    """Raises ArgumentError or EvaluationError for one that has no answer for any message."""
+    if isinstance(rule_filter, TrueFilter):
+        return always
+    if isinstance(rule_filter, FalseFilter):
+        return never
+    if isinstance(rule_filter, CorrelationFilter):
+        return all_of(conditions_of(rule_filter))
+    from busbar.rules.evaluation import Compiler  # parsers are built for those who need them
+    from busbar.rules.syntax import parse_filter
+
+    truth = Compiler(parameters_of(rule_filter.parameters), ids).truth(parse_filter(rule_filter.expression))
+    return lambda message: truth(message) is True
+
+
+def conditions_of(correlation: CorrelationFilter) -> list[Condition]:
+    """Raises EvaluationError if there is none, or for a time, a duration or a guid that is none."""
+    conditions: list[Condition] = []
+    for field, name in FIELDS.items():
+        value = getattr(correlation, field)
+        if value is not None:
+            conditions.append((True, name, value))
+    conditions += [(False, name, given(value)) for name, value in correlation.properties]
+    if not conditions:
+        raise EvaluationError("a correlation filter has no condition")
+    return conditions
+
+
+def all_of(conditions: list[Condition]) -> Match:
+    def match(message: Message) -> bool:
+        for system, name, value in conditions:
+            if not alike(message.system(name) if system else message.named.get(name), value):
+                return False
+        return True
+
+    return match
+
+
+def parameters_of(parameters: tuple[tuple[str, PropertyValue | TypedText], ...]) -> dict[str, Value]:
+    """By their names in lower case; a rule may have been given them with the @ or without it."""
+    return {name.removeprefix("@").lower(): given(value) for name, value in parameters}
