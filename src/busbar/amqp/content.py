@@ -66,6 +66,12 @@ def is_durable(content: bytes) -> bool:
     return content[0] & DURABLE != 0
 
 
+def size_around_body(content: bytes) -> int:
+    """Bytes of annotations, properties and footer: what a header may have."""
+    found = find_sections(content, _HEAD + read_u32(content, 4), len(content))
+    return int(len(content) - (found.footer - found.body) - _HEAD)
+
+
 def kept_annotations(content: bytes) -> dict[str, object]:
     """The annotations that have a text for a key."""
     return _pairs(content, _HEAD, _HEAD + read_u32(content, 4))

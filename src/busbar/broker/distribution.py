@@ -1,21 +1,217 @@
-"""Stand-in."""
+"""Who gets which copy of a message that was sent to a topic, by the rules of its subscriptions.
+
+What one subscription gets:
+
+- One copy, as the message was sent, if a rule without an action matches, however many do.
+- One copy more for each matching rule with an action: changed by it, and with the rule's name as property RuleName.
+- A rule that has no answer (its filter fails for this message, or could not be compiled at all) does not match. If the
+  subscription dead-letters such errors it gets one dead letter for them, with the reason FilterException; but none for
+  rules without an action when another of them matches: together they are one filter, joined by OR.
+- A rule whose action fails leaves a dead letter in place of its copy (RuleActionException), or nothing.
+
+Every copy carries the number that the topic gave. Those that are not changed share one content.
+
+A correlation filter is found by one of its conditions, the one that the fewest others have: a message costs a look-up for
+each field that is asked for, not one for each filter. All other filters are asked one by one. Rules are compiled when the
+first message comes: topics that are not in use cost nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NoReturn
+from uuid import uuid4
 
-from busbar.model.entities import RuleDescription
+from busbar.amqp.codec import DecodeError, EncodeError
+from busbar.broker.rule_message import SentMessage
+from busbar.model.entities import CorrelationFilter, RuleDescription, RuleFilter, SqlAction
+from busbar.model.errors import ArgumentError, MalformedMessage
 from busbar.model.message import Copy
+from busbar.model.partitioning import wire_number
+from busbar.rules.filters import Condition, Match, all_of, always, compile_filter, conditions_of, never
+from busbar.rules.message import Message
+from busbar.rules.values import EvaluationError, Ids, Value
+
+if TYPE_CHECKING:
+    from busbar.rules.actions import Act
+
+FILTER_FAILED: Final = "FilterException"
+ACTION_FAILED: Final = "RuleActionException"
+
+_FAILURES: Final = (EvaluationError, MalformedMessage, DecodeError, EncodeError)
+"""What a rule, or a content of an unknown make, can lead to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A rule that has been compiled. `conditions` are those of a correlation filter."""
+
+    name: str
+    matches: Match
+    act: Act | None
+    conditions: tuple[Condition, ...]
 
 
 class Subscriber:
-    def __init__(self, rules: Sequence[tuple[str, RuleDescription]], dead_letters_errors: bool) -> None:
-        self.rules = rules
+    """The rules of a subscription, and what it does with their errors."""
+
+    def __init__(
+        self, rules: Sequence[tuple[str, RuleDescription]], dead_letters_errors: bool, ids: Ids = uuid4
+    ) -> None:
+        self._descriptions = tuple(rules)
+        self._dead_letters_errors = dead_letters_errors
+        self._ids = ids
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """Those that can match."""
+        compiled = [self._compiled(name, description) for name, description in self._descriptions]
+        return [rule for rule in compiled if rule.matches is not never]
+
+    @cached_property
+    def takes_all(self) -> bool:
+        """One copy of whatever comes, and nothing else."""
+        has_actions = any(rule.act is not None for rule in self.rules)
+        return not has_actions and any(rule.matches is always for rule in self.rules)
+
+    def select(self, rules: Sequence[Rule], fragment: int, message: SentMessage, copies: list[Copy]) -> None:
+        """Adds what the subscription gets by these of its rules."""
+        taken = False
+        failure: str | None = None  # of a rule that has none beside it
+        joined: str | None = None  # of those that are one filter together
+        for rule in rules:
+            if rule.act is None and taken:
+                continue
+            try:
+                matched = rule.matches(message)
+            except _FAILURES as error:
+                if rule.act is None:
+                    joined = joined or _said(rule, error)
+                else:
+                    failure = failure or _said(rule, error)
+                continue
+            if not matched:
+                continue
+            if rule.act is None:
+                taken = True
+                copies.append(Copy(fragment, message.content))
+            else:
+                self._act(rule, rule.act, fragment, message, copies)
+        failure = failure if taken else joined or failure
+        if failure is not None and self._dead_letters_errors:
+            copies.append(Copy(fragment, message.content, FILTER_FAILED, failure))
+
+    def _act(self, rule: Rule, act: Act, fragment: int, message: SentMessage, copies: list[Copy]) -> None:
+        try:
+            copies.append(Copy(fragment, message.changed(act(message), rule.name)))
+        except _FAILURES as error:
+            if self._dead_letters_errors:
+                copies.append(Copy(fragment, message.content, ACTION_FAILED, _said(rule, error)))
+
+    def _compiled(self, name: str, rule: RuleDescription) -> Rule:
+        act = None if rule.action is None else _action(rule.action, self._ids)
+        conditions: tuple[Condition, ...] = ()
+        try:
+            if isinstance(rule.filter, CorrelationFilter):
+                conditions = tuple(conditions_of(rule.filter))
+            return Rule(name, _match(rule.filter, conditions, self._ids), act, conditions)
+        except (ArgumentError, EvaluationError) as error:  # of a catalogue that was written by other rules
+            return Rule(name, _failing(str(error)), act, ())
 
 
 class Distribution:
+    """The subscriptions of a topic, to its fragment `index`; each with the fragment of its own that takes from it. It is a
+    model.settings.Distributor."""
+
     def __init__(self, index: int, subscribers: Sequence[tuple[int, Subscriber]]) -> None:
-        self.fragments = [fragment for fragment, _ in subscribers]
+        self._index = index
+        self._subscribers = tuple(subscribers)
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        return [Copy(fragment, content) for fragment in self.fragments]
+        message = SentMessage(content, wire_number(self._index, n), now, ttl)
+        found: list[Copy] = []
+        plan = self._plan
+        if plan.all_take:
+            shared = message.content
+            return [Copy(fragment, shared) for fragment, _ in self._subscribers]
+        for position, rules in plan.asked(message):
+            fragment, subscriber = self._subscribers[position]
+            if rules is None:
+                found.append(Copy(fragment, message.content))
+            else:
+                subscriber.select(rules, fragment, message, found)
+        return found
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        return _Plan([subscriber for _, subscriber in self._subscribers])
+
+
+class _Plan:
+    """Which rules of which subscriptions a message has to be held against. Subscriptions go by their position."""
+
+    def __init__(self, subscribers: list[Subscriber]) -> None:
+        self.all_take = all(subscriber.takes_all for subscriber in subscribers)
+        self._always: dict[int, list[Rule] | None] = {}  # None: takes all
+        self._found: dict[tuple[bool, str], dict[Value, list[tuple[int, Rule]]]] = {}
+        choosy = [(at, one) for at, one in enumerate(subscribers) if not one.takes_all]
+        common = Counter(
+            condition
+            for _, subscriber in choosy
+            for rule in subscriber.rules
+            for condition in rule.conditions
+        )
+        for at, subscriber in enumerate(subscribers):
+            if subscriber.takes_all:
+                self._always[at] = None
+                continue
+            for rule in subscriber.rules:
+                if rule.conditions:
+                    system, name, value = min(rule.conditions, key=lambda condition: common[condition])
+                    self._found.setdefault((system, name), {}).setdefault(value, []).append((at, rule))
+                else:
+                    asked = self._always.setdefault(at, [])
+                    if asked is not None:
+                        asked.append(rule)
+
+    def asked(self, message: Message) -> Iterator[tuple[int, Sequence[Rule] | None]]:
+        """In the order of the subscriptions: each with the rules that may match, None if it takes all."""
+        candidates: dict[int, list[Rule]] = {}
+        for (system, name), by_value in self._found.items():
+            value = message.system(name) if system else message.named.get(name)
+            if value is not None:
+                for at, rule in by_value.get(value, ()):
+                    candidates.setdefault(at, []).append(rule)
+        if not candidates:
+            yield from self._always.items()
+            return
+        for at in sorted(self._always.keys() | candidates.keys()):
+            asked = self._always.get(at, ())
+            yield at, None if asked is None else [*asked, *candidates.get(at, ())]
+
+
+def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids) -> Match:
+    return all_of(list(conditions)) if conditions else compile_filter(rule_filter, ids)
+
+
+def _action(action: SqlAction, ids: Ids) -> Act:
+    from busbar.rules.actions import compile_action  # parsers are built for those who need them
+
+    try:
+        return compile_action(action, ids)
+    except (ArgumentError, EvaluationError) as error:
+        return _failing(str(error))
+
+
+def _failing(text: str) -> Callable[[Message], NoReturn]:
+    def fail(message: Message) -> NoReturn:
+        raise EvaluationError(text)
+
+    return fail
+
+
+def _said(rule: Rule, error: Exception) -> str:
+    return f"Rule '{rule.name}': {error}"
