@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
-from busbar.amqp.codec import encode_value
+from busbar.amqp.codec import DecodeError, encode_value
 from busbar.amqp.content import (
     REMOVED,
     application_properties,
@@ -45,6 +44,7 @@ from busbar.amqp.types import (
     ULong,
     UShort,
 )
+from busbar.model.errors import MalformedMessage
 from busbar.model.limits import Limits
 from busbar.rules.values import UNLIMITED, EvaluationError, Instant, Opaque, Span, Value
 
@@ -83,6 +83,21 @@ _ANNOTATIONS: Final = {
 _IDS: Final = ("messageid", "sessionid", "partitionkey", "viapartitionkey", "replytosessionid")
 
 
+_T = TypeVar("_T")
+
+
+class _Once(Generic[_T]):
+    """An attribute that is found out when it is first asked for. functools.cached_property takes a lock for each."""
+
+    def __init__(self, find: Callable[[SentMessage], _T]) -> None:
+        self._find = find
+        self._name = find.__name__
+
+    def __get__(self, message: SentMessage, owner: type[SentMessage]) -> _T:
+        found = message.__dict__[self._name] = self._find(message)
+        return found
+
+
 class SentMessage:
     """A message that a topic's fragment has given the number `number`, as clients see it, at the time `now`."""
 
@@ -92,33 +107,33 @@ class SentMessage:
         self._now = now
         self._ttl = ttl
 
-    @cached_property
+    @_Once
     def content(self) -> bytes:
         """What a subscription gets: all share it whose copy is not changed."""
         return with_enqueued_number(self._content, self._number)
 
-    @cached_property
+    @_Once
     def raw(self) -> dict[str, object]:
-        return application_properties(self._content)
+        return _read(application_properties, self._content, {})
 
-    @cached_property
+    @_Once
     def named(self) -> dict[str, Value]:
         return {name: value_of(value) for name, value in self.raw.items()}
 
-    @cached_property
+    @_Once
     def user(self) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for name, value in self.named.items():
             found.setdefault(name.lower(), value)
         return found
 
-    @cached_property
+    @_Once
     def _fields(self) -> list[object]:
-        return property_fields(self._content)
+        return _read(property_fields, self._content, [None] * 13)
 
-    @cached_property
+    @_Once
     def _annotations(self) -> dict[str, object]:
-        return kept_annotations(self._content)
+        return _read(kept_annotations, self._content, {})
 
     def system(self, name: str) -> Value:
         field = _FIELDS.get(name)
@@ -197,6 +212,14 @@ _READ: Final[dict[str, Callable[[SentMessage], Value]]] = {
     "deliverycount": SentMessage.zero,
     "state": SentMessage.zero,  # active
 }
+
+
+def _read(read: Callable[[bytes], _T], content: bytes, nothing: _T) -> _T:
+    """What `read` finds; nothing in a content that arrival did not make: one message must not stop a topic."""
+    try:
+        return read(content)
+    except (MalformedMessage, DecodeError):
+        return nothing
 
 
 # ---- values: AMQP's and those of rules ----

@@ -282,7 +282,7 @@ class Compiler:
         return chain
 
     def signed(self, node: Tree[Token]) -> Evaluator:
-        inner = self.value(node.children[0])
+        inner = self.value(node.children[-1])
         change = negative if node.data == "minus" else positive
         if isinstance(inner, Constant) and inner.value is not None:
             return Constant(change(inner.value))

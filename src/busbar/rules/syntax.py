@@ -29,6 +29,8 @@ MAX_NESTING: Final = 128
 """Operations within operations. 1,024 characters are enough for about a hundred that say something."""
 MAX_LONG: Final = 2**63 - 1
 
+_NO_OPERATIONS: Final = frozenset(("name", "property", "filter", "actions", "set", "remove"))
+
 SYSTEM_PROPERTIES = frozenset(
     {
         "contenttype",
@@ -193,8 +195,8 @@ def _check_words(tree: Tree[Token]) -> None:
                 depth = max(depth, nesting[id(child)])
             elif child.type == "NUMBER":
                 _check_number(child)
-        nesting[id(node)] = depth + 1
-        if depth > MAX_NESTING:
+        nesting[id(node)] = depth if node.data in _NO_OPERATIONS else depth + 1
+        if nesting[id(node)] > MAX_NESTING:
             raise ArgumentError(f"The SQL expression nests operations more than {MAX_NESTING} deep.")
         if node.data == "call":
             function, *arguments = node.children

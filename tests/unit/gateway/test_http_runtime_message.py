@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.amqp.codec import encode_value
+from busbar.amqp.content import with_enqueued_number
 from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, encode_message
 from busbar.amqp.types import Described, Int, Symbol, Timestamp, ULong
@@ -45,6 +46,14 @@ def shown(payload: bytes) -> Shown:
 def broker_of(message: Shown) -> dict[str, object]:
     decoded: dict[str, object] = json.loads(message.headers["BrokerProperties"])
     return decoded
+
+
+def test_a_copy_of_a_topic_shows_the_topics_number() -> None:
+    payload = compose(BrokerProperties(), {}, None, b"", NOW)
+    assert broker_of(shown(payload))["EnqueuedSequenceNumber"] == 0
+    copy = with_enqueued_number(draft_of(payload).content, 2 << 48 | 5)
+    record = Record(3, NOW, 0, 0, 0, len(copy), copy, None)
+    assert broker_of(show(record, 3, LOCK, NOW))["EnqueuedSequenceNumber"] == 2 << 48 | 5
 
 
 def test_everything_comes_back() -> None:
