@@ -124,20 +124,23 @@ class Subscriber:
 
 class Distribution:
     """The subscriptions of a topic, to its fragment `index`; each with the fragment of its own that takes from it. It is a
-    model.settings.Distributor."""
+    model.settings.Distributor. Fragments of one topic have the same subscribers in the same order, and share a plan."""
 
-    def __init__(self, index: int, subscribers: Sequence[tuple[int, Subscriber]]) -> None:
+    def __init__(
+        self, index: int, subscribers: Sequence[tuple[int, Subscriber]], plan: Plan | None = None
+    ) -> None:
         self._index = index
         self._subscribers = tuple(subscribers)
+        self._plan = plan or Plan([subscriber for _, subscriber in self._subscribers])
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         message = SentMessage(content, wire_number(self._index, n), now, ttl)
         found: list[Copy] = []
-        plan = self._plan
-        if plan.all_take:
+        index = self._plan.index
+        if index.all_take:
             shared = message.content
             return [Copy(fragment, shared) for fragment, _ in self._subscribers]
-        for position, rules in plan.asked(message):
+        for position, rules in index.asked(message):
             fragment, subscriber = self._subscribers[position]
             if rules is None:
                 found.append(Copy(fragment, message.content))
@@ -145,15 +148,22 @@ class Distribution:
                 subscriber.select(rules, fragment, message, found)
         return found
 
+
+class Plan:
+    """The subscribers of a topic in their order, with an index of their rules that is made for the first message."""
+
+    def __init__(self, subscribers: Sequence[Subscriber]) -> None:
+        self._subscribers = tuple(subscribers)
+
     @cached_property
-    def _plan(self) -> _Plan:
-        return _Plan([subscriber for _, subscriber in self._subscribers])
+    def index(self) -> _Index:
+        return _Index(self._subscribers)
 
 
-class _Plan:
+class _Index:
     """Which rules of which subscriptions a message has to be held against. Subscriptions go by their position."""
 
-    def __init__(self, subscribers: list[Subscriber]) -> None:
+    def __init__(self, subscribers: Sequence[Subscriber]) -> None:
         self.all_take = all(subscriber.takes_all for subscriber in subscribers)
         self._always: dict[int, list[Rule] | None] = {}  # None: takes all
         self._found: dict[tuple[bool, str], dict[Value, list[tuple[int, Rule]]]] = {}

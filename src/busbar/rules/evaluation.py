@@ -178,21 +178,16 @@ class Compiler:
 
     def is_in(self, nodes: list[Node]) -> Truth:
         subject, *choices = [self.value(node) for node in nodes]
-        texts = {
-            choice.value
-            for choice in choices
-            if isinstance(choice, Constant) and isinstance(choice.value, str)
-        }
-        only_texts = len(choices) == sum(
-            isinstance(choice, Constant) and isinstance(choice.value, str) for choice in choices
-        )
+        constants = [choice.value for choice in choices if isinstance(choice, Constant)]
+        texts = [constant for constant in constants if isinstance(constant, str)]
+        only_texts = frozenset(texts) if len(texts) == len(choices) else None
 
         def is_in(message: Message) -> bool | None:
             value = subject(message)
             if value is None:
                 return None
-            if only_texts and type(value) is str:
-                return value in texts
+            if only_texts is not None and type(value) is str:
+                return value in only_texts
             answer: bool | None = False
             for choice in choices:
                 other = choice(message)

@@ -233,6 +233,8 @@ def given(value: PropertyValue | TypedText) -> Value:
         kind = {"dateTime": Instant, "duration": Span, "guid": UUID}.get(value.type)
         return value.text if kind is None else _read(value.text, kind)
     if type(value) is int and not _LEAST <= value <= _MOST:
+        if abs(value) >= 2**64:
+            raise EvaluationError("a number of the rule is beyond 64 bits")
         return float(value)
     return value
 

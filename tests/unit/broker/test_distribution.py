@@ -16,7 +16,7 @@ from busbar.amqp.compose import compose
 from busbar.amqp.content import application_properties, with_enqueued_number
 from busbar.amqp.envelope import encode_delivery, parse_message
 from busbar.amqp.types import Decimal, Described, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
-from busbar.broker.distribution import ACTION_FAILED, FILTER_FAILED, Distribution, Subscriber
+from busbar.broker.distribution import ACTION_FAILED, FILTER_FAILED, Distribution, Plan, Subscriber
 from busbar.broker.rule_message import SentMessage
 from busbar.model.entities import (
     CorrelationFilter,
@@ -386,6 +386,20 @@ def test_correlation_filters_are_looked_up_by_their_rarest_condition(monkeypatch
     monkeypatch.setattr(Subscriber, "select", counted)
     found = distribution.copies(content(correlation_id="c777"), 1, NOW, 0)
     assert [copy.fragment for copy in found] == [777] and len(asked) == 1
+
+
+def test_the_fragments_of_a_topic_share_a_plan() -> None:
+    subscribers = [
+        subscriber(rule("a", CorrelationFilter(label="order"))),
+        subscriber(rule("b", "color = 'blue'")),
+    ]
+    plan = Plan(subscribers)
+    for index in range(3):
+        distribution = Distribution(
+            index, [(index * 10 + at, one) for at, one in enumerate(subscribers)], plan
+        )
+        (copy,) = distribution.copies(content(), 5, NOW, 0)
+        assert copy.fragment == index * 10 and received(copy).enqueued_sequence_number == index << 48 | 5
 
 
 def test_actions_of_correlation_filters_change_their_copies() -> None:

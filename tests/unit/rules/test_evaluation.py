@@ -239,6 +239,8 @@ def test_parameters() -> None:
     assert evaluate("wait < @d", message, d=TypedText("duration", "PT2M")) is T
     assert evaluate("@yes", message, yes=True) is T
     assert evaluate("a < @large", message, large=2**63) is T  # no long: a double
+    with pytest.raises(EvaluationError, match="64 bits"):
+        evaluate("a < @large", message, large=10**400)
     with pytest.raises(EvaluationError, match="'soon' is not a time"):
         evaluate("at = @t", message, t=TypedText("dateTime", "soon"))
 
