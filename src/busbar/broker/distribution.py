@@ -129,6 +129,7 @@ class Distribution:
     def __init__(
         self, index: int, subscribers: Sequence[tuple[int, Subscriber]], plan: Plan | None = None
     ) -> None:
+        self.fragments = [fragment for fragment, _ in subscribers]
         self._index = index
         self._subscribers = tuple(subscribers)
         self._plan = plan or Plan([subscriber for _, subscriber in self._subscribers])

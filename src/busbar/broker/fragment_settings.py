@@ -7,7 +7,7 @@ in is one commit. Rules are compiled once for each change of them.
 
 from __future__ import annotations
 
-from busbar.broker.distribution import Distribution, Subscriber
+from busbar.broker.distribution import Distribution, Plan, Subscriber
 from busbar.broker.entries import Entries
 from busbar.model.entities import (
     Description,
@@ -37,10 +37,11 @@ class SettingsOfFragments:
             return found
         if isinstance(description, TopicDescription):
             beside = list(self._of_topic(view.path).values())
+            plan = Plan([subscriber for _fragments, subscriber in beside])
             for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
                 settings = description.fragment_settings()
                 settings.distributor = Distribution(
-                    index, [(fragments[index], subscriber) for fragments, subscriber in beside]
+                    index, [(fragments[index], subscriber) for fragments, subscriber in beside], plan
                 )
                 found.setdefault(store, {})[fragment] = settings
             return found
