@@ -61,7 +61,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
 
         path, what = locate(kind, named(name, name_option, noun), topic)
         description = new_description(kind.description)
-        _set(kind, description, properties)
+        set_properties(kind, description, properties)
         with _client(where) as client:
             _show(kind, client.create(path, description, what), topic, output)
 
@@ -146,7 +146,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
             description = fetch(client, kind, wanted, topic).description
             for element in RUNTIME:
                 remove(description, element)
-            _set(kind, description, properties)
+            set_properties(kind, description, properties)
             _show(kind, client.update(path, description, what), topic, output)
 
     @command(
@@ -224,7 +224,7 @@ def _client(where: Where) -> ManagementClient:
     return ManagementClient(find_target(where))
 
 
-def _set(kind: Kind, description: object, properties: Values) -> None:
+def set_properties(kind: Kind, description: object, properties: Values) -> None:
     from xml.etree.ElementTree import Element
 
     from busbar.cli.atom_xml import set_text

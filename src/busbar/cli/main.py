@@ -10,6 +10,7 @@ import typer
 
 from busbar import __version__
 from busbar.cli.capture import add_capture_command
+from busbar.cli.console import add_console_command
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
@@ -39,6 +40,7 @@ First steps:
   busbar queue create invoices --lock-duration 1m
   busbar send invoices 'hello' && busbar receive invoices
   busbar queue list -o json
+  busbar console
 
 Commands find a Busbar by --connection-string, BUSBAR_CONNECTION_STRING or the data directory that it serves. Exit
 codes: 2 wrong usage, 3 not found, 4 refused, 1 anything else that failed.
@@ -138,6 +140,7 @@ add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)
 add_insight_command(app)
+add_console_command(app)
 
 
 def main() -> None:

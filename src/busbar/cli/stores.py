@@ -31,7 +31,7 @@ stores_commands = group("stores", GROUPS["stores"])
 def _list(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
     """List the stores: their state, how many fragments they hold and their size."""
     with _client(where) as client:
-        _print(_ask(client, "GET", "stores", "the list of stores"), output)
+        _print(ask(client, "GET", "stores", "the list of stores"), output)
 
 
 @command(stores_commands, examples=("busbar stores offline store-2",))
@@ -90,7 +90,7 @@ def _reset_stopped(name: str, where: Where) -> None:
 
 
 def show_fragments(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:
-    found = _ask(client, "GET", f"fragments/{path}", what)
+    found = ask(client, "GET", f"fragments/{path}", what)
     if output is OutputFormat.JSON:
         print_json(found)
         return
@@ -101,7 +101,7 @@ def show_fragments(client: ManagementClient, path: str, what: str, output: Outpu
 
 
 def show_duplicates(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:
-    found = _ask(client, "GET", f"duplicates/{path}", what)
+    found = ask(client, "GET", f"duplicates/{path}", what)
     if output is OutputFormat.JSON:
         print_json(found)
         return
@@ -128,7 +128,7 @@ def _fragment_row(view: View) -> tuple[str, ...]:
 
 def _change(name: str, change: str, output: OutputFormat, where: Where) -> None:
     with _client(where) as client:
-        found = _ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
+        found = ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
     _print([found], output)
     if change != "offline" and found["state"] != "open":
         raise CommandFailure(f"the store '{name}' is still out: {found['reason']}.")
@@ -165,7 +165,7 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def _ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
+def ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
     answer = client.expect(method, f"$busbar/{path}", what)
     try:
         return json.loads(answer.body)

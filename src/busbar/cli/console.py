@@ -1,0 +1,78 @@
+"""`busbar console`: a web console for a running Busbar, on this machine. What it shows is in busbar.console.
+
+Standard output has the `ready` line alone, with the address that signs one browser in; everything else goes to standard
+error, where that address is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.options import command
+from busbar.cli.target import Where, find_target
+
+PORT = 5380
+
+
+def add_console_command(app: typer.Typer) -> None:
+    command(
+        app,
+        examples=(
+            "busbar console",
+            "busbar console --port 0 --no-browser",
+            "busbar console --connection-string 'Endpoint=sb://...'",
+        ),
+    )(console)
+
+
+def console(
+    *,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = PORT,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address and open nothing.")
+    ] = False,
+    where: Where,
+) -> None:
+    """Show a running Busbar in the browser, and create and delete entities there, until Ctrl-C.
+
+    It listens on loopback only. The line that starts with "ready " has the address that signs a browser in, once.
+    """
+    from busbar.cli.console_namespace import RunningNamespace
+    from busbar.console.app import serve
+
+    find_target(where)  # what is wrong with the command is said here, not in a page
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await serve(
+            RunningNamespace(where), port, lambda *said: _announce(*said, opened=not no_browser), stop
+        )
+
+    try:
+        asyncio.run(run())
+    except OSError as error:
+        raise CommandFailure(
+            f"port {port} cannot be had ({error.strerror or error}); name another with --port, or 0 for a free one.",
+            ExitCode.USAGE,
+        ) from None
+
+
+def _announce(address: str, another: Callable[[], str], *, opened: bool) -> None:
+    print(f"ready {address}", flush=True)
+    print(
+        "\nOpen this address in a browser; it signs in once. Stop the console with Ctrl-C.", file=sys.stderr
+    )
+    if opened:
+        # One of its own: the printed one is still good for a second browser.
+        webbrowser.open(another())

@@ -1,0 +1,181 @@
+"""The namespace of the web console: a running Busbar, found and asked as all commands do.
+
+A client for each question: threads share nothing, and a Busbar that was started anew, on another port, is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from busbar.cli.atom_client import ManagementClient
+from busbar.cli.atom_xml import Entry, new_description
+from busbar.cli.entity_commands import fetch, locate, set_properties
+from busbar.cli.entity_view import as_json, details
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
+from busbar.cli.kinds import Kind as Described
+from busbar.cli.output import label, size_text
+from busbar.cli.stores import ask
+from busbar.cli.target import Where, find_target
+from busbar.console.namespace import (
+    Address,
+    Entity,
+    Fragment,
+    Kind,
+    NamespaceFailure,
+    Overview,
+    Page,
+    Problem,
+    Store,
+)
+
+KINDS = {Kind.QUEUE: QUEUE, Kind.TOPIC: TOPIC, Kind.SUBSCRIPTION: SUBSCRIPTION}
+PROBLEMS = {
+    ExitCode.NOT_FOUND: Problem.NOT_FOUND,
+    ExitCode.REFUSED: Problem.REFUSED,
+    ExitCode.USAGE: Problem.REFUSED,
+    ExitCode.OTHER: Problem.AWAY,
+}
+
+
+class RunningNamespace:
+    def __init__(self, where: Where) -> None:
+        self._where = where
+
+    @property
+    def place(self) -> str:
+        try:
+            return find_target(self._where).address
+        except CommandFailure:
+            return ""
+
+    def overview(self, queues_from: int, topics_from: int, limit: int) -> Overview:
+        with self._client() as client:
+            return Overview(
+                _page(client, QUEUE, queues_from, limit),
+                _page(client, TOPIC, topics_from, limit),
+                _stores(client),
+            )
+
+    def entity(self, address: Address) -> Entity:
+        kind = KINDS[address.kind]
+        with self._client() as client:
+            return _entity(kind, fetch(client, kind, address.name, address.topic), address.topic)
+
+    def fragments(self, queue: str) -> Sequence[Fragment]:
+        path, what = locate(QUEUE, queue)
+        with self._client() as client:
+            found = _shown(lambda: ask(client, "GET", f"fragments/{path}", what))
+        return [_fragment(view) for view in found]
+
+    def subscriptions(self, topic: str, skip: int, limit: int) -> Page:
+        with self._client() as client:
+            return _page(client, SUBSCRIPTION, skip, limit, topic)
+
+    def create(self, address: Address, values: Mapping[str, str]) -> None:
+        kind = KINDS[address.kind]
+        with self._client() as client:
+            path, what = locate(kind, address.name, address.topic)
+            description = new_description(kind.description)
+            set_properties(kind, description, _parsed(kind, values))
+            client.create(path, description, what)
+
+    def delete(self, address: Address) -> None:
+        kind = KINDS[address.kind]
+        with self._client() as client:
+            path, what = locate(kind, address.name, address.topic)
+            # A queue and a topic share one space of names: not the other one by mistake.
+            fetch(client, kind, address.name, address.topic)
+            client.delete(path, what)
+
+    @contextmanager
+    def _client(self) -> Iterator[ManagementClient]:
+        try:
+            with ManagementClient(find_target(self._where)) as client:
+                yield client
+        except CommandFailure as failure:
+            text = failure.text[:1].upper() + failure.text[1:]
+            raise NamespaceFailure(text, PROBLEMS[failure.code]) from None
+
+
+def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
+    """What people write, as the management API takes it."""
+    known = {each.element: each for each in kind.properties}
+    found = {}
+    for element, text in values.items():
+        try:
+            found[element] = known[element].parse(text)
+        except ValueError as error:
+            raise CommandFailure(f"{label(element)}: {error}.", ExitCode.USAGE) from None
+    return found
+
+
+def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topic: str = "") -> Page:
+    """One more than is shown is asked for: it says whether there are more."""
+    if topic:
+        path, what = f"{locate(TOPIC, topic)[0]}/Subscriptions", f"topic '{topic}'"
+    else:
+        path, what = f"$Resources/{kind.plural}", f"the list of {kind.noun}s"
+    entries = list(islice(client.list(path, what, skip, limit + 1), limit + 1))
+    return Page([_entity(kind, entry, topic) for entry in entries[:limit]], len(entries) > limit)
+
+
+def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
+    found: dict[str, Any] = as_json(kind, entry, topic)
+    counts = found["countDetails"]
+    dead = counts["deadLetterMessageCount"]
+    # As in the tables of commands: dead letters are counted by themselves.
+    others = (found.get("messageCount") or 0) - dead - counts["transferDeadLetterMessageCount"]
+    settings, runtime = details(kind, entry, topic)
+    settings.pop("Name", None)
+    settings.pop("Topic", None)
+    return Entity(
+        Address(Kind(kind.noun), entry.name, topic),
+        found["status"] or "",
+        found["entityAvailabilityStatus"] != "Limited",
+        bool(found.get("enablePartitioning")),
+        bool(found.get("requiresSession")),
+        bool(found.get("requiresDuplicateDetection")),
+        max(0, others),
+        dead,
+        counts["scheduledMessageCount"],
+        size_text(found.get("sizeInBytes") or 0),
+        found.get("subscriptionCount") or 0,
+        settings,
+        runtime,
+    )
+
+
+def _fragment(view: Mapping[str, Any]) -> Fragment:
+    return Fragment(
+        view["index"],
+        view["store"],
+        view["state"] == "open",
+        view["reason"],
+        view["active"] + view["deferred"],
+        view["deadLetter"],
+        view["scheduled"],
+        size_text(view["size"]),
+    )
+
+
+def _stores(client: ManagementClient) -> list[Store]:
+    views = _shown(lambda: ask(client, "GET", "stores", "the list of stores"))
+    return [
+        Store(view["name"], view["state"], view["reason"], view["fragments"], size_text(view["size"]))
+        for view in views
+    ]
+
+
+def _shown(question: Callable[[], Any]) -> list[Any]:
+    """Nothing where the key does not show it, or where what answers is not a Busbar: the rest of the page is still true."""
+    try:
+        found = question()
+    except CommandFailure as failure:
+        if failure.code in (ExitCode.NOT_FOUND, ExitCode.REFUSED):
+            return []
+        raise
+    return found if isinstance(found, list) else []

@@ -1,0 +1,1 @@
+"""The web console: pages about a namespace that somebody else reaches."""

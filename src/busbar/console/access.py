@@ -1,0 +1,114 @@
+"""Who may use the console: the person who started it, in a browser on this machine, and no page of anybody else's.
+
+1. The Host header must name loopback. A stranger's page whose name suddenly resolves to 127.0.0.1 is refused.
+2. `SIGN_IN?token=...` is printed once, and its token works once: it turns into a cookie that scripts cannot read and that
+   no other site can have sent (HttpOnly, SameSite=Strict). What stays in a history or a list of processes opens nothing.
+   Its answer is a page, not a redirect: a browser that came from elsewhere would not send a strict cookie on the way.
+3. Without the cookie everything but the sign-in is 403.
+4. A change is a POST that carries the form's CSRF token, derived from the cookie; one that says it comes from another
+   origin is refused whatever it carries.
+5. Every answer forbids frames, foreign content, inline script and caches. Tokens are in no page, log or later address.
+
+Cookies know no ports: the name of ours has the port, so that two consoles do not sign each other out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+SIGN_IN = "/sign-in"
+CSRF_FIELD = "csrf"
+BROWSERS = 64
+"""That many may be signed in; the first one in is the first one out."""
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Refused(Exception):
+    """The text says what to do."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Access:
+    def __init__(self) -> None:
+        self._unused: set[str] = set()
+        self._browsers: dict[str, None] = {}
+        self._secret = secrets.token_bytes(32)
+
+    def new_token(self) -> str:
+        """For one sign-in."""
+        token = secrets.token_urlsafe(32)
+        self._unused.add(token)
+        return token
+
+    def sign_in(self, token: str) -> str | None:
+        """The value of the cookie, if the token is good; it is not a second time."""
+        found = next((each for each in self._unused if _same(each, token)), None)
+        if found is None:
+            return None
+        self._unused.remove(found)
+        while len(self._browsers) >= BROWSERS:
+            del self._browsers[next(iter(self._browsers))]
+        cookie = secrets.token_urlsafe(32)
+        self._browsers[cookie] = None
+        return cookie
+
+    def browser(self, request: web.Request) -> str | None:
+        """The cookie, if it is one of ours."""
+        given = request.cookies.get(cookie_name(request), "")
+        return next((each for each in self._browsers if _same(each, given)), None)
+
+    def csrf(self, browser: str) -> str:
+        return hmac.new(self._secret, browser.encode(), hashlib.sha256).hexdigest()
+
+    def check_change(self, request: web.Request, browser: str, csrf: str) -> None:
+        """Raises Refused for a POST that is not from one of our own forms."""
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            raise Refused("This change was asked for by another site; nothing was done.")
+        if not _same(self.csrf(browser), csrf):
+            raise Refused("This form is from an earlier console. Load its page again, and send it anew.")
+
+
+def check_host(host: str) -> None:
+    """Raises Refused unless it names this machine's loopback."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        local = name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise Refused("The console answers to localhost and 127.0.0.1 only.")
+
+
+def cookie_name(request: web.Request) -> str:
+    port = request.url.port
+    return f"busbar-console-{port}"
+
+
+def set_cookie(request: web.Request, response: web.Response, value: str) -> None:
+    response.set_cookie(cookie_name(request), value, path="/", httponly=True, samesite="Strict")
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,57 @@
+"""HTML that is escaped by its type: text is `str`, and only what `tag` made is `Markup`.
+
+    tag("p", "a < b", class_="note")    <p class="note">a &lt; b</p>
+
+1. A `str` is somebody's text: it is escaped wherever it stands, in content and in attributes.
+2. Names of tags and attributes are ours, never data.
+3. True is an attribute without a value; False and None are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+VOID = frozenset(("input", "link", "meta", "rect", "br"))
+
+Attribute = str | int | float | bool | None
+
+
+class Markup:
+    """HTML that is what it means."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def tag(
+    element: str, /, *content: str | Markup | Iterable[str | Markup] | None, **attributes: Attribute
+) -> Markup:
+    """An element. `class_` and `for_` are written without the underscore, others with '-' in its place."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    if element in VOID:
+        return Markup(f"<{element}{written}>")
+    return Markup(f"<{element}{written}>{''.join(map(_escaped, content))}</{element}>")
+
+
+def document(root: Markup) -> str:
+    return f"<!doctype html>\n{root.text}\n"
+
+
+def _escaped(content: str | Markup | Iterable[str | Markup] | None) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, Markup):
+        return content.text
+    if isinstance(content, str):
+        return escape(content)
+    return "".join(map(_escaped, content))
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'

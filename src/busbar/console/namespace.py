@@ -1,0 +1,128 @@
+"""What the console asks of a namespace, and what it gets: plain values.
+
+The console knows no protocol and no key. `busbar console` hands it a `Namespace` that is a client of a running Busbar, the
+same client that all commands use. Its methods wait for the network: the console calls them from threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Protocol
+
+
+class Kind(StrEnum):
+    QUEUE = "queue"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+
+
+class Problem(Enum):
+    """Why an answer is not there."""
+
+    NOT_FOUND = auto()
+    REFUSED = auto()
+    """By the broker: a value, a limit, a name that is taken, the key."""
+    AWAY = auto()
+    """Nobody answers, or the broker failed."""
+
+
+class NamespaceFailure(Exception):
+    """The text is for the person at the browser: it says what was wrong and what to do. No key is in it."""
+
+    def __init__(self, text: str, problem: Problem) -> None:
+        super().__init__(text)
+        self.text = text
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Which entity: its name, and for a subscription its topic."""
+
+    kind: Kind
+    name: str
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    address: Address
+    status: str
+    available: bool
+    partitioned: bool
+    requires_session: bool
+    detects_duplicates: bool
+    messages: int
+    """Without dead letters, which are counted by themselves."""
+    dead_letters: int
+    scheduled: int
+    size: str
+    subscriptions: int
+    settings: Mapping[str, str]
+    """By name, as people read them."""
+    runtime: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    index: int
+    store: str
+    open: bool
+    reason: str
+    """Why it is out."""
+    messages: int
+    dead_letters: int
+    scheduled: int
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    name: str
+    state: str
+    reason: str
+    fragments: int
+    size: str
+
+    @property
+    def open(self) -> bool:
+        return self.state == "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, and whether it goes on."""
+
+    entities: Sequence[Entity]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    queues: Page
+    topics: Page
+    stores: Sequence[Store]
+    """None of them where the key does not show them, or where the broker is not a Busbar."""
+
+
+class Namespace(Protocol):
+    """Every method raises NamespaceFailure."""
+
+    @property
+    def place(self) -> str:
+        """Where it answers, for people."""
+
+    def overview(self, queues_from: int, topics_from: int, limit: int) -> Overview: ...
+
+    def entity(self, address: Address) -> Entity: ...
+
+    def fragments(self, queue: str) -> Sequence[Fragment]: ...
+
+    def subscriptions(self, topic: str, skip: int, limit: int) -> Page: ...
+
+    def create(self, address: Address, values: Mapping[str, str]) -> None:
+        """With these properties, by their names in the management API; texts as people write them (`1m`, `true`)."""
+
+    def delete(self, address: Address) -> None: ...
