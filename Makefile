@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JS := tests/interop/js
+BROWSER := tests/console/browser
 DATA ?= .busbar
 ARGS ?=
 
@@ -15,7 +16,7 @@ help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
 		|| grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST)
 
-setup: $(VENV)/installed $(VENV)/classes $(JS)/node_modules/installed ## Create .venv with all that is needed and build the compiled rooms (seconds if nothing changed)
+setup: $(VENV)/installed $(VENV)/classes $(JS)/node_modules/installed $(VENV)/chromium ## Create .venv with all that is needed and build the compiled rooms (seconds if nothing changed)
 	@$(BIN)/python tools/build_rooms.py
 
 # The stamp is written last, so an interrupted installation is taken up again.
@@ -41,6 +42,13 @@ $(JS)/node_modules/installed: $(VENV)/installed $(JS)/package.json $(JS)/package
 	@cd $(JS) && $(CURDIR)/$(BIN)/npm ci --silent --ignore-scripts
 	@touch $@
 
+# The browser that the tests of the console drive. What it is unpacked from is not needed again.
+$(VENV)/chromium: $(BROWSER)/package.json $(BROWSER)/package-lock.json $(BROWSER)/unpack.js | $(VENV)/installed
+	@echo "unpacking the Chromium that $(BROWSER)/package-lock.json pins"
+	@cd $(BROWSER) && $(CURDIR)/$(BIN)/npm ci --silent --ignore-scripts && $(CURDIR)/$(BIN)/node unpack.js $(CURDIR)/$(VENV)/share/chromium
+	@rm -rf $(BROWSER)/node_modules
+	@touch $@
+
 run: setup ## Serve the sample namespace from ./.busbar until Ctrl-C (DATA=dir, ARGS='--port 0')
 	@$(BIN)/busbar serve --dev --data $(DATA) --config src/busbar/app/sample/Config.json $(ARGS)
 
@@ -64,6 +72,6 @@ requirements: setup ## Print which requirements the last `make test` proved, and
 	@$(BIN)/python tools/requirements.py
 
 clean: ## Remove everything that can be made again (not the data directory)
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info $(JS)/node_modules
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info $(JS)/node_modules $(BROWSER)/node_modules
 	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@find src -name '*.so' -delete

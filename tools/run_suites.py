@@ -57,6 +57,7 @@ SUITES = (
     Suite("simulation", ("tests/simulation",), PARALLEL),
     # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.
     Suite("interop", ("tests/interop",), ("-n", "4")),
+    Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
     Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
     # Alone on the machine: they measure, kill and flood.
     Suite("durability", ("tests/durability",)),

@@ -50,10 +50,11 @@ def test_pins_name_no_place() -> None:
     text = (ROOT / "constraints.txt").read_text()
     assert "://" not in text
     assert "@" not in text
-    lock = json.loads((ROOT / "tests" / "interop" / "js" / "package-lock.json").read_text())
-    packages = [package for path, package in lock["packages"].items() if path]
-    assert packages and all("resolved" not in package for package in packages)
-    assert all(package["integrity"].startswith("sha512-") for package in packages)
+    for place in ("interop/js", "console/browser"):
+        lock = json.loads((ROOT / "tests" / place / "package-lock.json").read_text())
+        packages = [package for path, package in lock["packages"].items() if path]
+        assert packages and all("resolved" not in package for package in packages)
+        assert all(package["integrity"].startswith("sha512-") for package in packages)
 
 
 def test_every_command_is_documented() -> None:

@@ -26,6 +26,7 @@ BREACHES = {
     "the client reaches into a broker": ("outside", "client/breach.py", "import busbar.broker.turns"),
     "a job opens a store": ("outside", "jobs/breach.py", "import busbar.store.contract"),
     "the gateway is a client": ("inside", "gateway/breach.py", "import busbar.client"),
+    "the console reaches for a broker itself": ("console", "console/breach.py", "import busbar.client"),
     "the client needs the server's event loop": ("light", "client/breach.py", "import uvloop"),
     "the machine reads a clock": ("pure", "fragment/breach.py", "import time"),
     "the wire engine opens a socket": ("pure", "amqp/breach.py", "from socket import socket"),

@@ -126,9 +126,8 @@ def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topi
 def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
     found: dict[str, Any] = as_json(kind, entry, topic)
     counts = found["countDetails"]
-    dead = counts["deadLetterMessageCount"]
-    # As in the tables of commands: dead letters are counted by themselves.
-    others = (found.get("messageCount") or 0) - dead - counts["transferDeadLetterMessageCount"]
+    dead, scheduled = counts["deadLetterMessageCount"], counts["scheduledMessageCount"]
+    others = (found.get("messageCount") or 0) - dead - scheduled - counts["transferDeadLetterMessageCount"]
     settings, runtime = details(kind, entry, topic)
     settings.pop("Name", None)
     settings.pop("Topic", None)
@@ -141,7 +140,7 @@ def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
         bool(found.get("requiresDuplicateDetection")),
         max(0, others),
         dead,
-        counts["scheduledMessageCount"],
+        scheduled,
         size_text(found.get("sizeInBytes") or 0),
         found.get("subscriptionCount") or 0,
         settings,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-VOID = frozenset(("input", "link", "meta", "rect", "br"))
+VOID = frozenset(("input", "link", "meta"))
 
 Attribute = str | int | float | bool | None
 

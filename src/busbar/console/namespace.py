@@ -55,7 +55,7 @@ class Entity:
     requires_session: bool
     detects_duplicates: bool
     messages: int
-    """Without dead letters, which are counted by themselves."""
+    """Without dead letters and scheduled ones, which are counted by themselves."""
     dead_letters: int
     scheduled: int
     size: str

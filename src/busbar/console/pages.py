@@ -24,6 +24,12 @@ from busbar.console.layout import (
 from busbar.console.namespace import Address, Entity, Fragment, Kind, Overview, Page, Store
 
 NUMBERS = frozenset(("Messages", "Dead letters", "Scheduled", "Size", "Subscriptions"))
+_SEGMENTED = "Letters, digits, '-', '.' and '_'; '/' makes a path of it."
+_NAMES = {
+    Kind.QUEUE: _SEGMENTED,
+    Kind.TOPIC: _SEGMENTED,
+    Kind.SUBSCRIPTION: "Letters, digits, '-', '.' and '_'.",
+}
 
 
 def overview_page(found: Overview, queues_from: int, topics_from: int, limit: int, place: str) -> str:
@@ -88,7 +94,7 @@ def entity_page(
 def create_page(form: Form, filled: Filled, *, topic: str, csrf: str, place: str, refusal: str = "") -> str:
     where = Address(form.kind, "", topic)
     inputs = [
-        _line(NAME, "Name", "Letters, digits, '-', '.' and '_'.", filled.name, required=True),
+        _line(NAME, "Name", _NAMES[form.kind], filled.name, required=True),
         *(_field(field, filled.texts.get(field.element, "")) for field in form.fields),
         tag(
             "fieldset",
@@ -193,17 +199,18 @@ def _row(entity: Entity) -> tuple[str | Markup, ...]:
     cells: dict[str, str | Markup] = {
         "Name": link_to(entity.address),
         "State": badges(entity),
-        "Messages": count(entity.messages),
-        "Dead letters": _warned(entity.dead_letters),
-        "Scheduled": count(entity.scheduled),
+        "Messages": _number(entity.messages),
+        "Dead letters": _number(entity.dead_letters, "bad"),
+        "Scheduled": _number(entity.scheduled),
         "Size": entity.size,
-        "Subscriptions": count(entity.subscriptions),
+        "Subscriptions": _number(entity.subscriptions),
     }
     return tuple(cells[column] for column in _COLUMNS[entity.address.kind])
 
 
-def _warned(number: int) -> str | Markup:
-    return tag("b", count(number), class_="bad") if number else "0"
+def _number(number: int, style: str | None = None) -> Markup:
+    """Zeros step back: what is there is seen at a glance."""
+    return tag("b", count(number), class_=style) if number else tag("span", "0", class_="soft")
 
 
 def _stores(stores: Sequence[Store]) -> Markup:
