@@ -1,0 +1,66 @@
+"""A running Busbar, its console, and a browser, for each worker that needs them.
+
+Playwright's synchronous interface has an event loop running under it: no test here is a coroutine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, sync_playwright
+
+from tests.console.console_process import ConsoleProcess, console_for
+from tests.serving import Busbar, serving
+
+CHROMIUM = Path(sys.prefix) / "share" / "chromium"
+"""Where `make setup` unpacks it (tests/console/browser)."""
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Busbar]:
+    with serving({"orders": {}}, key="a+secret/that-is=never-shown") as running:
+        yield running
+        assert "Traceback" not in running.error_text, running.error_text
+
+
+@pytest.fixture(scope="session")
+def console(server: Busbar) -> Iterator[ConsoleProcess]:
+    with console_for(server.data) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser(console: ConsoleProcess) -> Iterator[BrowserContext]:
+    """A real browser, signed in by the address that the console printed."""
+    program = os.environ.get("BUSBAR_CHROMIUM") or str(CHROMIUM / "chromium")
+    assert Path(program).is_file(), "`make setup` unpacks a browser; BUSBAR_CHROMIUM names another"
+    environment = {"LD_LIBRARY_PATH": str(CHROMIUM / "al2023" / "lib"), "FONTCONFIG_PATH": str(CHROMIUM)}
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=program,
+            env={**os.environ, **(environment if program.startswith(str(CHROMIUM)) else {})},
+            args=["--no-zygote"],  # fewer processes to start
+        )
+        context = chromium.new_context(base_url=console.base, viewport={"width": 1100, "height": 800})
+        page = context.new_page()
+        page.goto(console.sign_in)
+        page.wait_for_url(f"{console.base}/")
+        page.close()
+        yield context
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: BrowserContext) -> Iterator[Page]:
+    """A page on which nothing may fail: no script, no style or script that the policy of content forbids."""
+    page = browser.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on("console", lambda said: failures.append(said.text) if "Content Security" in said.text else None)
+    yield page
+    page.close()
+    assert failures == []
