@@ -1,4 +1,4 @@
-"""A running Busbar, its console, and a browser, for each worker that needs them.
+"""A running Busbar for each worker; a console, whose printed address works once, and a browser for each file that needs one.
 
 Playwright's synchronous interface has an event loop running under it: no test here is a coroutine.
 """
@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from azure.servicebus.management import ServiceBusAdministrationClient
+from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from tests.console.console_process import ConsoleProcess, console_for
 from tests.serving import Busbar, serving
 
 CHROMIUM = Path(sys.prefix) / "share" / "chromium"
 """Where `make setup` unpacks it (tests/console/browser)."""
+expect.set_options(timeout=30_000)  # a busy machine may take its time
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +30,20 @@ def server() -> Iterator[Busbar]:
 
 
 @pytest.fixture(scope="session")
+def admin(server: Busbar) -> ServiceBusAdministrationClient:
+    """The Azure SDK's view of the namespace."""
+    return ServiceBusAdministrationClient.from_connection_string(
+        server.connection_string, connection_verify=str(server.data / "tls" / "ca.pem"), retry_total=0
+    )
+
+
+@pytest.fixture(scope="module")
 def console(server: Busbar) -> Iterator[ConsoleProcess]:
     with console_for(server.data) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(console: ConsoleProcess) -> Iterator[BrowserContext]:
     """A real browser, signed in by the address that the console printed."""
     program = os.environ.get("BUSBAR_CHROMIUM") or str(CHROMIUM / "chromium")

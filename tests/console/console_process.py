@@ -104,9 +104,7 @@ class Visitor:
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self._request("GET", path, headers or {}, None)
 
-    def post(
-        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Answer:
         sent = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
         return self._request("POST", path, sent, urlencode(fields).encode())
 
@@ -116,7 +114,7 @@ class Visitor:
         try:
             connection.request(method, path, body, {**cookie, **headers})
             response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read().decode())
+            return Answer(response.status, dict(response.headers.items()), response.read().decode())
         finally:
             connection.close()
 
