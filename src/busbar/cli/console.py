@@ -6,10 +6,7 @@ error, where that address is not.
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
-import webbrowser
 from collections.abc import Callable
 from typing import Annotated
 
@@ -41,10 +38,14 @@ def console(
     ] = False,
     where: Where,
 ) -> None:
-    """Show a running Busbar in the browser, and create and delete entities there, until Ctrl-C.
+    """Open the web console of a running Busbar.
 
+    It shows queues, topics, subscriptions and stores, and creates and deletes entities, until Ctrl-C.
     It listens on loopback only. The line that starts with "ready " has the address that signs a browser in, once.
     """
+    import asyncio
+    import signal
+
     from busbar.cli.console_namespace import RunningNamespace
     from busbar.console.app import serve
 
@@ -73,6 +74,16 @@ def _announce(address: str, another: Callable[[], str], *, opened: bool) -> None
     print(
         "\nOpen this address in a browser; it signs in once. Stop the console with Ctrl-C.", file=sys.stderr
     )
-    if opened:
-        # One of its own: the printed one is still good for a second browser.
-        webbrowser.open(another())
+    if opened and _has_a_desktop():
+        import threading
+        import webbrowser
+
+        # An address of its own: the printed one is still good for a second browser. Some browsers return when they end.
+        threading.Thread(target=webbrowser.open, args=(another(),), daemon=True).start()
+
+
+def _has_a_desktop() -> bool:
+    """Elsewhere a browser of the terminal would come up, over what the console prints."""
+    import os
+
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
