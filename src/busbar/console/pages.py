@@ -127,7 +127,9 @@ def create_page(form: Form, filled: Filled, *, topic: str, csrf: str, place: str
 
 def delete_page(entity: Entity, *, csrf: str, place: str, refusal: str = "") -> str:
     address = entity.address
-    held = f"{count(entity.messages + entity.dead_letters)} messages"
+    # Fragments that are out hold what nobody can count now.
+    least = "" if entity.available else "at least "
+    held = f"{least}{count(entity.messages + entity.dead_letters + entity.scheduled)} messages"
     if address.kind is Kind.TOPIC:
         held = f"{count(entity.subscriptions)} subscriptions and their messages"
     return page(
