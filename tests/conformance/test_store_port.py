@@ -40,6 +40,16 @@ async def test_fragments_and_stores_are_told(port: NamespacePort) -> None:
         await port.fragments("nobody")
 
 
+async def test_who_looks_at_an_entity_does_not_use_it(port: NamespacePort) -> None:
+    await port.fragments("other")
+    assert (await port.runtime("other")).accessed == 0
+    assert isinstance(await sent(port, (await port.entity("other")).fragments[0]), Sent)
+    used = (await port.runtime("other")).accessed
+    await asyncio.sleep(0.01)
+    await port.fragments("other")
+    assert (await port.runtime("other")).accessed == used > 0
+
+
 async def test_a_store_is_taken_offline_and_brought_back(port: NamespacePort) -> None:
     (store,) = await port.stores()
     entity = await port.entity("other")

@@ -48,6 +48,8 @@ from busbar.model.taps import TapChange, TapDescription
 _log = logging.getLogger(__name__)
 
 
+OURSELVES = 0
+"""The origin of what the broker itself asks: that does not use an entity."""
 STAYING = (Demand, AwaitSession, AcceptSession)
 """Commands that a fragment remembers their origin by, until it leaves."""
 
@@ -63,7 +65,7 @@ class LocalPort:
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
         self._last_inspection = 0
-        self._inspector = self.connect(self._inspected)
+        self._sinks[OURSELVES] = self._inspected
 
     def serve(self, stores: Stores, catalogue: Catalogue) -> None:
         """Where commands go and entities are found."""
@@ -214,7 +216,7 @@ class LocalPort:
             self._last_inspection += 1
             answers.append(loop.create_future())
             self._inspecting[self._last_inspection] = answers[-1]
-            commands.append(question(fragment, self._inspector, self._last_inspection))
+            commands.append(question(fragment, OURSELVES, self._last_inspection))
         if commands:
             self.submit(commands)
         return answers

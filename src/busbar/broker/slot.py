@@ -40,7 +40,7 @@ class Slot:
     armed: int = 0
     """When the host will look at this fragment's clock again (0: never)."""
     active: int = 0
-    """When a command of a gateway was last applied, other than to inspect it (0: never)."""
+    """When a command of a gateway was last applied (0: never)."""
     broken: bool = False
     """The machine raised: it is not to be trusted until it has been loaded again."""
     topic: Slot | None = None

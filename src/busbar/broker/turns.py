@@ -29,7 +29,7 @@ from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.wake_ups import WakeUps
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Inspect, Send, Settle, TakeCopies, Tick
+from busbar.model.commands import Command, Send, Settle, TakeCopies, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.store.contract import Store
@@ -308,7 +308,7 @@ class Turns:
         machine = slot.machine
         if type(command) is Tick:
             slot.ticking = False
-        elif type(command) is not Inspect:
+        elif command.origin:  # what the broker itself asks is no use of the entity
             slot.active = now
         if slot.subscriptions:
             machine.know_copies(sum([one.machine.size() for one in slot.subscriptions]))
