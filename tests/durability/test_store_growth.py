@@ -77,4 +77,6 @@ def test_a_partitioned_queue_is_as_fast_as_all_stores_together(shim: Path, tmp_p
     one, four = (seconds_with(stores, shim, tmp_path / f"data-{stores}") for stores in (1, 4))
     print(f"seconds with one store: {one}, with four: {four}")
     assert one["partitioned"] > 1.6 * four["partitioned"], "four stores sync at once"
-    assert four["regular"] > 1.6 * four["partitioned"], "a regular queue has one store, however many there are"
+    assert four["regular"] > 1.6 * four["partitioned"], (
+        "a regular queue has one store, however many there are"
+    )

@@ -44,7 +44,7 @@ from busbar.broker.stores import Stores
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
 from busbar.gateway.service import wall_clock
-from busbar.model.entities import Description, QueueDescription
+from busbar.model.entities import Description, RuleDescription, TopicDescription
 from busbar.model.errors import BusbarError
 from busbar.store.contract import StoreError
 
@@ -327,11 +327,9 @@ def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
 
 
 def _missing(description: Description) -> Iterator[str]:
-    refused = "not served yet; clients of these entities are refused"
-    if not isinstance(description, QueueDescription):
-        yield f"topics are {refused}"
+    if isinstance(description, TopicDescription | RuleDescription):
         return
     if description.forward_to:
-        yield f"forwarding is {refused}"
+        yield "forwarding is not served yet; clients of these entities are refused"
     if description.forward_dead_lettered_messages_to:
         yield "dead letters are not forwarded yet; they stay in the dead-letter queue of"

@@ -250,12 +250,8 @@ class Catalogue:
         return self._entries.page(kind, parent, skip, top)
 
     def entities(self) -> list[EntityView]:
-        """All queues and topics, in the order of their paths."""
-        found = [
-            view
-            for view in self._entries
-            if isinstance(view.description, QueueDescription | TopicDescription)
-        ]
+        """All queues, topics and subscriptions, in the order of their paths."""
+        found = [view for view in self._entries if not isinstance(view.description, RuleDescription)]
         return sorted(found, key=lambda view: key_of(view.path))
 
     def subscriptions(self, topic: str) -> list[EntityView]:

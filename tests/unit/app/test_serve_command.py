@@ -113,13 +113,15 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
         """{"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [
             {"Name": "s", "Properties": {"RequiresSession": true, "Nonsense": 1}}, {"Name": "plain"},
             {"Name": "f", "Properties": {"ForwardTo": "plain"}}],
-            "Topics": [{"Name": "t1"}, {"Name": "t2"}]}]}}"""
+            "Topics": [{"Name": "t", "Subscriptions": [
+                {"Name": "plain"}, {"Name": "on", "Properties": {"ForwardTo": "plain"}}]}]}]}}"""
     )
     with serving("--data", str(tmp_path / "d"), "--config", str(file)) as (process, _):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
-    assert "warning: topics are not served yet; clients of these entities are refused: t1, t2\n" in err
-    assert "warning: forwarding is not served yet; clients of these entities are refused: f\n" in err
+    forwarding = "warning: forwarding is not served yet; clients of these entities are refused"
+    assert f"{forwarding}: f, t/Subscriptions/on\n" in err
+    assert "topics" not in err
     assert "Properties.Nonsense is not known here" in err
     assert "sessions" not in err
 

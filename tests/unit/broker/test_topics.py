@@ -21,6 +21,7 @@ from tests.unit.broker.hosting import Hosting, complete, demand
 
 TOPIC = 1
 FIRST = 10
+PLAIN = SubscriptionDescription()
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +48,15 @@ def topic(*subscriptions: int, duplicates: bool = False) -> FragmentSettings:
 
 @asynccontextmanager
 async def publishing(
-    subscriptions: int = 2, disk: Disk | None = None, duplicates: bool = False
+    subscriptions: int = 2,
+    disk: Disk | None = None,
+    duplicates: bool = False,
+    of: SubscriptionDescription = PLAIN,
 ) -> AsyncIterator[Hosting]:
     here = Hosting(disk)
     await here.host.open()
     numbers = range(FIRST, FIRST + subscriptions)
-    of_each = SubscriptionDescription().fragment_settings()
+    of_each = of.fragment_settings()
     await here.host.add({TOPIC: topic(*numbers, duplicates=duplicates), **dict.fromkeys(numbers, of_each)})
     here.store.groups, here.store.log = [], []
     try:
@@ -123,26 +127,24 @@ async def test_a_commit_that_fails_takes_all_copies_along_or_none(fault: Fault) 
 
 async def test_a_copy_does_not_come_between_a_read_and_what_it_is_for() -> None:
     """A message session is read to its end while a message of that session is published: it must not be overlooked."""
-    sessions = SubscriptionDescription(requires_session=True).fragment_settings()
-    here = Hosting()
-    await here.host.open()
-    await here.host.add({TOPIC: topic(10), 10: sessions})
-    here.host.submit([publish(1, b"a", session="s")])
-    await here.sent(1)
-    await here.host.close()
-    here = Hosting(here.disk)
-    await here.host.open()
-    await here.host.add({TOPIC: topic(10), 10: sessions, 99: SubscriptionDescription().fragment_settings()})
-    here.host.submit([AcceptSession(10, 1, 2, 1, "s")])
-    await here.answer(2)
-    here.gate.clear()
-    here.host.submit([copies_for(99), demand(10, 5)])  # one job: a commit that takes its time, then a read
-    await asyncio.sleep(0.02)
-    here.host.submit([publish(3, b"b", session="s")])
-    here.gate.set()
-    await here.sent(3)
-    await here.until(lambda: here.delivered() == [1, 2])
-    await here.host.close()
+    sessions = SubscriptionDescription(requires_session=True)
+    async with publishing(1, of=sessions) as here:
+        here.host.submit([publish(1, b"a", session="s")])
+        await here.sent(1)
+        disk = here.disk
+    async with publishing(1, disk, of=sessions) as here:
+        await here.host.add({99: PLAIN.fragment_settings()})
+        here.host.submit([AcceptSession(10, 1, 2, 1, "s")])
+        await here.answer(2)
+        here.gate.clear()
+        here.host.submit(
+            [copies_for(99), demand(10, 5)]
+        )  # one job: a commit that takes its time, then a read
+        await asyncio.sleep(0.02)
+        here.host.submit([publish(3, b"b", session="s")])
+        here.gate.set()
+        await here.sent(3)
+        await here.until(lambda: here.delivered() == [1, 2])
 
 
 async def test_while_a_topic_waits_its_subscriptions_begin_no_reads() -> None:
@@ -152,7 +154,7 @@ async def test_while_a_topic_waits_its_subscriptions_begin_no_reads() -> None:
         await here.sent(1)
         disk = here.disk
     async with publishing(2, disk) as here:
-        await here.host.add({99: SubscriptionDescription().fragment_settings()})
+        await here.host.add({99: PLAIN.fragment_settings()})
         here.gate.clear()
         here.store.log = []
         here.host.submit([copies_for(99), demand(10, 5)])
@@ -184,7 +186,7 @@ async def test_a_subscription_that_comes_and_goes() -> None:
     async with publishing(1) as here:
         here.host.submit([publish(1, b"a")])
         await here.sent(1)
-        await here.host.add({11: SubscriptionDescription().fragment_settings()})
+        await here.host.add({11: PLAIN.fragment_settings()})
         here.host.change(TOPIC, topic(10, 11))
         here.host.submit([publish(2, b"b")])
         await here.sent(2)
