@@ -15,6 +15,7 @@ COMPILED = (
     "src/busbar/amqp/*.py",
     "src/busbar/fragment/*.py",
     "src/busbar/model/message.py",
+    "src/busbar/model/packed.py",
     "src/busbar/model/settings.py",
     "src/busbar/model/commands.py",
     "src/busbar/model/effects.py",

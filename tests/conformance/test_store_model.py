@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.fragment.changes import Changes, Edit, Head, Keep
-from busbar.fragment.reads import ReadDue, ReadSpan
+from busbar.fragment.reads import ReadDue, ReadPacked, ReadSpan
 from busbar.model.message import KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, PLACES, head_values, page, record, values
+from tests.pages import shown
 
 
 class Model:
@@ -137,8 +138,16 @@ def _compare(store: Store, model: Model) -> None:
         for by_dead in (False, True):
             span = ReadSpan(list(range(LANES)), by_dead, 0, MANY, 1000, MANY)
             store.read(fragment, [span])
-            found = [(r.n, lane) for r, lane in zip(span.records, span.lanes_of, strict=True)]
-            assert found == model.span(fragment, by_dead)
+            packed = ReadPacked(list(range(LANES)), by_dead, 0, MANY, 1000, MANY)
+            store.read(fragment, [packed])
+            messages = shown(packed.packing)
+            assert [(r.n, r.lane) for r in messages] == model.span(fragment, by_dead)
+            assert [r.n for r in messages] == [r.n for r in span.records]
+            assert span.complete and packed.complete
+            for message, known in zip(messages, span.records, strict=True):
+                assert message.overlay == (known.overlay or None)
+                for name in ("dead", "enqueued", "ttl", "deliveries", "content"):
+                    assert getattr(message, name) == getattr(known, name)
         due = ReadDue(25, 100, MANY)
         store.read(fragment, [due])
         scheduled = sorted((r.due, r.n) for r in model.page(fragment, SCHEDULED))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import pytest
 
-from busbar.fragment.changes import Changes, Edit, Head, Keep, TapRow
-from busbar.fragment.reads import ReadEvents, ReadKept, ReadSpan, ReadTime
+from busbar.fragment.changes import OVERHEAD, Changes, Edit, Head, Keep, TapRow
+from busbar.fragment.reads import ReadEvents, ReadKept, ReadPacked, ReadSpan, ReadTime
 from busbar.model.effects import COMPLETED, DEAD_LETTERED, MessageEvent
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, Open, delete, lanes, put, record, values
+from tests.pages import Shown, shown
 
 MAIN = [ACTIVE, DEFERRED, DEAD, DEAD_DEFERRED, KEPT]
 DEAD_LETTERS = [DEAD, DEAD_DEFERRED, KEPT_DEAD, KEPT]
@@ -32,14 +36,40 @@ def span(
     limit: int = 1000,
     max_bytes: int = MANY,
 ) -> ReadSpan:
-    read = ReadSpan(MAIN if lanes is None else lanes, by_dead, after, upto, limit, max_bytes)
+    """The messages of a span. As many as fit are the same for readers: their bytes are counted otherwise."""
+    asked = MAIN if lanes is None else lanes
+    read = ReadSpan(asked, by_dead, after, upto, limit, max_bytes)
     store.read(fragment, [read])
-    assert len(read.records) == len(read.lanes_of)
+    if max_bytes == MANY:
+        packed = pack(store, fragment, asked, by_dead=by_dead, after=after, upto=upto, limit=limit)
+        assert [as_shown(r, 0) for r in read.records] == [replace(r, lane=0) for r in shown(packed.packing)]
+        assert packed.complete == read.complete
     return read
 
 
-def seen(read: ReadSpan) -> list[tuple[int, int]]:
-    return [(r.n, lane) for r, lane in zip(read.records, read.lanes_of, strict=True)]
+def pack(
+    store: Store,
+    fragment: int,
+    lanes: list[int] | None = None,
+    *,
+    by_dead: bool = False,
+    after: int = 0,
+    upto: int = MANY,
+    limit: int = 1000,
+    max_bytes: int = MANY,
+) -> ReadPacked:
+    read = ReadPacked(MAIN if lanes is None else lanes, by_dead, after, upto, limit, max_bytes)
+    store.read(fragment, [read])
+    return read
+
+
+def as_shown(r: Record, lane: int) -> Shown:
+    assert r.content is not None
+    return Shown(r.n, r.dead, r.enqueued, r.ttl, r.deliveries, lane, r.overlay or None, r.content)
+
+
+def seen(read: ReadPacked) -> list[tuple[int, int]]:
+    return [(r.n, r.lane) for r in shown(read.packing)]
 
 
 def spread(store: Store, fragment: int, count: int, lanes: list[int]) -> None:
@@ -58,29 +88,61 @@ def test_a_kept_message_is_as_it_was(store: Store) -> None:
     put(store, 1, ACTIVE, kept, with_session, record(3))
     keep(store, 1, Keep(ACTIVE, KEPT, [1, 2]))
     read = span(store, 1)
-    assert seen(read) == [(1, KEPT), (2, KEPT), (3, ACTIVE)]
+    assert seen(pack(store, 1)) == [(1, KEPT), (2, KEPT), (3, ACTIVE)]
     assert [values(r) for r in read.records[:2]] == [values(kept), values(with_session)]
     assert [r.session_id for r in read.records] == [None, "session", None]
 
 
-def test_a_span_for_readers_has_what_they_see(store: Store) -> None:
-    """Due, session and the size beyond the content may be missing."""
+def test_readers_see_what_was_sent_and_what_happened_since(store: Store) -> None:
     written = [
         record(1, b"one", ttl=5),
-        record(2, b"two", deliveries=3, overlay={"a": b"1"}),
+        record(2, b"two", deliveries=3, overlay={"a": b"1", "b": b""}),
         Record(3, 1, 0, 0, 0, 700, b"three", None, "session"),
-        record(4, b"four", due=9, deliveries=1),
+        record(4, b"four", due=9, deliveries=1, dead=3),
+        record(5, b""),
     ]
     put(store, 1, ACTIVE, *written)
-    read = ReadSpan(list(MAIN), False, 0, MANY, 9, MANY, False)
-    store.read(1, [read])
-    assert seen(read) == [(n, ACTIVE) for n in (1, 2, 3, 4)]
+    for limit in (9, 1000):
+        assert shown(pack(store, 1, limit=limit).packing) == [as_shown(r, ACTIVE) for r in written]
 
-    def shown(r: Record) -> tuple[object, ...]:
-        return r.n, r.enqueued, r.ttl, r.deliveries, r.dead, r.content, r.overlay
 
-    assert [shown(r) for r in read.records] == [shown(r) for r in written]
-    assert all(r.content is not None and r.size >= len(r.content) for r in read.records)
+LARGE = 100_000
+CONTENTS = [b"", b"\0", b"\0\0\0", b"a,b", b"\xff\xfe", "\u20ac".encode() * 30, bytes(range(256)) * 32]
+
+
+@pytest.mark.parametrize("gap", [1, 2, 50])
+@pytest.mark.parametrize("run", [1, 7, 100, 2000])
+@pytest.mark.parametrize("every", [0, 300])
+def test_long_pages_have_every_message(store: Store, gap: int, run: int, every: int) -> None:
+    """However lanes alternate, numbers leave gaps, and contents are large or changed in between."""
+    expected = []
+    changes = Changes(1)
+    for i in range(1, 1501):
+        n, lane = i * gap, MAIN[i // run % len(MAIN)]
+        large = every and i % every == 5
+        content = os.urandom(LARGE) if large else CONTENTS[i % len(CONTENTS)] + b"%d" % i
+        overlay = {"name": b"%d" % i} if i % 200 == 7 else None
+        message = record(
+            n, content, ttl=i % 3, deliveries=i % 200 == 9, overlay=overlay, dead=n if i % 250 == 8 else 0
+        )
+        changes.puts.setdefault(lane, []).append(message)
+        expected.append(as_shown(message, lane))
+    store.commit([changes])
+    found: list[Shown] = []
+    after, complete = 0, False
+    while not complete:
+        read = pack(store, 1, after=after, limit=900, max_bytes=600_000)
+        page = shown(read.packing)
+        assert 0 < len(page) <= 900
+        assert len(page) == 1 or sum(len(r.content) + OVERHEAD for r in page) <= 600_000
+        assert read.complete or len(page) == 900 or sum(len(r.content) for r in page) > 300_000
+        found += page
+        after, complete = read.last(), read.complete
+    assert found == expected
+    for limit in (33, 64, 100):
+        read = pack(store, 1, after=gap * 10, upto=gap * 74, limit=limit)
+        assert shown(read.packing) == expected[10:74][:limit]
+        assert read.complete == (limit >= 64)
 
 
 @pytest.mark.parametrize("size", [0, 255, 8_192, 70_000, 1_000_000])
@@ -121,7 +183,7 @@ def test_one_commit_edits_then_keeps_then_deletes(store: Store) -> None:
 def test_keeping_any_number(store: Store, count: int) -> None:
     put(store, 1, ACTIVE, *(record(n) for n in range(1, 2 * count + 1)))
     keep(store, 1, Keep(ACTIVE, KEPT, list(range(1, 2 * count + 1, 2))))
-    assert seen(span(store, 1, [KEPT], limit=9999)) == [(n, KEPT) for n in range(1, 2 * count + 1, 2)]
+    assert seen(pack(store, 1, [KEPT], limit=9999)) == [(n, KEPT) for n in range(1, 2 * count + 1, 2)]
 
 
 # Spans
@@ -132,7 +194,7 @@ def test_a_span_merges_lanes_in_the_order_of_numbers(store: Store) -> None:
     spread(store, 2, 5, [ACTIVE])
     read = span(store, 1)
     assert [r.n for r in read.records] == [n for n in range(1, 301) if n % 8 != 7]
-    assert {lane for n, lane in seen(read) if n % 8 == 5} == {DEFERRED}
+    assert {lane for n, lane in seen(pack(store, 1)) if n % 8 == 5} == {DEFERRED}
     assert [r.content for r in read.records] == [b"%d" % r.n for r in read.records]
     assert read.complete
 
@@ -142,7 +204,7 @@ def test_a_span_has_its_ends(store: Store) -> None:
     read = span(store, 1, after=3, upto=9)
     assert [r.n for r in read.records] == [4, 5, 6, 7, 8, 9]
     assert read.complete
-    assert seen(span(store, 1, after=9, upto=9)) == []
+    assert seen(pack(store, 1, after=9, upto=9)) == []
     assert span(store, 1, after=9, upto=9).complete
     assert span(store, 1, [], after=0).complete and span(store, 3).complete
 
@@ -155,7 +217,7 @@ def test_a_span_keeps_its_limits(store: Store) -> None:
     assert ([r.n for r in read.records], read.complete) == ([3, 4, 5], False)
     read = span(store, 1, after=2, max_bytes=0)  # but at least one
     assert ([r.n for r in read.records], read.complete) == ([3], False)
-    assert seen(span(store, 1, limit=0)) == [] and not span(store, 1, limit=0).complete
+    assert seen(pack(store, 1, limit=0)) == [] and not span(store, 1, limit=0).complete
     assert span(store, 1, limit=20, max_bytes=200).complete
     assert [r.n for r in span(store, 1, after=15, limit=5, max_bytes=50).records] == [16, 17, 18, 19, 20]
 
@@ -171,7 +233,8 @@ def test_a_span_of_dead_letters_is_in_the_order_in_which_they_came(store: Store)
     }
     store.commit([changes])
     read = span(store, 1, DEAD_LETTERS, by_dead=True)
-    assert seen(read) == [(9, DEAD), (8, KEPT_DEAD), (3, DEAD_DEFERRED), (5, KEPT), (2, DEAD)]
+    packed = pack(store, 1, DEAD_LETTERS, by_dead=True)
+    assert seen(packed) == [(9, DEAD), (8, KEPT_DEAD), (3, DEAD_DEFERRED), (5, KEPT), (2, DEAD)]
     assert read.complete
     read = span(store, 1, DEAD_LETTERS, by_dead=True, after=1, upto=4, limit=2)
     assert ([r.dead for r in read.records], read.complete) == ([2, 3], False)
@@ -208,7 +271,7 @@ def test_reading_a_span_leaves_the_store_to_others(store: Store) -> None:
     span(store, 1, limit=1)
     delete(store, 1, ACTIVE, *range(1, 51))
     assert store.drop(1, 100)
-    assert seen(span(store, 1)) == []
+    assert seen(pack(store, 1)) == []
 
 
 # What can go

@@ -13,6 +13,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, KEPT, KEPT_DEAD
 from busbar.model.settings import FragmentSettings, TapSettings
+from tests.pages import shown
 from tests.simulation.machine_model import Message, Model
 from tests.simulation.machine_world import World
 
@@ -191,13 +192,13 @@ class TapWorld(World):
         assert isinstance(answer, e.TapPage)
         assert command.after <= answer.upto <= max(command.upto, command.after)
         expected = self._span(reader, command.after, answer.upto)
-        shown = [(r.n if reader.tap.sub == ACTIVE else r.dead, r.n) for r in answer.records]
-        assert shown == expected
-        for record, lane in zip(answer.records, answer.lanes, strict=True):
+        messages = shown(answer)
+        assert [(r.n if reader.tap.sub == ACTIVE else r.dead, r.n) for r in messages] == expected
+        for record in messages:
             assert record.content == self.model.born[record.n]
             message = self.model.messages.get(record.n)
             if message is None:
-                assert lane in (KEPT, KEPT_DEAD)
+                assert record.lane in (KEPT, KEPT_DEAD)
         if command.upto > command.after and command.count > 0:
             assert answer.upto > command.after, "it goes on"
 

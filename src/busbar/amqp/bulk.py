@@ -1,18 +1,22 @@
 """Messages and events of a tap in bulk: the rows of a page, in one binary value of a reply.
 
-Integers are big-endian; every row begins with its length, without these four bytes.
+Integers are big-endian. Messages come in runs: the heads of all, then what belongs to each in the same order. An event is a
+row by itself.
 
-    message row                                     event row
-    u32  length                                     u32  length
-    i64  number in the fragment                     i64  position
-    i64  position among the dead-lettered, or 0     i64  number of the message
-    i64  enqueued, ms since 1970                    u8   outcome (model/effects.py)
-    i64  time to live in ms, 0: for ever            i64  when, ms since 1970
-    u32  deliveries so far                          i64  when the message was enqueued
-    u8   lane (model/message.py)                    u32  its deliveries
-    u32  length of the overlay                           reason: UTF-8 to the end of the row
+    run of messages                                 event row
+    u32  how many                                   u32  length, without these four bytes
+    for each, its head:                             i64  position
+    i64  number in the fragment                     i64  number of the message
+    i64  position among the dead-lettered, or 0     u8   outcome (model/effects.py)
+    i64  enqueued, ms since 1970                    i64  when, ms since 1970
+    i64  time to live in ms, 0: for ever            i64  when the message was enqueued
+    u32  deliveries so far                          u32  its deliveries
+    u8   lane (model/message.py)                         reason: UTF-8 to the end of the row
+    u32  length of the overlay
+    u32  length of the content
+    for each:
          overlay: a map from text to value, or nothing
-         content (envelope.py), to the end of the row
+         content (envelope.py)
 
 Encoding copies no content. Decoding trusts nothing: what does not hold is a DecodeError.
 """
@@ -27,11 +31,10 @@ from mypy_extensions import i64
 from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, write_u32
 from busbar.model.effects import MessageEvent
-from busbar.model.errors import InternalError
-from busbar.model.message import Overlay, Record
+from busbar.model.message import Overlay
+from busbar.model.packed import CONTENT_SIZE, HEAD, OVERLAY_SIZE
 
-MESSAGE_HEAD: Final = 41  # of a row behind its length
-EVENT_HEAD: Final = 37
+EVENT_HEAD: Final = 37  # of a row behind its length
 CONTENT_HEAD: Final = 8
 ENQUEUED_SIZE: Final = 40  # of the annotation with the enqueued sequence number
 
@@ -64,28 +67,38 @@ class MessageRow:
         self.content = content
 
 
-def encode_messages(records: list[Record], lanes: list[int]) -> list[bytes]:
-    """The rows of messages, each with its lane, in pieces that follow one another: the contents are not copied."""
-    parts: list[bytes] = []
+def encode_messages(heads: bytes, contents: list[bytes], overlays: dict[int, Overlay]) -> list[bytes]:
+    """Packed messages (model/packed.py) as a run, in pieces that follow one another. No messages are no bytes."""
+    if not heads:
+        return []
+    count = BytesWriter()
+    write_u32(count, len(heads) // HEAD)
+    if not overlays:
+        return [count.getvalue(), heads, *contents]
+    parts: list[bytes] = [count.getvalue(), b""]
     w = BytesWriter()
-    for i, record in enumerate(records):
-        content = record.content
-        if content is None:
-            raise InternalError(f"message {record.n} is to be shown without its content")
-        overlay = b"" if record.overlay is None else _overlay_bytes(record.overlay)
-        w.truncate(0)
-        write_u32(w, MESSAGE_HEAD + len(overlay) + len(content))
-        write_i64_be(w, record.n)
-        write_i64_be(w, record.dead)
-        write_i64_be(w, record.enqueued)
-        write_i64_be(w, record.ttl)
-        write_u32(w, record.deliveries)
-        w.append(lanes[i])
-        write_u32(w, len(overlay))
-        if overlay:
-            w.write(overlay)
-        parts.append(w.getvalue())
-        parts.append(content)
+    piece = b""
+    taken: i64 = 0  # pieces
+    at: i64 = 0  # in the last one
+    pos: i64 = 0
+    end: i64 = len(heads)
+    while pos < end:
+        size = read_u32(heads, pos + CONTENT_SIZE)
+        if at == len(piece) and size > 0:
+            piece = contents[taken]
+            taken += 1
+            at = 0
+        overlay = overlays.get(read_i64_be(heads, pos))
+        encoded = b"" if overlay is None else _overlay_bytes(overlay)
+        w.write(heads[pos : pos + OVERLAY_SIZE])
+        write_u32(w, len(encoded))
+        write_u32(w, size)
+        if encoded:
+            parts.append(encoded)
+        parts.append(piece if size == len(piece) else piece[at : at + size])
+        at += size
+        pos += HEAD
+    parts[1] = w.getvalue()
     return parts
 
 
@@ -93,28 +106,46 @@ def decode_messages(rows: bytes) -> list[MessageRow]:
     """Raises DecodeError."""
     found: list[MessageRow] = []
     end: i64 = len(rows)
-    pos: i64 = 0
-    while pos < end:
-        stop = _row_end(rows, pos, end, MESSAGE_HEAD + CONTENT_HEAD)
-        pos += 4
-        overlay_size = read_u32(rows, pos + 37)
-        content = pos + MESSAGE_HEAD + overlay_size
-        if content + CONTENT_HEAD > stop:
-            raise DecodeError(f"the overlay of the row at byte {pos - 4} is longer than the row")
-        found.append(
-            MessageRow(
-                read_i64_be(rows, pos),
-                read_i64_be(rows, pos + 8),
-                read_i64_be(rows, pos + 16),
-                read_i64_be(rows, pos + 24),
-                read_u32(rows, pos + 32),
-                rows[pos + 36],
-                rows[pos + MESSAGE_HEAD : content],
-                rows[content:stop],
+    start: i64 = 0
+    while start < end:
+        pos = start + 4
+        at = run_heads_end(rows, start)
+        heads_end = at
+        while pos < heads_end:
+            overlay = at
+            content = overlay + read_u32(rows, pos + OVERLAY_SIZE)
+            size = read_u32(rows, pos + CONTENT_SIZE)
+            at = content + size
+            if size < CONTENT_HEAD or at > end:
+                raise DecodeError(
+                    f"the message at byte {pos} cannot have {size} of the {end - content} bytes left"
+                )
+            found.append(
+                MessageRow(
+                    read_i64_be(rows, pos),
+                    read_i64_be(rows, pos + 8),
+                    read_i64_be(rows, pos + 16),
+                    read_i64_be(rows, pos + 24),
+                    read_u32(rows, pos + 32),
+                    rows[pos + 36],
+                    rows[overlay:content],
+                    rows[content:at],
+                )
             )
-        )
-        pos = stop
+            pos += HEAD
+        start = at
     return found
+
+
+def run_heads_end(rows: bytes, start: i64) -> i64:
+    """Where the heads of the run at `start` end, and what belongs to its messages begins. Raises DecodeError."""
+    left = len(rows) - start - 4
+    if left < 0:
+        raise DecodeError(f"the run at byte {start} does not say how many messages it has")
+    count = read_u32(rows, start)
+    if count == 0 or count * HEAD > left:
+        raise DecodeError(f"the run at byte {start} says that it has {count} messages; {left} bytes are left")
+    return start + 4 + count * HEAD
 
 
 def properties_of(overlay: bytes) -> dict[str, object]:

@@ -25,6 +25,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, wr
 from mypy_extensions import i32, i64
 
 from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
+from busbar.amqp.bulk import run_heads_end
 from busbar.amqp.codec import DecodeError, read_u32, skip_value, write_u32
 from busbar.amqp.column_buffers import (
     MAX_MICROSECONDS,
@@ -39,9 +40,8 @@ from busbar.amqp.column_buffers import (
 )
 from busbar.amqp.sections import DATA, SEQUENCE, VALUE, Sections, find_sections, open_compound, value_of
 from busbar.model.errors import MalformedMessage
+from busbar.model.packed import CONTENT_SIZE, HEAD, OVERLAY_SIZE
 
-ROW_HEAD: Final = 41
-"""Of a message row, behind its length: n, dead, enqueued, ttl, deliveries, lane, length of the overlay."""
 EVENT_HEAD: Final = 37
 _CONTENT_HEAD: Final = 8
 _ENQUEUED_SIZE: Final = 40
@@ -92,30 +92,32 @@ class MessageColumns:
 
     def add_rows(self, rows: bytes) -> None:
         """Raises MalformedMessage if the rows are not what bulk.py writes."""
-        pos: i64 = 0
+        start: i64 = 0
         size: i64 = len(rows)
         try:
-            while pos < size:
-                if pos + 4 > size:
-                    raise MalformedMessage(f"a row is cut off at byte {pos}")
-                end = pos + 4 + read_u32(rows, pos)
-                if end > size or pos + 4 + ROW_HEAD > end:
-                    raise MalformedMessage(f"the row at byte {pos} has a length that cannot be")
-                self._row(rows, pos + 4, end)
-                pos = end
+            while start < size:
+                pos = start + 4
+                heads_end = run_heads_end(rows, start)
+                at = heads_end
+                while pos < heads_end:
+                    overlay_end = at + read_u32(rows, pos + OVERLAY_SIZE)
+                    end = overlay_end + read_u32(rows, pos + CONTENT_SIZE)
+                    if end > size or overlay_end + _CONTENT_HEAD > end:
+                        raise MalformedMessage(f"the message at byte {pos} has lengths that cannot be")
+                    self._row(rows, pos, at, overlay_end, end)
+                    pos += HEAD
+                    at = end
+                start = at
         except DecodeError as error:
             raise MalformedMessage(str(error)) from None
         self.size += size
 
-    def _row(self, buf: bytes, pos: i64, end: i64) -> None:
+    def _row(self, buf: bytes, pos: i64, overlay: i64, overlay_end: i64, end: i64) -> None:
+        """The message whose head is at `pos`: its content begins where its overlay ends."""
         n = read_i64_be(buf, pos)
         dead = read_i64_be(buf, pos + 8)
         enqueued = read_i64_be(buf, pos + 16)
         ttl = read_i64_be(buf, pos + 24)
-        overlay: i64 = pos + ROW_HEAD
-        overlay_end = overlay + read_u32(buf, pos + 37)
-        if overlay_end + _CONTENT_HEAD > end:
-            raise MalformedMessage(f"the row at byte {pos} has no content")
         self.count += 1
         self.last = n
         self.numbers.add(self.base | n)

@@ -226,7 +226,16 @@ _EFFECTS: dict[type[Effect], tuple[int, _Fields]] = {
         18,
         [*_ANSWER, ("taps", _TapStates), ("end", Int), ("dead_end", Int), ("event_end", Int)],
     ),
-    e.TapPage: (19, [*_ANSWER, ("records", _Records), ("lanes", list[Int]), ("upto", Int)]),
+    e.TapPage: (
+        19,
+        [
+            *_ANSWER,
+            ("heads", bytes),
+            ("contents", list[bytes]),
+            ("overlays", dict[Int, dict[str, bytes]]),
+            ("upto", Int),
+        ],
+    ),
     e.EventPage: (20, [*_ANSWER, ("events", _Events), ("upto", Int)]),
     e.Found: (21, [*_ANSWER, ("position", Int)]),
 }

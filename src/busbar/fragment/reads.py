@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import final
 
 from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.model.effects import MessageEvent
-from busbar.model.message import Overlay, Record
+from busbar.model.message import Record
+from busbar.model.packed import Packing
 
 
 class Read:
@@ -135,88 +135,50 @@ class ReadSessionIds(Read):
 # ---- taps and writers ----
 
 
-SpanRow = tuple[int, int, int, bytes, str | None]
-"""A message of a span: number, enqueued, ttl, content, and the rest if there is something in it."""
-Rest = tuple[int, int, int, int, Overlay | None, str | None]
-"""The rest of a message of a span: due, deliveries, Record.dead, size, overlay, session."""
-
-
 @final
 class ReadSpan(Read):
     """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead): after one position, up to
-    another, up to a count and (but at least one) a number of bytes. `lanes_of` gets the lane of each record.
+    another, up to a count and (but at least one) a number of bytes.
 
     `complete`: nothing of what was asked for lies behind the last record.
-
-    Without `whole` the records are for readers, and a store may leave out what the machine alone needs: due, session, and
-    what `size` has beyond the content.
-
-    A store may fill it by `record_of` and `take`: these are compiled, and pages of taps are long.
     """
 
     def __init__(
-        self,
-        lanes: list[int],
-        by_dead: bool,
-        after: i64,
-        upto: i64,
-        limit: i64,
-        max_bytes: i64,
-        whole: bool = True,
+        self, lanes: list[int], by_dead: bool, after: i64, upto: i64, limit: i64, max_bytes: i64
     ) -> None:
         super().__init__()
         self.lanes = lanes
-        self.whole = whole
         self.by_dead = by_dead
         self.after = after
         self.upto = upto
         self.limit = limit
         self.max_bytes = max_bytes
-        self.lanes_of: list[int] = []
         self.complete = False
-        self._bytes: i64 = 0
 
-    def position(self, record: Record) -> i64:
-        return record.dead if self.by_dead else record.n
 
-    def record_of(self, row: SpanRow, rest_of: Callable[[str], Rest]) -> Record:
-        n, enqueued, ttl, content, rest = row
-        if rest is None:
-            return Record(n, enqueued, ttl, 0, 0, len(content) + OVERHEAD, content, None, None)
-        due, deliveries, dead, size, overlay, session = rest_of(rest)
-        return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, session, dead)
+@final
+class ReadPacked(Read):
+    """A span as in ReadSpan for readers, with the lane of each message: the store fills `packing` instead of `records`.
 
-    def take(
-        self,
-        lane: i64,
-        record: Record,
-        rows: Iterator[SpanRow],
-        until: i64,
-        rest_of: Callable[[str], Rest],
-    ) -> Record | None:
-        """Add a record of a lane and, of the rows that follow it there, those up to a position. Returns the first one behind
-        it. If there is none, `complete` says whether that were all, or the page is full."""
+    `complete`: nothing of what was asked for lies behind the last message.
+    """
+
+    def __init__(
+        self, lanes: list[int], by_dead: bool, after: i64, upto: i64, limit: i64, max_bytes: i64
+    ) -> None:
+        super().__init__()
+        self.lanes = lanes
+        self.by_dead = by_dead
+        self.after = after
+        self.upto = upto
+        self.limit = limit
+        self.max_bytes = max_bytes
+        self.packing = Packing(limit, max_bytes, OVERHEAD)
         self.complete = False
-        if not self._add(lane, record):
-            return None
-        for row in rows:
-            record = self.record_of(row, rest_of)
-            if self.position(record) > until:
-                self.complete = True
-                return record
-            if not self._add(lane, record):
-                return None
-        self.complete = True
-        return None
 
-    def _add(self, lane: i64, record: Record) -> bool:
-        records = self.records
-        self._bytes += record.size
-        if len(records) >= self.limit or (self._bytes > self.max_bytes and records):
-            return False
-        records.append(record)
-        self.lanes_of.append(lane)
-        return True
+    def last(self) -> i64:
+        """The position of the last message; 0 if there is none."""
+        return self.packing.last_dead if self.by_dead else self.packing.last
 
 
 KeptRow = tuple[int, int, int, int]

@@ -21,7 +21,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from busbar.fragment.reads import Read, ReadEvents, ReadKept, ReadSpan, ReadTime
+from busbar.fragment.reads import Read, ReadEvents, ReadKept, ReadPacked, ReadSpan, ReadTime
 from busbar.fragment.state import State
 from busbar.fragment.taps import EVENT_BYTES, Tap
 from busbar.model.commands import EVENTS, AdvanceTap, Command, FindTime, ReadTap, ResumeTap
@@ -43,7 +43,7 @@ from busbar.model.errors import (
     TapPassed,
     TapTruncated,
 )
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, Record
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, Overlay
 
 STREAM: Final = [ACTIVE, DEFERRED, DEAD, DEAD_DEFERRED, KEPT]
 DEAD_STREAM: Final = [DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD]
@@ -102,7 +102,7 @@ def tap_reads(state: State, command: ReadTap) -> list[Read]:
         lanes = [DEAD if dead else ACTIVE]
     else:
         lanes = DEAD_STREAM if dead else STREAM
-    return [ReadSpan(list(lanes), dead, after, upto, limit, size, False)]
+    return [ReadPacked(list(lanes), dead, after, upto, limit, size)]
 
 
 def read_tap(state: State, command: ReadTap, now: i64) -> None:
@@ -126,16 +126,19 @@ def read_tap(state: State, command: ReadTap, now: i64) -> None:
         _show_events(state, command, after)
         return
     upto = after
-    records: list[Record] = []
-    lanes: list[int] = []
+    heads = b""
+    contents: list[bytes] = []
+    overlays: dict[int, Overlay] = {}
     for read in state.supplied:
-        if isinstance(read, ReadSpan):
-            records = read.records
-            lanes = read.lanes_of
+        if isinstance(read, ReadPacked):
+            packing = read.packing
+            heads = packing.heads()
+            contents = packing.contents
+            overlays = packing.overlays
             upto = read.upto
-            if records and not read.complete:
-                upto = records[-1].dead if read.by_dead else records[-1].n
-    state.effects.append(TapPage(command.origin, command.request, records, lanes, upto))
+            if packing.count > 0 and not read.complete:
+                upto = read.last()
+    state.effects.append(TapPage(command.origin, command.request, heads, contents, overlays, upto))
 
 
 def _is_there(state: State, command: ReadTap, tap: Tap) -> bool:

@@ -55,6 +55,7 @@ from busbar.model.errors import (
 )
 from busbar.model.message import DEAD
 from busbar.model.names import key_of
+from busbar.model.packed import HEAD
 from busbar.model.partitioning import NUMBER_MASK
 from busbar.model.port import EntityView
 from busbar.model.taps import TapChange, TapDescription
@@ -296,8 +297,8 @@ class TapOperations:
         if isinstance(page, EventPage):
             return 200, {"rows": encode_events(page.events), "count": len(page.events), "upto": page.upto}
         assert isinstance(page, TapPage)
-        rows = Pieces(encode_messages(page.records, page.lanes))
-        return 200, {"rows": rows, "count": len(page.records), "upto": page.upto}
+        rows = Pieces(encode_messages(page.heads, page.contents, page.overlays))
+        return 200, {"rows": rows, "count": len(page.heads) // HEAD, "upto": page.upto}
 
     # ---- writers ----
 

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import Record
+from busbar.model.message import Overlay, Record
 
 
 class Effect:
@@ -240,12 +240,21 @@ class TapStates(Effect):
 
 @final
 class TapPage(Effect):
-    """Messages in the order of their positions, with the lane of each; all up to `upto` was looked at."""
+    """Messages in the order of their positions, packed (packed.py); all up to `upto` was looked at."""
 
-    def __init__(self, origin: i64, request: i64, records: list[Record], lanes: list[int], upto: i64) -> None:
+    def __init__(
+        self,
+        origin: i64,
+        request: i64,
+        heads: bytes,
+        contents: list[bytes],
+        overlays: dict[int, Overlay],
+        upto: i64,
+    ) -> None:
         super().__init__(origin, request)
-        self.records = records
-        self.lanes = lanes
+        self.heads = heads
+        self.contents = contents
+        self.overlays = overlays
         self.upto = upto
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from busbar.fragment.changes import Changes, Edit, Head, TapRow
 from busbar.fragment.reads import (
@@ -18,6 +17,7 @@ from busbar.fragment.reads import (
     ReadKept,
     ReadLine,
     ReadMany,
+    ReadPacked,
     ReadPage,
     ReadSession,
     ReadSessionIds,
@@ -209,7 +209,7 @@ class MemoryFragment:
             read.rows = [(*key, *self.ids[key]) for key in keys]
         elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
             self._read_sessions(read)
-        elif isinstance(read, ReadSpan | ReadKept | ReadEvents | ReadTime):
+        elif isinstance(read, ReadSpan | ReadPacked | ReadKept | ReadEvents | ReadTime):
             self._read_for_taps(read)
         elif isinstance(read, ReadWritten):
             known = self.written.get(read.writer, {})
@@ -245,13 +245,14 @@ class MemoryFragment:
         active = self.lanes[ACTIVE].records.values()
         return sorted((r.enqueued + r.ttl, r.n) for r in active if r.session_id == session and r.ttl > 0)
 
-    def _read_for_taps(self, read: ReadSpan | ReadKept | ReadEvents | ReadTime) -> None:
+    def _read_for_taps(self, read: ReadSpan | ReadPacked | ReadKept | ReadEvents | ReadTime) -> None:
         if isinstance(read, ReadSpan):
             span = self._span(read.lanes, read.by_dead, read.after, read.upto)
-            asked = span[: read.limit]
-            read.records = _up_to(read.max_bytes, (record for record, _ in asked))
-            read.lanes_of = [lane for _, lane in islice(asked, len(read.records))]
+            read.records = _up_to(read.max_bytes, (record for record, _ in span[: read.limit]))
             read.complete = len(read.records) == len(span)
+        elif isinstance(read, ReadPacked):
+            packed = self._span(read.lanes, read.by_dead, read.after, read.upto)
+            read.complete = all(read.packing.add(record, lane) for record, lane in packed)
         elif isinstance(read, ReadKept):
             kept = self._span([read.lane], read.lane == KEPT_DEAD, 0, read.upto)[: read.limit]
             read.rows = [(r.n, r.dead, r.size, r.enqueued) for r, _ in kept]

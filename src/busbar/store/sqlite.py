@@ -24,6 +24,7 @@ from busbar.fragment.reads import (
     ReadKept,
     ReadLine,
     ReadMany,
+    ReadPacked,
     ReadPage,
     ReadSession,
     ReadSessionIds,
@@ -131,6 +132,8 @@ class SqliteStore:
                     sessions.read_ids(connection, fragment, read)
                 elif isinstance(read, ReadSpan):
                     spans.read_span(connection, fragment, read)
+                elif isinstance(read, ReadPacked):
+                    spans.read_packed(connection, fragment, read)
                 elif isinstance(read, ReadKept):
                     spans.read_kept(connection, fragment, read)
                 elif isinstance(read, ReadEvents):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from json import loads
+from typing import Any
 
-from busbar.fragment.changes import OVERHEAD
-from busbar.fragment.reads import ReadKept, ReadSpan, ReadTime, Rest, SpanRow
+from busbar.fragment.reads import ReadKept, ReadPacked, ReadSpan, ReadTime
 from busbar.model.message import KEPT_DEAD, Record
+from busbar.model.packed import Changed, Packing
 from busbar.store.overlay import decode_overlay
-from busbar.store.sqlite_rows import LANE_KEYS
+from busbar.store.sqlite_rows import COLUMNS, LANE_KEYS, Row, record_of
 
 _BY_NUMBER = "FROM msg INDEXED BY msg_place WHERE fragment = ?1 AND lane = {lane} AND n > ?2 AND n <= ?3"
 _BY_DEAD = "FROM msg INDEXED BY msg_dead WHERE fragment = ?1 AND lane = {lane} AND dead > ?2 AND dead <= ?3 AND dead > 0"
@@ -30,22 +32,29 @@ _LAST_DEAD = f"SELECT dead {_BY_DEAD} AND enqueued < ?4 ORDER BY dead DESC LIMIT
 
 _MAX_NUMBER = 2**63 - 1
 
-# A column costs more than the expression that leaves it out, so what most messages do not have comes in one, or not at all.
-_OVERLAY = "CASE WHEN overlay IS NOT NULL THEN hex(overlay) END"
-_FOR_READERS = f"""CASE WHEN deliveries OR dead OR overlay IS NOT NULL
-    THEN json_array(0, deliveries, dead, length(content) + {OVERHEAD}, {_OVERLAY}, NULL) END"""
-_WHOLE = f"""CASE WHEN due OR deliveries OR dead OR size <> length(content) + {OVERHEAD} OR overlay IS NOT NULL
-    OR session IS NOT NULL THEN json_array(due, deliveries, dead, size, {_OVERLAY}, session) END"""
-_ROW = "SELECT n, enqueued, ttl, content, {rest} "  # SpanRow
-_NUMBERED = f"{_BY_NUMBER} ORDER BY n"
-_DEAD = f"{_BY_DEAD} ORDER BY dead"
-_SPANS = {
-    (by_dead, whole): _ROW.format(rest=_WHOLE if whole else _FOR_READERS) + (_DEAD if by_dead else _NUMBERED)
-    for by_dead in (False, True)
-    for whole in (False, True)
-}
+_SPAN = f"SELECT {COLUMNS} {_BY_NUMBER} ORDER BY n"
+_SPAN_BY_DEAD = f"SELECT {COLUMNS} {_BY_DEAD} ORDER BY dead"
 
-Ahead = tuple[int, int, Record, Iterator[SpanRow]]
+# Packed. To give a row to Python costs as much as to find it, so SQLite puts many together: its group_concat takes the bytes
+# of a blob as they are. The rows come in the order of the index that is read, and what most messages do not have comes by
+# itself.
+_LARGEST = 8_192  # a content: of larger ones a few fill a page, and they are read one by one
+_MANY = 512
+_FIRST_MANY = 64  # while it is not known how large they are
+_FEW = 32
+
+_FIRST = f"SELECT n {_BY_NUMBER} ORDER BY n LIMIT 1"
+_NUMBERS = f"SELECT CAST(group_concat(n) AS BLOB) {_BY_NUMBER}"
+_TOGETHER = f"""SELECT
+    count(*),
+    CAST(group_concat(CASE WHEN ttl THEN enqueued || ';' || ttl ELSE enqueued END) AS BLOB),
+    CAST(group_concat(length(content)) AS BLOB),
+    CAST(group_concat(content, '') FILTER (WHERE length(content) <= {_LARGEST}) AS BLOB),
+    group_concat(json_array(n, deliveries, dead, CASE WHEN overlay IS NOT NULL THEN hex(overlay) END))
+        FILTER (WHERE deliveries OR dead OR overlay IS NOT NULL)
+    {_BY_NUMBER}"""
+
+Ahead = tuple[int, int, Record, Iterator[Row]]
 """The next message of a lane: its position, the lane, itself, and those that follow."""
 
 
@@ -54,40 +63,117 @@ def _of_lane(template: str, lane: int) -> str:
     return template.format(lane=repr(LANE_KEYS[lane]))
 
 
-def _rest_of(encoded: str) -> Rest:
-    due, deliveries, dead, size, overlay, session = loads(encoded)
-    found = None if overlay is None else decode_overlay(bytes.fromhex(overlay))
-    return due, deliveries, dead, size, found, session
-
-
 def read_span(connection: sqlite3.Connection, fragment: int, read: ReadSpan) -> None:
-    template = _SPANS[read.by_dead, read.whole]
+    total = 0
+    read.complete = False
+    with _merged(connection, fragment, read, read.after) as messages:
+        for record, _ in messages:
+            total += record.size
+            if len(read.records) >= read.limit or (read.records and total > read.max_bytes):
+                return
+            read.records.append(record)
+    read.complete = True
+
+
+def read_packed(connection: sqlite3.Connection, fragment: int, read: ReadPacked) -> None:
+    after = read.after if read.by_dead else _together(connection, fragment, read)
+    if not read.packing.full:
+        with _merged(connection, fragment, read, after) as messages:
+            all(read.packing.add(record, lane) for record, lane in messages)
+    read.complete = not read.packing.full
+
+
+def _together(connection: sqlite3.Connection, fragment: int, read: ReadPacked) -> int:
+    """Take many messages at a time for as long as that pays. Returns the position up to which all were looked at."""
+    packing = read.packing
+    after = read.after
+    if packing.room() <= _FEW or not _blobs_go_together():
+        return after
+    # Those that have messages, with a number before which they have none.
+    lanes = [
+        (first, lane) for lane in read.lanes if (first := _first(connection, fragment, lane, read, after))
+    ]
+    while lanes and (room := packing.room()):
+        lanes.sort()
+        first, lane = lanes[0]
+        until = lanes[1][0] - 1 if len(lanes) > 1 else read.upto
+        if until - first < _FEW and until < read.upto:
+            break  # lanes alternate
+        stop = min(until, first + min(_MANY if packing.count else _FIRST_MANY, room) - 1)
+        span = (fragment, first - 1, stop)
+        count, *columns = connection.execute(_of_lane(_TOGETHER, lane), span).fetchone()
+        numbers = b""
+        if count <= stop - first:  # there are gaps
+            (numbers,) = connection.execute(_of_lane(_NUMBERS, lane), span).fetchone()
+        if count and not _add(packing, lane, first, count, numbers, columns):
+            return max(after, packing.last)  # full, or the next one is large
+        after = stop
+        if count < (stop - first) // 8:
+            break  # wide gaps
+        following = stop + 1 if stop < until else _first(connection, fragment, lane, read, stop)
+        lanes[:1] = [(following, lane)] if following else []
+    return read.upto if not lanes else after
+
+
+def _first(connection: sqlite3.Connection, fragment: int, lane: int, read: ReadPacked, after: int) -> int:
+    row = connection.execute(_of_lane(_FIRST, lane), (fragment, after, read.upto)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _add(packing: Packing, lane: int, first: int, count: int, numbers: bytes, columns: list[Any]) -> bool:
+    times, sizes, contents, encoded = columns
+    changed: Changed = {}
+    if encoded is not None:
+        for n, deliveries, dead, overlay in loads(f"[{encoded}]"):
+            changed[n] = deliveries, dead, decode_overlay(None if overlay is None else bytes.fromhex(overlay))
+    contents = b"" if contents is None else contents
+    return packing.add_columns(lane, first, count, numbers, times, sizes, contents, _LARGEST, changed)
+
+
+@cache
+def _blobs_go_together() -> bool:
+    """Older versions of SQLite end such a text at its first zero."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        joined = "SELECT CAST(group_concat(column1, '') AS BLOB) FROM (VALUES (x'6100'), (x'ff00'), (x''))"
+        return bool(connection.execute(joined).fetchone()[0] == b"a\0\xff\0")
+
+
+@contextmanager
+def _merged(
+    connection: sqlite3.Connection, fragment: int, read: ReadSpan | ReadPacked, after: int
+) -> Iterator[Iterator[tuple[Record, int]]]:
+    """The messages of a span behind a position, one by one, with the lane of each."""
+    template = _SPAN_BY_DEAD if read.by_dead else _SPAN
     cursors = []
+    ahead: list[Ahead] = []
     try:
-        ahead: list[Ahead] = []
         for lane in read.lanes:
-            rows = connection.execute(_of_lane(template, lane), (fragment, read.after, read.upto))
+            rows = connection.execute(_of_lane(template, lane), (fragment, after, read.upto))
             cursors.append(rows)
             first = next(rows, None)
             if first is not None:
-                record = read.record_of(first, _rest_of)
-                ahead.append((read.position(record), lane, record, rows))
-        _merge(ahead, read)
+                record = record_of(first)
+                ahead.append((record.dead if read.by_dead else record.n, lane, record, rows))
+        yield _merge(ahead, read.by_dead)
     finally:
         for cursor in cursors:
             cursor.close()  # one that was not read to its end would keep the log from being begun anew
 
 
-def _merge(ahead: list[Ahead], read: ReadSpan) -> None:
+def _merge(ahead: list[Ahead], by_dead: bool) -> Iterator[tuple[Record, int]]:
     """Take messages of the lane that is behind the others until it has passed the next one."""
-    read.complete = True
-    while ahead and read.complete:
+    while ahead:
         ahead.sort(reverse=True)  # positions differ
         _, lane, first, rows = ahead.pop()
         until = ahead[-1][0] if ahead else _MAX_NUMBER
-        behind = read.take(lane, first, rows, until, _rest_of)
-        if behind is not None:
-            ahead.append((read.position(behind), lane, behind, rows))
+        yield first, lane
+        for row in rows:
+            record = record_of(row)
+            position = record.dead if by_dead else record.n
+            if position > until:
+                ahead.append((position, lane, record, rows))
+                break
+            yield record, lane
 
 
 def read_kept(connection: sqlite3.Connection, fragment: int, read: ReadKept) -> None:

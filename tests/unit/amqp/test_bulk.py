@@ -20,6 +20,7 @@ from busbar.amqp.types import Described, Symbol, UByte, UInt
 from busbar.model.effects import COMPLETED, DEAD_LETTERED, MessageEvent
 from busbar.model.errors import InternalError
 from busbar.model.message import ACTIVE, DEAD, KEPT, Record
+from tests.pages import packing_of
 
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA = 0x70, 0x72, 0x73, 0x74, 0x75
 numbers = st.integers(0, (1 << 63) - 1)
@@ -51,7 +52,8 @@ def record(n: int, content: bytes | None = CONTENT, **more: object) -> Record:
 
 
 def rows_of(records: list[Record], lanes: list[int]) -> bytes:
-    return b"".join(encode_messages(records, lanes))
+    packing = packing_of(records, lanes)
+    return b"".join(encode_messages(packing.heads(), packing.contents, packing.overlays))
 
 
 def test_messages_come_back_with_every_field() -> None:
@@ -100,7 +102,7 @@ def test_no_rows_are_no_bytes() -> None:
 
 def test_a_message_without_its_content_is_our_own_fault() -> None:
     with pytest.raises(InternalError, match="message 4"):
-        encode_messages([record(4, None)], [ACTIVE])
+        rows_of([record(4, None)], [ACTIVE])
 
 
 @given(st.data())
@@ -119,10 +121,10 @@ def test_damaged_rows_are_refused_or_read(data: st.DataObject) -> None:
         assert isinstance(found, list)
 
 
-def test_an_overlay_longer_than_its_row_is_refused() -> None:
+def test_an_overlay_longer_than_its_page_is_refused() -> None:
     rows = bytearray(rows_of([record(1)], [ACTIVE]))
     rows[41:45] = (1 << 20).to_bytes(4, "big")
-    with pytest.raises(DecodeError, match="overlay"):
+    with pytest.raises(DecodeError, match="bytes left"):
         decode_messages(bytes(rows))
 
 

@@ -46,11 +46,10 @@ def row(
     lane: int = 0,
     overlay: dict[str, object] | None = None,
 ) -> bytes:
-    """A message row, by the format's words in bulk.py and not by its code."""
+    """A run of one message, by the format's words in bulk.py and not by its code."""
     given = b"" if overlay is None else encode_value(overlay)
-    head = struct.pack(">qqqqIBI", n, dead, ENQUEUED, ttl, deliveries, lane, len(given))
-    body = head + given + content
-    return struct.pack(">I", len(body)) + body
+    head = struct.pack(">qqqqIBII", n, dead, ENQUEUED, ttl, deliveries, lane, len(given), len(content))
+    return struct.pack(">I", 1) + head + given + content
 
 
 def bits(column: Bits) -> list[bool]:

@@ -23,6 +23,7 @@ from busbar.model.errors import BatchOver, TapTruncated
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.settings import EARLIEST, LATEST, FragmentSettings, TapSettings
 from busbar.store.memory import Disk, Fault, MemoryStore
+from tests.pages import shown
 from tests.unit.broker.hosting import Hosting, complete, demand, hosting, send
 
 END = 1 << 60
@@ -47,7 +48,7 @@ async def seen(here: Hosting, request: int, after: int = 0) -> list[int]:
     here.host.submit([ReadTap(1, 1, request, 7, ACTIVE, MESSAGES, after, END, 1000, END)])
     page = await here.answer(request)
     assert isinstance(page, TapPage), page
-    return [record.n for record in page.records]
+    return [record.n for record in shown(page)]
 
 
 async def outcomes(here: Hosting, request: int) -> list[tuple[int, int]]:
@@ -222,4 +223,4 @@ def test_a_tap_goes_on_behind_what_was_lost_when_it_is_told_to() -> None:
     refused, resumed, page = answers[2], answers[3], answers[4]
     assert isinstance(refused, Refused) and refused.condition == TapTruncated.condition
     assert isinstance(resumed, TapStates) and resumed.taps[0].position == 100
-    assert isinstance(page, TapPage) and [record.n for record in page.records] == [101]
+    assert isinstance(page, TapPage) and [record.n for record in shown(page)] == [101]

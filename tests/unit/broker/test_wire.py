@@ -82,7 +82,8 @@ EFFECTS: list[e.Effect] = [
     e.SessionState(1, 2, b""),
     e.Sessions(1, 2, ["a", ""]),
     e.TapStates(1, 2, [e.TapState(3, 4, 5, 6, 7, True, 8, 9, 10)], 11, 12, 13),
-    e.TapPage(1, 2, RECORDS, [5, 0], 3),
+    e.TapPage(1, 2, b"heads", [b"one", b""], {3: {"name": b"value"}}, 4),
+    e.TapPage(1, 2, b"", [], {}, 3),
     e.EventPage(1, 2, [e.MessageEvent(3, 4, e.COMPLETED, 5, 6, 7, "reason")], 8),
     e.Found(1, 2, 3),
 ]

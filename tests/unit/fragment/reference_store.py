@@ -19,6 +19,7 @@ from busbar.fragment.reads import (
     ReadKept,
     ReadLine,
     ReadMany,
+    ReadPacked,
     ReadPage,
     ReadSession,
     ReadSessionIds,
@@ -208,7 +209,7 @@ class ReferenceStore:
                 read.rows = [(*key, *self.ids[key]) for key in after[: read.limit]]
             elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
                 self._read_session(read)
-            elif isinstance(read, ReadSpan | ReadKept | ReadTime | ReadEvents | ReadWritten):
+            elif isinstance(read, ReadSpan | ReadPacked | ReadKept | ReadTime | ReadEvents | ReadWritten):
                 self._read_for_taps(read)
             else:
                 assert isinstance(read, ReadDue)
@@ -217,8 +218,10 @@ class ReferenceStore:
                 rest = scheduled[len(read.records) :]
                 read.next_due = rest[0].due if rest else 0
 
-    def _read_for_taps(self, read: ReadSpan | ReadKept | ReadTime | ReadEvents | ReadWritten) -> None:
-        if isinstance(read, ReadSpan):
+    def _read_for_taps(
+        self, read: ReadSpan | ReadPacked | ReadKept | ReadTime | ReadEvents | ReadWritten
+    ) -> None:
+        if isinstance(read, ReadSpan | ReadPacked):
             there = [
                 (record.dead if read.by_dead else n, lane, record)
                 for lane in read.lanes
@@ -226,8 +229,10 @@ class ReferenceStore:
                 if read.after < (record.dead if read.by_dead else n) <= read.upto
             ]
             there.sort(key=lambda entry: entry[0])
+            if isinstance(read, ReadPacked):
+                read.complete = all(read.packing.add(record, lane) for _, lane, record in there)
+                return
             read.records = self._cut([record for _, _, record in there], read)
-            read.lanes_of = [lane for _, lane, _ in there][: len(read.records)]
             read.complete = len(read.records) == len(there)
         elif isinstance(read, ReadKept):
             by_dead = read.lane == KEPT_DEAD

@@ -6,6 +6,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD
 from busbar.model.settings import FragmentSettings, TapSettings
+from tests.pages import shown
 from tests.unit.fragment.queue import Queue, settings, vars_of
 
 TAP = 41
@@ -53,7 +54,7 @@ class TapQueue(Queue):
         return self.run(c.ReadTap(1, 1, 5, tap, sub, c.MESSAGES, after, upto, count, max_bytes))[0]
 
     def seen(self, after: int = 0, tap: int = TAP) -> list[int]:
-        return [record.n for record in self.read(after, tap=tap).records]
+        return [record.n for record in shown(self.read(after, tap=tap))]
 
     def events(self, after: int = 0, tap: int = TAP, count: int = 1000) -> list[e.MessageEvent]:
         answer = self.run(c.ReadTap(1, 1, 5, tap, ACTIVE, c.EVENTS, after, 1 << 60, count, 1 << 20))[0]

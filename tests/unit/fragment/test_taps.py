@@ -9,6 +9,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, KEPT, KEPT_DEAD
 from busbar.model.settings import LATEST
+from tests.pages import shown
 from tests.unit.fragment.queue import LOCK, NOW, draft, refusal, settings
 from tests.unit.fragment.tap_queue import OTHER, TAP, TapQueue, tap, tapped
 
@@ -19,8 +20,8 @@ class TestKeeping:
         queue.send(draft(b"one"), draft(b"two"), draft(b"three"))
         queue.consume_all(2)
         page = queue.read()
-        assert [(r.n, r.content) for r in page.records] == [(1, b"one"), (2, b"two"), (3, b"three")]
-        assert page.lanes == [KEPT, KEPT, ACTIVE]
+        assert [(r.n, r.content) for r in shown(page)] == [(1, b"one"), (2, b"two"), (3, b"three")]
+        assert [r.lane for r in shown(page)] == [KEPT, KEPT, ACTIVE]
         assert page.upto == 3
 
     def test_receivers_never_see_it_again(self) -> None:
@@ -60,7 +61,7 @@ class TestKeeping:
         assert [record.n for record in changes.puts[KEPT]] == [1]
         assert not changes.puts[ACTIVE] and not changes.keeps
         queue.group = False
-        assert [record.content for record in queue.read().records] == [b"quick"]
+        assert [record.content for record in shown(queue.read())] == [b"quick"]
 
     def test_one_that_was_edited_in_between_goes_its_way(self) -> None:
         queue = tapped(max_deliveries=2)
@@ -71,7 +72,7 @@ class TestKeeping:
         queue.settle(c.COMPLETE, *queue.receive())
         queue.commit()
         queue.group = False
-        [record] = queue.read().records
+        [record] = shown(queue.read())
         assert (record.deliveries, record.overlay, record.content) == (1, {"a": b"1"}, b"twice")
 
     def test_it_does_not_count_to_the_quota(self) -> None:
@@ -98,7 +99,7 @@ class TestKeeping:
         assert queue.seen() == [3]
         queue.run(c.CancelScheduled(1, 1, 5, [2]))
         queue.pass_time(150)
-        assert [(r.n, r.content) for r in queue.read().records] == [(3, b"now"), (4, b"later")]
+        assert [(r.n, r.content) for r in shown(queue.read())] == [(3, b"now"), (4, b"later")]
         queue.consume_all()
         assert queue.seen() == [3, 4]
 
@@ -107,13 +108,13 @@ class TestKeeping:
         queue.send_many(5, b"x" * 100)
         queue.consume_all(3)
         page = queue.read(count=2)
-        assert ([r.n for r in page.records], page.upto) == ([1, 2], 2)
+        assert ([r.n for r in shown(page)], page.upto) == ([1, 2], 2)
         page = queue.read(after=2, max_bytes=350)
-        assert ([r.n for r in page.records], page.upto) == ([3, 4], 4)
+        assert ([r.n for r in shown(page)], page.upto) == ([3, 4], 4)
         page = queue.read(after=3, upto=4, max_bytes=1)
-        assert ([r.n for r in page.records], page.upto) == ([4], 4)
+        assert ([r.n for r in shown(page)], page.upto) == ([4], 4)
         page = queue.read(after=5)
-        assert ([r.n for r in page.records], page.upto) == ([], 5)
+        assert ([r.n for r in shown(page)], page.upto) == ([], 5)
 
     def test_without_a_tap_one_sees_what_the_queue_holds(self) -> None:
         queue = tapped()
@@ -123,11 +124,11 @@ class TestKeeping:
         queue.settle(c.DEFER, messages[1])
         queue.settle(c.DEAD_LETTER, messages[2])
         page = queue.read(tap=0)
-        assert [(r.n, lane) for r, lane in zip(page.records, page.lanes, strict=True)] == [
+        assert [(r.n, r.lane) for r in shown(page)] == [
             (2, DEFERRED),
             (4, ACTIVE),
         ]
-        assert [r.n for r in queue.read(tap=0, sub=DEAD).records] == [3]
+        assert [r.n for r in shown(queue.read(tap=0, sub=DEAD))] == [3]
 
 
 class TestDeadLetters:
@@ -139,7 +140,7 @@ class TestDeadLetters:
         queue.settle(c.DEAD_LETTER, one)
         queue.settle(c.COMPLETE, two)
         page = queue.read()
-        assert [(r.n, r.dead) for r in page.records] == [(3, 1), (1, 2)]
+        assert [(r.n, r.dead) for r in shown(page)] == [(3, 1), (1, 2)]
         assert page.upto == 2
         queue.settle(c.COMPLETE, *queue.receive(2, sub=DEAD))
         assert queue.kept_dead() == [1, 3]
@@ -361,7 +362,7 @@ class TestLimits:
     def test_the_error_comes_before_any_gap(self) -> None:
         queue = tapped(tap(max_bytes=1000))
         queue.send_many(10, b"x" * 236)
-        assert [r.n for r in queue.read(count=2).records] == [1, 2]
+        assert [r.n for r in shown(queue.read(count=2))] == [1, 2]
         queue.consume_all(8)
         answer = queue.ask_read(after=2)
         assert refusal(answer) == "busbar:tap-truncated"

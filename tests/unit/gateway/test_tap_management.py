@@ -27,7 +27,7 @@ from busbar.model.commands import (
     ResumeTap,
     ShowTaps,
 )
-from busbar.model.effects import Done, Effect, EventPage, Found, MessageEvent, TapPage, TapState, TapStates
+from busbar.model.effects import Done, Effect, EventPage, Found, MessageEvent, TapState, TapStates
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import (
     ArgumentError,
@@ -42,6 +42,7 @@ from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, DEAD, KEPT, Record
 from busbar.model.port import EntityView
 from busbar.model.taps import TapChange, TapDescription
+from tests.pages import page_of
 
 TAP = TapDescription("Archive", owner="me", id=7, created=1_000, max_age=5, max_size=6, lease=8)
 DEAD_TAP = TapDescription("dead", dead_letter=True, id=8, created=1_000)
@@ -102,7 +103,7 @@ class Fragments:
             return EventPage(1, request, [MessageEvent(4, 2, 1, 9, 8, 0, "why")], 4)
         if isinstance(command, ReadTap):
             record = Record(command.after + 1, 5, 0, 0, 0, 1, CONTENT, None)
-            return TapPage(1, request, [record], [KEPT], command.upto)
+            return page_of(1, request, [record], [KEPT], command.upto)
         return Done(1, request)
 
     # for PageTurns
