@@ -63,6 +63,7 @@ _TAP_STATE: _Fields = [
     ("kept", Int),
     ("kept_bytes", Int),
     ("end", Int),
+    ("truncations", Int),
 ]
 _EVENT: _Fields = [
     ("at", Int),

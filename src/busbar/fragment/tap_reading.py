@@ -244,6 +244,7 @@ def _state_of(state: State, tap: Tap) -> TapState:
         kept,
         size,
         end,
+        tap.truncations,
     )
 
 

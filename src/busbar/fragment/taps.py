@@ -49,6 +49,7 @@ class Tap:
         self.row = row
         self.settings = settings
         self.leased_until = leased_until  # of one that consumes
+        self.truncations: i64 = 0  # since the fragment was opened: memory, as counters of a process are
 
     def holds(self) -> bool:
         return not self.row.truncated and not self.settings.consumes
@@ -130,6 +131,8 @@ class Taps:
             elif id in old:
                 leased = old[id].leased_until
             self.taps[id] = Tap(row, tap, leased)
+            if id in old:
+                self.taps[id].truncations = old[id].truncations
         self._loaded = False
         self.look()
 
@@ -386,6 +389,7 @@ class Taps:
         for tap in self._holding:
             if self._limit_at(ledger.head, tap) <= now:
                 tap.row.truncated = True
+                tap.truncations += 1
                 ledger.set_tap(tap.row)
                 truncated = True
         if truncated:
@@ -451,6 +455,8 @@ class Taps:
         for id, row in self._rows.items():
             tap = self.taps.get(id)
             if tap is not None:
+                if tap.row.truncated and not row.truncated:
+                    tap.truncations -= 1  # it will be once more
                 tap.row = row
         self.look()
 

@@ -212,6 +212,7 @@ class TapState:
         kept: i64,
         kept_bytes: i64,
         end: i64 = 0,
+        truncations: i64 = 0,
     ) -> None:
         self.id = id
         self.position = position  # everything up to here was passed
@@ -222,6 +223,7 @@ class TapState:
         self.kept = kept  # at most so many messages are kept that it has not passed
         self.kept_bytes = kept_bytes
         self.end = end  # up to here it can read now: if it consumes, nothing that somebody else has locked
+        self.truncations = truncations  # how often a limit was reached since the fragment was opened
 
 
 @final

@@ -81,7 +81,7 @@ EFFECTS: list[e.Effect] = [
     e.SessionState(1, 2, None),
     e.SessionState(1, 2, b""),
     e.Sessions(1, 2, ["a", ""]),
-    e.TapStates(1, 2, [e.TapState(3, 4, 5, 6, 7, True, 8, 9, 10)], 11, 12, 13),
+    e.TapStates(1, 2, [e.TapState(3, 4, 5, 6, 7, True, 8, 9, 10, 14)], 11, 12, 13),
     e.TapPage(1, 2, b"heads", [b"one", b""], {3: {"name": b"value"}}, 4),
     e.TapPage(1, 2, b"", [], {}, 3),
     e.EventPage(1, 2, [e.MessageEvent(3, 4, e.COMPLETED, 5, 6, 7, "reason")], 8),

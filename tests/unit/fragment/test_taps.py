@@ -359,6 +359,31 @@ class TestLimits:
         assert refusal(queue.ask_read()) == "busbar:tap-truncated"
         assert queue.seen(after=2, tap=OTHER) == [3, 4]
 
+    def test_truncations_are_counted(self) -> None:
+        taps = [tap(max_bytes=1000, owner="me"), tap(OTHER)]
+        queue = tapped(*taps)
+        queue.send_many(10, b"x" * 236)  # 300 each
+        queue.advance(10, OTHER)
+        queue.consume_all(3)
+        [message] = queue.receive()
+        queue.group = True
+        queue.step(c.Settle(1, 1, 5, c.COMPLETE, [message.n], [message.nonce], None, False))
+        assert queue.machine._state.taps is not None
+        assert queue.machine._state.taps.taps[TAP].truncations == 1
+        queue.undo()
+        queue.group = False
+        assert (queue.state().truncated, queue.state().truncations) == (False, 0), "it did not take place"
+        queue.settle(c.COMPLETE, message)
+        queue.tick()
+        assert (queue.state().truncated, queue.state().truncations) == (True, 1)
+        queue.resume(owner="me")
+        queue.change(settings(taps=[*taps, tap(43, start=LATEST)]))
+        assert (queue.state().truncated, queue.state().truncations) == (False, 1)
+        queue.consume_all()
+        queue.tick()
+        assert (queue.state().truncated, queue.state().truncations) == (True, 2)
+        assert queue.state(OTHER).truncations == 0
+
     def test_the_error_comes_before_any_gap(self) -> None:
         queue = tapped(tap(max_bytes=1000))
         queue.send_many(10, b"x" * 236)

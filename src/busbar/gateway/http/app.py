@@ -1,6 +1,7 @@
 """Where a request goes, by its path:
 
     /health                     200 while the namespace is served
+    /metrics                    numbers for Prometheus
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
     /$busbar/...                stores and fragments, for operators
     .../messages...             runtime: send, receive, settle
@@ -20,6 +21,7 @@ from aiohttp import web
 from busbar.gateway.http import atom, runtime, stores
 from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.metrics import Metrics
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_target import is_runtime
@@ -33,6 +35,8 @@ Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
     """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
 
+    metrics = Metrics(context)
+
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             _head_complete(request)
@@ -40,6 +44,8 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
             lowered = path.lower()
             if lowered == "health":
                 return _health()
+            if metrics.asked_for(request, path):
+                return await metrics.handle(request)
             if lowered == WEBSOCKET:
                 return await bridge(request)
             if lowered.startswith(stores.PREFIX):

@@ -1,0 +1,224 @@
+"""What Prometheus scrapes:
+
+GET   /metrics[?prefix=orders/]     text format 0.0.4
+
+Rules
+1. It names entities, so it asks for a key: the Listen right on the whole namespace, by basic authentication with the name
+   and a key of an authorization rule (what Prometheus is made for), or by a token as everywhere else.
+2. Nothing is counted for it while messages flow: a scrape asks for the counters that are kept anyway. One is answered
+   at a time, however many ask.
+3. A scrape has at most `metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order of
+   names, and from the first one on that does not fit they are left out; `busbar_entities_left_out` says how many were.
+   `prefix` chooses those whose names begin so.
+4. A fragment whose store is out has no samples of taps, and counts of an entity are those of its other fragments; then
+   `busbar_entity_available` is 0.
+
+The format is a line for each number, and there are no objects here that live between scrapes: a client library, whose
+business that is, would have nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from busbar.gateway.authority import LISTEN
+from busbar.gateway.http.authorization import authorize
+from busbar.gateway.http.connection import HttpConnection
+from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.namespace import HttpContext
+from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.model.commands import ShowTaps
+from busbar.model.effects import TapState, TapStates
+from busbar.model.entities import EntityKind
+from busbar.model.errors import EntityNotFound, ServerBusy, Unauthorized
+from busbar.model.port import EntityView
+
+PATH: Final = "metrics"
+LISTED_AT_ONCE: Final = 1_000
+ASKED_AT_ONCE: Final = 100
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
+
+FAMILIES: Final = {
+    "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is out."),
+    "busbar_entities": ("gauge", "Queues that the scrape is about."),
+    "busbar_entities_left_out": (
+        "gauge",
+        "Those of them that have no samples, because there would be too many.",
+    ),
+    "busbar_entity_available": (
+        "gauge",
+        "0 while a fragment of the entity is out: counts are of the others.",
+    ),
+    "busbar_messages": ("gauge", "Messages of an entity by state; locked ones are active."),
+    "busbar_size_bytes": ("gauge", "Bytes that count towards an entity's quota."),
+    "busbar_tap_lag_messages": (
+        "gauge",
+        "Positions behind the tap's, up to the end: at most so many messages.",
+    ),
+    "busbar_tap_kept_messages": ("gauge", "Messages kept for taps that this one has not passed, at most."),
+    "busbar_tap_kept_bytes": ("gauge", "Their bytes."),
+    "busbar_tap_truncated": ("gauge", "1 after a limit of the tap was reached, until it is resumed."),
+    "busbar_tap_truncations_total": ("counter", "Limits of the tap reached since its fragment was opened."),
+}
+
+Sample = tuple[str, dict[str, str], int]
+"""A family, labels, and a number."""
+
+
+class MetricsPage:
+    """The text of a scrape: samples of a family together, behind its description. A family without samples is not there."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
+
+    def add(self, name: str, labels: Mapping[str, str], value: int) -> None:
+        self._lines[name].append(f"{name}{_labels(labels)} {value}\n")
+
+    def text(self) -> str:
+        return "".join(
+            f"# HELP {name} {FAMILIES[name][1]}\n# TYPE {name} {FAMILIES[name][0]}\n{''.join(lines)}"
+            for name, lines in self._lines.items()
+            if lines
+        )
+
+
+class Metrics:
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
+        self._turn = asyncio.Lock()
+
+    def asked_for(self, request: web.Request, path: str) -> bool:
+        """Also a queue may have this name: those who manage it say their version of the interface, or have other methods."""
+        return path.lower() == PATH and request.method == "GET" and "api-version" not in request.query
+
+    async def handle(self, request: web.Request) -> web.Response:
+        try:
+            await _authorize(request, self._context)
+        except Unauthorized as error:
+            refused = error_response(error, self._context.tracking)
+            refused.headers["WWW-Authenticate"] = CHALLENGE
+            return refused
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        async with self._turn:
+            origin = connection.origin(self._context.port)
+            page = await self._page(origin, request.query.get("prefix", ""))
+        return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
+        port = self._context.port
+        page = MetricsPage()
+        for store in await port.stores():
+            page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
+        chosen: list[EntityView] = []
+        found = skip = 0
+        room = self._context.limits.metrics_samples
+        while listed := await port.list(EntityKind.QUEUE, "", skip, LISTED_AT_ONCE):
+            skip += len(listed)
+            for entity in listed:
+                if not entity.path.lower().startswith(prefix.lower()):
+                    continue
+                found += 1
+                room -= _most_samples(entity)
+                if room >= 0:
+                    chosen.append(entity)
+        page.add("busbar_entities", {}, found)
+        page.add("busbar_entities_left_out", {}, found - len(chosen))
+        for first in range(0, len(chosen), ASKED_AT_ONCE):
+            # Not one after the other: each may have to wait for a commit.
+            some = chosen[first : first + ASKED_AT_ONCE]
+            for samples in await asyncio.gather(*(self._of_entity(origin, entity) for entity in some)):
+                for sample in samples:
+                    page.add(*sample)
+        return page
+
+    async def _of_entity(self, origin: HttpOrigin, entity: EntityView) -> list[Sample]:
+        try:
+            now = await self._context.port.runtime(entity.path)
+        except EntityNotFound:
+            return []  # it was deleted in between
+        labels = {"entity": entity.path}
+        counts = {
+            "active": now.active,
+            "dead_letter": now.dead_letter,
+            "scheduled": now.scheduled,
+            "deferred": now.deferred,
+        }
+        samples: list[Sample] = [
+            ("busbar_messages", {**labels, "state": state}, count) for state, count in counts.items()
+        ]
+        samples.append(("busbar_size_bytes", labels, now.size))
+        samples.append(("busbar_entity_available", labels, int(now.available)))
+        if entity.taps:
+            for index, fragment in enumerate(entity.fragments):
+                samples += _of_taps(entity, index, await _states(origin, fragment))
+        return samples
+
+
+async def _authorize(request: web.Request, context: HttpContext) -> None:
+    """Rule 1."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        await authorize(request, LISTEN, "", context)
+        return
+    try:
+        name, _, key = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise Unauthorized("InvalidToken: The basic authentication cannot be read.") from None
+    if LISTEN not in context.authority.verify_password(name, key).rights:
+        raise Unauthorized(f"Unauthorized access: the rule '{name}' lacks the claim '{LISTEN}'.")
+
+
+async def _states(origin: HttpOrigin, fragment: int) -> Sequence[TapState]:
+    """Rule 4: none while it is out."""
+    try:
+        answer = await origin.ask(_show(fragment))
+    except (ServerBusy, EntityNotFound):
+        return ()
+    assert isinstance(answer, TapStates)
+    return answer.taps
+
+
+def _show(fragment: int) -> Callable[[int, int], ShowTaps]:
+    return lambda origin, request: ShowTaps(fragment, origin, request)
+
+
+def _of_taps(entity: EntityView, index: int, states: Sequence[TapState]) -> list[Sample]:
+    samples: list[Sample] = []
+    for state in states:
+        tap = next((tap for tap in entity.taps if tap.id == state.id), None)
+        if tap is None:
+            continue  # it was deleted, and the fragment has not heard of it
+        labels = {
+            "entity": entity.path,
+            "sub_queue": "dead_letter" if tap.dead_letter else "main",
+            "tap": tap.name,
+            "fragment": str(index),
+        }
+        samples.append(("busbar_tap_lag_messages", labels, max(0, state.end - state.position)))
+        samples.append(("busbar_tap_kept_messages", labels, state.kept))
+        samples.append(("busbar_tap_kept_bytes", labels, state.kept_bytes))
+        samples.append(("busbar_tap_truncated", labels, int(state.truncated)))
+        samples.append(("busbar_tap_truncations_total", labels, state.truncations))
+    return samples
+
+
+def _most_samples(entity: EntityView) -> int:
+    return 6 + 5 * len(entity.taps) * len(entity.fragments)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

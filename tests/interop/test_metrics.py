@@ -1,0 +1,203 @@
+"""What Prometheus scrapes: the numbers of queues and taps, and nothing for strangers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from proton import Delivery, Message, symbol, timestamp
+
+from tests.interop.http_runtime import sas_token
+from tests.interop.plain_amqp import PlainAmqp
+from tests.interop.taps import Taps
+from tests.serving import PATIENCE, Busbar, config_text
+
+pytestmark = pytest.mark.timeout(60)
+
+Samples = dict[str, float]
+LINE = re.compile(r'([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+]+)')
+STATES = ("active", "dead_letter", "scheduled", "deferred")
+NAMES = ["metrics", "q0", "q1", "q2", "spread", "zzz"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
+    queues: dict[str, dict[str, object]] = {name: {} for name in NAMES}
+    queues["spread"] = {"EnablePartitioning": True}
+    config = json.loads(config_text(queues, {**PATIENCE, "metrics_samples": 200}))
+    config["Busbar"]["AuthorizationRules"] = [
+        {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
+        for right in ("Listen", "Send")
+    ]
+    path: Path = tmp_path_factory.mktemp("metrics") / "data"
+    running = Busbar(path, json.dumps(config)).start()
+    try:
+        yield running
+        assert "Traceback" not in running.error_text, running.error_text
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def client(server: Busbar) -> Iterator[PlainAmqp]:
+    connection = PlainAmqp(server.port, server.key)
+    yield connection
+    connection.close()
+
+
+def basic(name: str, key: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{key}".encode()).decode()
+
+
+def get(server: Busbar, path: str, authorization: str) -> tuple[int, str, str]:
+    """Status, a header that matters, and the body."""
+    request = urllib.request.Request(f"http://localhost:{server.port}/{path}")
+    if authorization:
+        request.add_header("Authorization", authorization)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers["WWW-Authenticate"], refused.read().decode()
+
+
+def scrape(server: Busbar, query: str = "") -> Samples:
+    status, kind, text = get(server, f"metrics{query}", basic("Listen", "to Listen"))
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    samples: Samples = {}
+    described = ""
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, described, how = line.split()
+            assert how == ("counter" if described.endswith("_total") else "gauge")
+        elif not line.startswith("# HELP "):
+            found = LINE.fullmatch(line)
+            assert found is not None and found[1] == described, line
+            assert samples.setdefault(f"{found[1]}{found[2] or ''}", float(found[3])) == float(found[3])
+    assert text.endswith("\n")
+    return samples
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def of_tap(samples: Samples, name: str, tap: str, queue: str, fragment: int = 0, sub: str = "main") -> float:
+    return samples[
+        f'busbar_tap_{name}{{entity="{queue}",sub_queue="{sub}",tap="{tap}",fragment="{fragment}"}}'
+    ]
+
+
+def test_a_tap_that_reaches_its_limit_shows(server: Busbar, client: PlainAmqp) -> None:
+    taps = Taps(client, "q0")
+    taps("create-tap", name="small", owner="me", max_size=2_000)
+    taps("create-tap", name="large", owner="me")
+    before = scrape(server)
+    assert [of_tap(before, name, "small", "q0") for name in ("truncated", "truncations_total")] == [0, 0]
+    client.send("q0", *[Message(id=str(n), body=b"x" * 240, inferred=True) for n in range(12)])
+    behind = scrape(server)
+    assert of_tap(behind, "lag_messages", "small", "q0") == 12
+    assert behind['busbar_messages{entity="q0",state="active"}'] == 12
+    assert behind['busbar_size_bytes{entity="q0"}'] > 12 * 240
+    receiver = client.receiver("q0", 12)
+    for _ in range(12):
+        client.settle(client.take(receiver)[1], Delivery.ACCEPTED)
+    receiver.close()
+    eventually(lambda: of_tap(scrape(server), "truncated", "small", "q0") == 1)
+    after = scrape(server)
+    assert of_tap(after, "truncations_total", "small", "q0") == 1
+    assert [of_tap(after, name, "large", "q0") for name in ("truncated", "truncations_total")] == [0, 0]
+    assert of_tap(after, "kept_messages", "large", "q0") == 12
+    assert of_tap(after, "kept_bytes", "large", "q0") > 12 * 240
+    assert after['busbar_messages{entity="q0",state="active"}'] == 0
+    taps("advance-tap", name="large", owner="me", positions={0: 12})
+    eventually(lambda: of_tap(scrape(server), "kept_messages", "large", "q0") == 0)
+    taps("resume-tap", name="small", owner="me")
+    resumed = scrape(server)
+    assert of_tap(resumed, "truncated", "small", "q0") == 0
+    assert of_tap(resumed, "truncations_total", "small", "q0") == 1, "a counter does not go back"
+    taps("create-tap", name="another")  # a change of the entity is none of its counters
+    assert of_tap(scrape(server), "truncations_total", "small", "q0") == 1
+
+
+def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmqp) -> None:
+    later = Message(body=b"later", inferred=True)
+    later.annotations = {
+        symbol("x-opt-scheduled-enqueue-time"): timestamp(int(time.time() * 1000) + 3_600_000)
+    }
+    client.send("q1", *[Message(id=str(n), body=b"x", inferred=True) for n in range(3)], later)
+    receiver = client.receiver("q1", 1)
+    client.settle(client.take(receiver)[1], Delivery.REJECTED)
+    receiver.close()
+    Taps(client, "q1", dead_letter=True)("create-tap", name="letters", from_earliest=True)
+    samples = scrape(server)
+    states = {state: samples[f'busbar_messages{{entity="q1",state="{state}"}}'] for state in STATES}
+    assert states == {"active": 2, "dead_letter": 1, "scheduled": 1, "deferred": 0}
+    assert samples['busbar_entity_available{entity="q1"}'] == 1
+    assert of_tap(samples, "lag_messages", "letters", "q1", sub="dead_letter") == 1
+    assert {value for name, value in samples.items() if name.startswith("busbar_store_up{")} == {1}
+    assert samples["busbar_entities"] == len(NAMES) and samples["busbar_entities_left_out"] == 0
+
+
+def test_a_scrape_is_bounded_and_says_so(server: Busbar, client: PlainAmqp) -> None:
+    """The limit is 200 samples: sixteen fragments with three taps have more."""
+    for name in ("a", "b", "c"):
+        Taps(client, "spread")("create-tap", name=name)
+    samples = scrape(server)
+    assert samples["busbar_entities_left_out"] == 2
+    assert len(samples) < 220
+    assert not any('entity="spread"' in name or 'entity="zzz"' in name for name in samples)
+    chosen = scrape(server, "?prefix=Z")
+    assert (chosen["busbar_entities"], chosen["busbar_entities_left_out"]) == (1, 0)
+    assert {name for name in chosen if "entity=" in name} == {
+        'busbar_entity_available{entity="zzz"}',
+        'busbar_size_bytes{entity="zzz"}',
+        *(f'busbar_messages{{entity="zzz",state="{state}"}}' for state in STATES),
+    }
+    Taps(client, "spread")("delete-tap", name="a")
+    Taps(client, "spread")("delete-tap", name="b")
+    one = scrape(server, "?prefix=spread")
+    assert [of_tap(one, "truncated", "c", "spread", fragment) for fragment in range(16)] == [0] * 16
+
+
+def test_strangers_learn_nothing(server: Busbar) -> None:
+    resource = f"http://localhost:{server.port}/"
+    for authorization in (
+        "",
+        basic("Listen", "wrong"),
+        basic("nobody", "to Listen"),
+        basic("Listen", ""),
+        basic("Send", "to Send"),
+        "Basic",
+        "Basic not-base-64",
+        "Basic " + base64.b64encode(b"\xff\xfe").decode(),
+        "Bearer token",
+        sas_token(resource, "wrong"),
+        sas_token(resource, "to Send", "Send"),
+        sas_token(resource + "q0", "to Listen", "Listen"),
+    ):
+        status, challenge, body = get(server, "metrics", authorization)
+        assert (status, challenge) == (401, 'Basic realm="Busbar", charset="UTF-8"'), authorization
+        assert "busbar_" not in body and "q1" not in body
+    for authorization in (
+        basic("Listen", "another"),
+        basic("RootManageSharedAccessKey", server.key),
+        sas_token(resource, "to Listen", "Listen"),
+    ):
+        assert get(server, "Metrics/", authorization)[0] == 200
+
+
+def test_a_queue_may_have_this_name(server: Busbar) -> None:
+    token = sas_token(f"http://localhost:{server.port}/", server.key)
+    status, _, body = get(server, "metrics?api-version=2021-05", token)
+    assert status == 200 and "QueueDescription" in body
