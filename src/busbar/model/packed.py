@@ -14,7 +14,7 @@ Rules
 - A page has at most `limit` messages and `max_bytes` bytes, but at least one message. A message counts its content and
   `overhead`.
 - Each content lies in one of the pieces of `contents`, which are in the order of the heads.
-- Positions rise, and pieces are as long as their heads say: what is not so is an InternalError, and never a page.
+- Columns whose numbers do not rise, or whose contents are not as long as they say, are an InternalError and never a page.
 """
 
 from __future__ import annotations
