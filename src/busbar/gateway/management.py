@@ -99,7 +99,7 @@ class ManagementNode:
             self._operations |= self._sending()
         if not isinstance(description, TopicDescription):
             self._operations |= self._receiving()
-            self._operations |= TapOperations(peer, entity, sub).operations
+        self._operations |= TapOperations(peer, entity, sub).operations
         if isinstance(description, SubscriptionDescription) and sub == ACTIVE:
             self._operations |= RuleOperations(peer, entity.path).operations
 

@@ -12,11 +12,12 @@
     read-tap      Listen  name, fragment, stream, after, upto, count, max-bytes                    rows, count, upto
     commit-writes Send    writer, batch
 
-The names begin with `busbar:`. The node of a queue is about the queue's taps, that of its dead-letter queue about those of
-the dead-letter queue. Times and durations are ms, positions are numbers within a fragment, fragments are named by their
-index; maps of positions have one entry for each fragment that answers. A fragment whose store is out is shown as not
-available. What has to reach several fragments reaches all that can be reached; if one cannot, the request fails and can be
-repeated: nothing here goes wrong when it is done twice.
+The names begin with `busbar:`. The node of a queue or subscription is about its taps, that of its dead-letter queue about
+those of the dead-letter queue. A topic keeps no messages, so it has no taps; but it is where writers write, as they do to
+queues: commit-writes is for those two. Times and durations are ms, positions are numbers within a fragment, fragments are
+named by their index; maps of positions have one entry for each fragment that answers. A fragment whose store is out is shown
+as not available. What has to reach several fragments reaches all that can be reached; if one cannot, the request fails and
+can be repeated: nothing here goes wrong when it is done twice.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from busbar.model.commands import (
     ShowTaps,
 )
 from busbar.model.effects import Effect, EventPage, Found, TapPage, TapState, TapStates
+from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
@@ -69,7 +71,7 @@ Build = Callable[[int, int], Command]
 
 
 class TapOperations:
-    """Those of one queue, or of its dead-letter queue."""
+    """Those of one queue, subscription or topic, or of a dead-letter queue."""
 
     def __init__(self, peer: Peer, entity: EntityView, sub: int) -> None:
         self._peer = peer
@@ -77,6 +79,7 @@ class TapOperations:
         self._fragments = entity.fragments
         self._sub = sub
         self._dead_letter = sub == DEAD
+        self._subscription = isinstance(entity.description, SubscriptionDescription)
         self.operations: Operations = {
             "busbar:create-tap": (MANAGE, self._create),
             "busbar:show-tap": (LISTEN, self._show),
@@ -88,8 +91,16 @@ class TapOperations:
             "busbar:find-time": (LISTEN, self._find_time),
             "busbar:ends": (LISTEN, self._ends),
             "busbar:read-tap": (LISTEN, self._read),
-            "busbar:commit-writes": (SEND, self._commit_writes),
         }
+        if isinstance(entity.description, TopicDescription):
+            self.operations = {name: (right, self._refuse) for name, (right, _) in self.operations.items()}
+        self.operations["busbar:commit-writes"] = (SEND, self._commit_writes)
+
+    async def _refuse(self, body: Body) -> Reply:
+        raise InvalidOperation(
+            f"'{self._path}' is a topic, which keeps no messages: what can be read, and taps, are with its "
+            "subscriptions."
+        )
 
     # ---- the taps of the entity ----
 
@@ -305,6 +316,8 @@ class TapOperations:
     async def _commit_writes(self, body: Body) -> Reply:
         if self._dead_letter:
             raise InvalidOperation("Nobody writes to a dead-letter queue.")
+        if self._subscription:
+            raise InvalidOperation(f"Nobody writes to the subscription '{self._path}', but to its topic.")
         writer = writer_of(body.get("writer"), body.get("batch"))
         ids, origin = self._fragments, self._peer.origin
         await self._all(
