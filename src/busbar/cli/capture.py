@@ -26,6 +26,7 @@ def add_capture_command(app: typer.Typer) -> None:
             "busbar capture orders --output /data/orders",
             "busbar capture orders invoices --output /data/all --available-now",
             "busbar capture orders --output /data/orders --events /data/orders-events",
+            "busbar capture events/Subscriptions/audit --output /data/audit",
             "busbar capture orders --output /data/orders --master spark://spark:7077 "
             "--connection-file /etc/busbar",
         ),
@@ -60,10 +61,10 @@ def capture(
     ] = None,
     where: Where,
 ) -> None:
-    """Capture every message of queues, once, in Parquet files by entity, date and hour.
+    """Capture every message of queues and subscriptions, once, in Parquet files by entity, date and hour.
 
     Receivers are not disturbed. The same command goes on where the last one stopped. SIGTERM or Ctrl-C finish the batch.
-    ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    ENTITY is a queue, TOPIC/Subscriptions/NAME, or one of these with /$DeadLetterQueue.
     """
     try:
         from busbar.jobs.capture import capture as run_capture

@@ -16,6 +16,7 @@ from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
 from busbar.cli.replay import connection_for
 from busbar.cli.target import Where, find_target
+from busbar.model.names import parent_and_name, without_dead_letters
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -85,7 +86,7 @@ def insight(
     """Report on throughput, latency, skew, hot keys, dead letters and duplicates, with advice on settings.
 
     What a tap with events has recorded is looked at. The first call makes it; `--watch 1m` needs none. ENTITY is a queue,
-    TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    TOPIC/Subscriptions/NAME, or one of these with /$DeadLetterQueue.
     """
     if not entities and not archive:
         raise CommandFailure("which entity? Name one, or an archive with --archive.", ExitCode.USAGE)
@@ -155,23 +156,24 @@ def _at(rate: float | None) -> str:
 
 
 def _settings(entities: list[str], where: Where) -> dict[str, EntitySettings]:
-    """Settings of queues as they are; without the right to see them the advice says less, that is all."""
+    """Settings of entities as they are; without the right to see them the advice says less, that is all."""
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import fetch
-    from busbar.cli.kinds import QUEUE
+    from busbar.cli.kinds import QUEUE, SUBSCRIPTION
     from busbar.jobs.insight import EntitySettings
 
     found = {}
     for entity in entities:
-        name = entity.strip("/")
-        if "/$" in name or "/subscriptions/" in name.lower():
+        path = entity.strip("/")
+        if without_dead_letters(path)[1]:
             continue
+        topic, name = parent_and_name(path)
         try:
             with ManagementClient(find_target(where)) as client:
-                description = fetch(client, QUEUE, name).description
+                description = fetch(client, SUBSCRIPTION if topic else QUEUE, name, topic).description
         except CommandFailure:
             continue
-        found[name] = EntitySettings(*_known(description))
+        found[path] = EntitySettings(*_known(description))
     return found
 
 

@@ -1,4 +1,4 @@
-"""`busbar tap create|show|list|delete|advance|resume`: the taps of a queue, or of its dead-letter queue."""
+"""`busbar tap create|show|list|delete|advance|resume`: the taps of a queue, a subscription, or its dead-letter queue."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table, size_text
 from busbar.cli.target import Where
 from busbar.model.duration import read_duration
+from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory, BlockingTaps
     from busbar.client.taps import TapView
-
-DEAD_LETTERS = "/$deadletterqueue"
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -38,6 +37,7 @@ tap_commands = group("tap", GROUPS["tap"])
     examples=(
         "busbar tap create orders archive --from-earliest",
         "busbar tap create orders watch --events --max-age 1d --max-size 512MiB",
+        "busbar tap create orders/Subscriptions/audit archive",
         "busbar tap create 'orders/$DeadLetterQueue' failures",
     ),
 )
@@ -70,7 +70,10 @@ def create(
     output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
-    """Create a tap: a named position, behind which messages are kept after they were received."""
+    """Create a tap: a named position, behind which messages are kept after they were received.
+
+    ENTITY is a queue, TOPIC/Subscriptions/NAME, or one of these with /$DeadLetterQueue.
+    """
     limits = {
         "max_age": _milliseconds("--max-age", max_age),
         "max_size": _bytes("--max-size", max_size),
@@ -93,7 +96,7 @@ def show(*, entity: Entity, name: Name, output: Output = OutputFormat.TABLE, whe
 
 @command(tap_commands, name="list", examples=("busbar tap list orders", "busbar tap list orders -o json"))
 def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Where) -> None:
-    """List the taps of a queue."""
+    """List the taps of a queue or subscription."""
     with messaging(where) as factory:
         views = _taps(factory, entity).list()
     if output is OutputFormat.JSON:
@@ -172,10 +175,8 @@ def resume(
 
 
 def _taps(factory: BlockingFactory, entity: str) -> BlockingTaps:
-    path = checked(entity, "entity")
-    if path.lower().endswith(DEAD_LETTERS):
-        return factory.taps(path[: -len(DEAD_LETTERS)], sub_queue="deadletter")
-    return factory.taps(path)
+    path, dead_letters = without_dead_letters(checked(entity, "entity"))
+    return factory.taps(path, sub_queue="deadletter" if dead_letters else "")
 
 
 def _ends(view: TapView, events: bool) -> dict[int, int]:

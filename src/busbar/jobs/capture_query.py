@@ -33,6 +33,7 @@ from busbar.jobs.fault_points import reached, reached_when_written
 from busbar.jobs.manifest import BatchMark
 from busbar.jobs.parquet_files import RESULT_COLUMNS, write_task
 from busbar.jobs.progress import Progress
+from busbar.model.names import without_dead_letters
 from busbar.spark.listener import committed_offsets
 from busbar.spark.offsets import Offset, parse
 from busbar.spark.options import SourceOptions
@@ -55,7 +56,7 @@ class Stopping(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is captured: an entity or its dead-letter queue, its messages or its events."""
+    """What is captured: a queue, a subscription or the dead-letter queue of one, its messages or its events."""
 
     entity: str
     sub_queue: str
@@ -72,10 +73,8 @@ class Source:
 
 def source_of(text: str, stream: str) -> Source:
     """An entity as people write it."""
-    entity = text.strip("/")
-    if entity.lower().endswith(DEAD_LETTERS):
-        return Source(entity[: -len(DEAD_LETTERS)], "deadletter", stream)
-    return Source(entity, "", stream)
+    entity, dead_letters = without_dead_letters(text.strip("/"))
+    return Source(entity, "deadletter" if dead_letters else "", stream)
 
 
 class CaptureQuery:

@@ -22,6 +22,7 @@ from busbar.client.blocking import BlockingTaps
 from busbar.jobs import archive
 from busbar.jobs.insight_figures import Coverage, FragmentCoverage
 from busbar.jobs.insight_measures import Subject, of_events, of_messages
+from busbar.model.names import key_of, without_dead_letters
 from busbar.spark.errors import SourceError
 from busbar.spark.reach import factory_of
 from busbar.spark.secrets import Secret
@@ -30,7 +31,6 @@ TAP = "insight"
 OWNER = "busbar-insight"
 MAX_AGE_MS = 24 * 3_600_000
 MAX_BYTES = 256 * 1024 * 1024
-DEAD_LETTERS = "/$deadletterqueue"
 WAIT_SECONDS = 15.0
 POLL_SECONDS = 0.2
 
@@ -86,9 +86,8 @@ class Tapped:
 
 def taps_of(secret: Secret, entity: str) -> tuple[BlockingTaps, str, str]:
     """The taps of an entity, its path and sub-queue."""
-    path, sub_queue = entity.strip("/"), ""
-    if path.lower().endswith(DEAD_LETTERS):
-        path, sub_queue = path[: -len(DEAD_LETTERS)], "deadletter"
+    path, dead_letters = without_dead_letters(entity.strip("/"))
+    sub_queue = "deadletter" if dead_letters else ""
     return factory_of(secret, WAIT_SECONDS).taps(path, sub_queue=sub_queue), path, sub_queue
 
 
@@ -167,7 +166,7 @@ def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[Tapped]
 
     def read(each: Tapped, stream: str) -> DataFrame:
         reader = spark.read.format("busbar").options(**secret.options(), **each.options(stream))
-        # The source names the queue; a dead-letter queue is an entity of its own here.
+        # The source names the queue or subscription; a dead-letter queue is an entity of its own here.
         return reader.load().withColumn("entity", f.lit(each.entity))
 
     messages = [of_messages(read(each, "messages")) for each in tapped]
@@ -184,7 +183,8 @@ def archived_history(
     for directory in directories:
         frame = archive.read(spark, directory)
         if entities:
-            frame = frame.where(f.col("entity").isin(*entities))
+            # People write names in any case, the archive has them as the broker writes them.
+            frame = frame.where(f.lower("entity").isin(*[key_of(entity) for entity in entities]))
         recorded = archive.identity(directory).stream == archive.EVENTS
         histories.append(of_events(frame) if recorded else of_messages(frame))
         for entity in _entities(frame):

@@ -3,6 +3,7 @@
     queue or topic      orders, eu/orders
     subscription        <topic>/Subscriptions/<name>
     rule                <topic>/Subscriptions/<name>/Rules/<name>
+    dead-letter queue   <queue or subscription>/$DeadLetterQueue
 
 Two paths that differ in letter case alone are the same; `key_of` gives what they have in common.
 """
@@ -14,6 +15,7 @@ RULES = "Rules"
 
 _SUBSCRIPTIONS = "/subscriptions/"
 _RULES = "/rules/"
+_DEAD_LETTERS = "/$deadletterqueue"
 
 
 def key_of(path: str) -> str:
@@ -43,6 +45,13 @@ def parent_and_name(path: str) -> tuple[str, str]:
 
 def looks_like_subscription(path: str) -> bool:
     return parent_and_name(path)[0] != ""
+
+
+def without_dead_letters(path: str) -> tuple[str, bool]:
+    """The path of an entity, from its own or from that of its dead-letter queue, and whether it was the latter."""
+    if path.lower().endswith(_DEAD_LETTERS):
+        return path[: -len(_DEAD_LETTERS)], True
+    return path, False
 
 
 def above(path: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Where a stream stands: what Spark keeps in the checkpoint of a query.
 
-An offset says whose it is, so that it cannot be taken for another's: a version, the entity with its incarnation (a deleted
-and recreated entity has another), the sub-queue, the stream, the tap and its owner; and for each fragment the position of
-the last message that was read. It holds no secret.
+An offset says whose it is, so that it cannot be taken for another's: a version, the entity (as the broker spells it) with
+its incarnation (a deleted and recreated entity has another), the sub-queue, the stream, the tap and its owner; and for each
+fragment the position of the last message that was read. It holds no secret.
 
 Two fields are there at times:
 - `initial`: a query that has not asked the broker for anything yet. Spark writes none of these into a checkpoint.
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from busbar.model.names import key_of
 from busbar.spark.errors import SourceError
 from busbar.spark.options import SourceOptions
 
@@ -94,8 +95,9 @@ def parse(document: Mapping[str, Any]) -> Offset:
 def checked(document: Mapping[str, Any], options: SourceOptions) -> Offset:
     """The offset, if it is one of a query with these options."""
     offset = parse(document)
+    same = key_of(offset.entity) == key_of(options.entity)
     said = {
-        "entity": (offset.entity, options.entity),
+        "entity": (offset.entity, offset.entity if same else options.entity),
         "subQueue": (offset.sub_queue, options.sub_queue),
         "stream": (offset.stream, options.stream),
         "tap": (offset.tap, options.tap or offset.tap),

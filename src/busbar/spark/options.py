@@ -1,7 +1,8 @@
 """Options of the `busbar` format for reading. Names are not case-sensitive; one that is not known is an error.
 
-Where to read: `entity` (or load("orders")), `subQueue` ("" or "deadletter"), `stream` (messages or events), and a
-place for the connection string (secrets.py).
+Where to read: `entity` (or load("orders")), a queue or a subscription ("orders/Subscriptions/audit"); `subQueue` ("" or
+"deadletter"; an entity that ends with "/$DeadLetterQueue" says the same); `stream` (messages or events); and a place for the
+connection string (secrets.py).
 
 How a stream reads: `mode`
   tap      what a tap has not passed; receivers are not disturbed
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from busbar.model.names import without_dead_letters
 from busbar.spark.errors import OptionError
 from busbar.spark.secrets import OPTIONS as SECRET_OPTIONS
 from busbar.spark.secrets import Secret
@@ -139,8 +141,10 @@ class SourceOptions:
         if not entity:
             raise OptionError(
                 "entity",
-                "is missing: the path of a queue, or of a subscription ('topic/subscriptions/name').",
+                "is missing: the path of a queue, or of a subscription ('topic/Subscriptions/name').",
             )
+        entity, dead_letters = without_dead_letters(entity)
+        sub_queue = "deadletter" if dead_letters else options.choice("subQueue", ("", "deadletter"))
         start = Position.parse(
             "startingPosition", options.get("startingPosition") or (LATEST if streaming else EARLIEST)
         )
@@ -151,7 +155,7 @@ class SourceOptions:
         return cls(
             secret=Secret.from_options(options.lowered),
             entity=entity,
-            sub_queue=options.choice("subQueue", ("", "deadletter")),
+            sub_queue=sub_queue,
             stream=stream,
             consume=consume,
             tap=options.get("tap") or "",

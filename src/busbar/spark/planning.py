@@ -18,10 +18,11 @@ Range = tuple[int, int, int]
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """What one task reads, of the entity with this name; without a tap, of what receivers could still get."""
 
-    def __init__(self, tap: str | None, owner: str, ranges: list[Range]) -> None:
+    def __init__(self, entity: str, tap: str | None, owner: str, ranges: list[Range]) -> None:
         super().__init__(None)
+        self.entity = entity
         self.tap = tap
         self.owner = owner
         self.ranges = ranges

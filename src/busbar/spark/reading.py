@@ -33,9 +33,9 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
     with spoken(options), closing(_pages(options, taps_of(options), partition)) as pages:
         for fragment, page in pages:
             if options.stream == EVENTS:
-                yield event_batch(options.entity, fragment, page.rows)
+                yield event_batch(partition.entity, fragment, page.rows)
             else:
-                yield message_batch(options.entity, fragment, page.rows, options.bodies)
+                yield message_batch(partition.entity, fragment, page.rows, options.bodies)
 
 
 def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:

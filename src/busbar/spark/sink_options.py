@@ -1,6 +1,6 @@
 """Options of the `busbar` format for writing. Names are not case-sensitive; one that is not known is an error.
 
-Where to: `entity` (or save("orders")), and a place for the connection string (secrets.py).
+Where to: `entity` (or save("orders")), a queue or a topic, and a place for the connection string (secrets.py).
 
 What becomes a message: columns by their names (sink_columns.py), or those that `column.<field>` names instead;
 `message` (columns or raw) decides for a frame that has both; `unknownColumns` (fail or ignore) is for all others.
@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from busbar.model.names import parent_and_name, without_dead_letters
 from busbar.spark.errors import OptionError
 from busbar.spark.options import Given
 from busbar.spark.secrets import OPTIONS as SECRET_OPTIONS
@@ -93,6 +94,13 @@ class SinkOptions:
         entity = (options.get("entity") or options.get("path") or "").strip("/")
         if not entity:
             raise OptionError("entity", "is missing: the name of a queue or a topic.")
+        topic, _ = parent_and_name(entity)
+        if topic:
+            raise OptionError(
+                "entity", f"is {entity!r}, a subscription; messages are sent to its topic {topic!r}."
+            )
+        if without_dead_letters(entity)[1]:
+            raise OptionError("entity", f"is {entity!r}; nobody sends to a dead-letter queue.")
         id_columns = tuple(
             name.strip() for name in (options.get("idColumns") or "").split(",") if name.strip()
         )

@@ -46,26 +46,26 @@ class BatchReader(DataSourceReader):
             raise OptionError("tap", "is missing: events are recorded for a tap that was made with events.")
         with spoken(options):
             taps = taps_of(options)
-            floors, ends = self._bounds_of_tap(taps) if options.tap else self._bounds(taps)
+            entity, floors, ends = self._bounds_of_tap(taps) if options.tap else self._bounds(taps)
             begins = self._resolved(taps, options.start, floors, ends)
             stops = self._resolved(taps, options.end, floors, ends)
         plan = packed(begins, stops, options.max_partitions)
-        return [Ranges(options.tap or None, "", ranges) for ranges in plan]
+        return [Ranges(entity, options.tap or None, "", ranges) for ranges in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_ranges(self._options, partition)
 
-    def _bounds(self, taps: BlockingTaps) -> tuple[Positions, Positions]:
-        """By fragment, the lowest position that can be read from, and the end."""
+    def _bounds(self, taps: BlockingTaps) -> tuple[str, Positions, Positions]:
+        """The entity as the broker spells it; by fragment, the lowest position that can be read from, and the end."""
         patience = time.monotonic() + self._options.wait
         found: Ends = taps.ends()
         while len(found.ends) < found.fragments:
             self._wait(patience)
             found = taps.ends()
         ends = found.dead_ends if self._options.sub_queue else found.ends
-        return dict.fromkeys(ends, 0), dict(ends)
+        return found.entity, dict.fromkeys(ends, 0), dict(ends)
 
-    def _bounds_of_tap(self, taps: BlockingTaps) -> tuple[Positions, Positions]:
+    def _bounds_of_tap(self, taps: BlockingTaps) -> tuple[str, Positions, Positions]:
         options = self._options
         view = self._view(taps)
         patience = time.monotonic() + options.wait
@@ -76,12 +76,12 @@ class BatchReader(DataSourceReader):
             if not view.events:
                 raise OptionError("stream", f"is 'events', which the tap {view.name!r} does not record.")
             floors = {each.index: max(each.event_position, each.event_lost) for each in view.fragments}
-            return floors, {each.index: each.event_end for each in view.fragments}
+            return view.entity, floors, {each.index: each.event_end for each in view.fragments}
         if view.truncated and options.fail_on_loss:
             lost = {each.index: each.lost for each in view.fragments if each.lost > each.position}
             raise loss(f"The tap {view.name!r} was truncated; by fragment, messages were lost up to {lost}.")
         floors = {each.index: max(each.position, each.lost) for each in view.fragments}
-        return floors, {each.index: each.end for each in view.fragments}
+        return view.entity, floors, {each.index: each.end for each in view.fragments}
 
     def _view(self, taps: BlockingTaps) -> TapView:
         try:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._repeatable(stop, begins):
                 return []
         plan = packed(begins, stop.positions, self._options.max_partitions)
-        return [Ranges(stop.tap, stop.owner, ranges) for ranges in plan]
+        return [Ranges(stop.entity, stop.tap, stop.owner, ranges) for ranges in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_ranges(self._options, partition)
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Offset:
         options = self._options
         return Offset(
-            options.entity,
+            standing.entity,
             options.sub_queue,
             options.stream,
             standing.incarnation,

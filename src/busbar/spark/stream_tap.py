@@ -38,6 +38,8 @@ POLL_SECONDS = 0.5
 class Standing:
     """Where a stream stands: what it has read, and the end of what there is, by fragment."""
 
+    entity: str
+    """As the broker spells it."""
     incarnation: str
     tap: str
     owner: str
@@ -261,7 +263,7 @@ class StreamTap:
         if self._options.stream == EVENTS and not self._options.owner:
             self._pass_messages(taps, view, owner)
         self._incarnation = view.incarnation
-        return Standing(view.incarnation, view.name, owner, positions, ends)
+        return Standing(view.entity, view.incarnation, view.name, owner, positions, ends)
 
     def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
         further = {
