@@ -1,4 +1,4 @@
-"""`busbar redrive`: dead letters back to their entity. What it does is in busbar.jobs.redrive."""
+"""`busbar redrive`: dead letters back to their queue, or to another entity. What it does is in busbar.jobs.redrive."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def add_redrive_command(app: typer.Typer) -> None:
             "busbar redrive orders --dry-run",
             "busbar redrive orders --reason MaxDeliveryCountExceeded --max 100",
             "busbar redrive orders --to repair --where \"subject = 'refund'\" --rate 50",
+            "busbar redrive events/Subscriptions/audit --to events",
         ),
     )(redrive)
 
@@ -45,7 +46,7 @@ def redrive(
     *,
     entity: Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)],
     to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="Where to.", show_default="where they came from")
+        str, typer.Option("--to", metavar="TARGET", help="A queue or topic.", show_default="the queue itself")
     ] = "",
     reason: Annotated[
         list[str] | None,
@@ -67,8 +68,10 @@ def redrive(
     output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
-    """Move the dead letters of a queue back to it, or to another one. Each is deleted when the target has it.
+    """Move the dead letters of a queue back to it, or to another entity. Each is deleted when the target has it.
 
+    ENTITY can be TOPIC/Subscriptions/NAME; then --to is needed, because nothing can be sent to one subscription alone. If it
+    is the topic, all its subscriptions get the messages.
     A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
     """
     try:

@@ -89,7 +89,8 @@ def replay(
 ) -> None:
     """Send the messages of SOURCE to TARGET, each once, also if the command is repeated.
 
-    SOURCE is a directory that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue); it stays as it is.
+    SOURCE is a directory that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue, or
+    TOPIC/Subscriptions/NAME/$DeadLetterQueue); it stays as it is. TARGET is a queue or a topic.
     """
     with explained():
         from busbar.jobs.replay import replay as run

@@ -1,6 +1,7 @@
-"""`busbar redrive`: dead letters back to their entity, or to another one.
+"""`busbar redrive`: dead letters back to their queue, or to another one.
 
     redrive("orders", connection=..., reasons=["MaxDeliveryCountExceeded"])
+    redrive("events/Subscriptions/audit", connection=..., target="events")
 
 1. Select. The dead-letter queue is browsed, up to where it ends now, and locks nobody out. What is dead-lettered later,
    among it what fails again, is left for the next run. Reasons are compared here; a condition or edits in Spark SQL are
@@ -15,6 +16,8 @@
 4. A redriven message is as it was delivered last, without the properties that say why it was dead-lettered, under an id that
    follows from its source; its own stands in `original-message-id`. Its time to live begins anew.
 5. What the target does not take because of what it is stays in the dead-letter queue, and is told.
+6. Nothing can be sent to a subscription alone, so the dead letters of one need a target. Its topic is not taken by itself:
+   all its subscriptions would get messages that they have had, and nobody could take that back.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from busbar.jobs.resending import (
     writer_name,
 )
 from busbar.model.message import DEAD
+from busbar.model.names import key_of, parent_and_name, without_dead_letters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,17 +118,14 @@ def redrive(
     master: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RedriveReport:
-    """Move dead letters of a queue or subscription back to it, or to `target`.
+    """Move dead letters of a queue back to it, or those of a queue or subscription to `target`, a queue or topic.
 
     `most` moves the oldest ones alone. `rate` is the most messages a second, `wait` how long a broker may be away, in
     seconds, `lock_wait` how long dead letters are waited for that others have locked (a lock lasts a minute, unless the
     entity says otherwise), `trust` a file with certificate authorities. Raises RedriveError, EditError, BusbarClientError.
     """
-    entity, target = entity.strip("/"), target.strip("/") or entity.strip("/")
-    if "/subscriptions/" in target.lower():
-        raise RedriveError(
-            f"nothing can be sent to the subscription {target!r}; name a queue or topic with `target`"
-        )
+    entity = without_dead_letters(entity.strip("/"))[0]
+    target = _checked_target(entity, target.strip("/"))
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
     if isinstance(connection, str):
@@ -136,6 +137,9 @@ def redrive(
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         taps = factory.taps(entity, sub_queue="deadletter")
         ends = taps.ends()
+        entity = (
+            ends.entity
+        )  # as the broker spells it: the same entity under another spelling is the same source
         selection = _Selection(set(reasons))
         for index, end in sorted(ends.dead_ends.items()):
             for page in taps.pages(None, index, 0, end):
@@ -164,6 +168,23 @@ def redrive(
         examples=mover.done.examples,
         sample=selection.shown[:sample],
     )
+
+
+def _checked_target(entity: str, target: str) -> str:
+    """Where dead letters of an entity go. Raises RedriveError."""
+    topic, _ = parent_and_name(entity)
+    if topic and not target:
+        raise RedriveError(
+            f"{entity!r} is a subscription, to which nothing can be sent; name a target (--to): a queue, or its topic "
+            f"{topic!r}, all of whose subscriptions get the messages then"
+        )
+    target = target or entity
+    topic, _ = parent_and_name(target)
+    if topic:
+        raise RedriveError(f"nothing can be sent to the subscription {target!r}; its topic is {topic!r}")
+    if without_dead_letters(target)[1]:
+        raise RedriveError(f"nothing can be sent to the dead-letter queue {target!r}")
+    return target
 
 
 class _Selection:
@@ -227,7 +248,7 @@ class _Mover:
         self._target = target
         # A batch is a run. Those of one writer rise with the time, and none is over before it is old.
         self._writer = Writer(
-            writer_name("redrive", entity, incarnation, target), time.time_ns() // 1_000_000
+            writer_name("redrive", entity, incarnation, key_of(target)), time.time_ns() // 1_000_000
         )
         self._selection = selection
         self._pace = pace
@@ -363,7 +384,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The entry for spark-submit. Prints the report as JSON."""
     from busbar.jobs.launch import add_connection, given_connection
 
-    parser = argparse.ArgumentParser("redrive", description="Move dead letters back to their entity.")
+    parser = argparse.ArgumentParser(
+        "redrive", description="Move dead letters back to their queue, or to another entity."
+    )
     parser.add_argument("entity")
     parser.add_argument("--to", default="", metavar="ENTITY")
     parser.add_argument("--reason", action="append", default=[], metavar="TEXT")

@@ -2,8 +2,8 @@
 
     replay("archive/", "orders-again", where="subject = 'refund'", edits={"subject": "'again'"})
 
-- The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or `orders/$deadletterqueue`. A
-  replay only reads it.
+- The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or the dead-letter queue of a
+  queue or subscription (`orders/$deadletterqueue`). A replay only reads it. The target is a queue or a topic.
 - `where` is a condition of Spark SQL over the columns of the source, `edits` say what is changed (edits.py).
 - A message arrives as it was sent, under an id that follows from where it came from (resending.py); its own id stands in
   the application property `original-message-id`. With ids="message" it keeps its own: they have to be unique then.
@@ -35,6 +35,7 @@ from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits
 from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected, spark_session
 from busbar.jobs.resending import Resent, writer_name
 from busbar.model.commands import MAX_BATCH
+from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
 
 if TYPE_CHECKING:
@@ -155,6 +156,11 @@ def _check(order: str, ids: str, rate: float, target: str) -> None:
         raise ReplayError(f"the rate is {rate}; it is a number of messages a second, or 0 for no limit")
     if not target.strip("/"):
         raise ReplayError("the target is missing: the name of a queue or a topic")
+    topic, _ = parent_and_name(target.strip("/"))
+    if topic:
+        raise ReplayError(f"nothing can be sent to the subscription {target!r}; its topic is {topic!r}")
+    if without_dead_letters(target.rstrip("/"))[1]:
+        raise ReplayError(f"nothing can be sent to the dead-letter queue {target!r}")
 
 
 class _Replay:
@@ -177,7 +183,7 @@ class _Replay:
         self._own_ids = ids == "message"
         self._wait = wait
         said = json.dumps([where, [[edit.field, edit.expression] for edit in edits], ids, run])
-        self.writer = writer_name("replay", identity_of(source, secret, wait), target, said)
+        self.writer = writer_name("replay", identity_of(source, secret, wait), key_of(target), said)
 
     # ---- what is sent ----------------------------------------------------------------------------
 

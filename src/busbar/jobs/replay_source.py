@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import Edit, check_type
+from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +29,17 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
     if entity is not None:
         from busbar.spark.reach import factory_of
 
-        return f"{entity}{DEAD_LETTERS} {factory_of(secret, wait).taps(entity).ends().incarnation}"
+        found = factory_of(secret, wait).taps(entity).ends()
+        return f"{found.entity}{DEAD_LETTERS} {found.incarnation}"
     from busbar.jobs.archive import ArchiveError, identity
 
     try:
-        found = identity(source)
+        archive = identity(source)
     except ArchiveError:
         return source if "://" in source else str(Path(source).resolve())
-    if found.stream != "messages":
-        raise ReplayError(f"{source} is an archive of {found.stream}; only messages can be sent")
-    return found.id
+    if archive.stream != "messages":
+        raise ReplayError(f"{source} is an archive of {archive.stream}; only messages can be sent")
+    return archive.id
 
 
 def selected(
@@ -128,8 +130,9 @@ def evaluate(
 
 def dead_letter_queue(source: str) -> str | None:
     """The entity whose dead-letter queue a source names; None for a directory. Raises ReplayError for neither."""
-    if source.lower().rstrip("/").endswith(DEAD_LETTERS):
-        return source.rstrip("/")[: -len(DEAD_LETTERS)].strip("/")
+    entity, dead_letters = without_dead_letters(source.rstrip("/"))
+    if dead_letters:
+        return entity.strip("/")
     if "://" in source or Path(source).is_dir():
         return None
     raise ReplayError(
