@@ -8,7 +8,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ from tests.serving import PATIENCE, Busbar, config_text
 pytestmark = pytest.mark.timeout(60)
 
 SUBSCRIPTIONS = ("audit", "billing")
-TOPICS = {
+TOPICS: dict[str, dict[str, object]] = {
     **{f"t{n}": {} for n in range(6)},
     **{f"w{n}": {"EnablePartitioning": True} for n in range(3)},
 }
 LIMITS = {**PATIENCE, "min_lock_duration": 100}
 
 
-def config() -> str:
+def config(topics: Mapping[str, Mapping[str, object]] = TOPICS) -> str:
     document = json.loads(config_text({}, LIMITS))
     document["UserConfig"]["Namespaces"][0]["Topics"] = [
-        {"Name": name, "Properties": properties, "Subscriptions": [{"Name": one} for one in SUBSCRIPTIONS]}
-        for name, properties in TOPICS.items()
+        {
+            "Name": name,
+            "Properties": dict(properties),
+            "Subscriptions": [{"Name": one} for one in SUBSCRIPTIONS],
+        }
+        for name, properties in topics.items()
     ]
     return json.dumps(document)
 
@@ -213,6 +217,28 @@ def test_a_batch_that_is_written_again_reaches_no_subscription_twice(client: Pla
         with pytest.raises(Refused, match="are with its subscriptions") as refused:
             writers(operation, name="t")
         assert refused.value.status == 400
+
+
+def test_taps_and_writers_survive_kill_nine(tmp_path: Path) -> None:
+    server = Busbar(tmp_path / "data", config({"t": {}})).start()
+    try:
+        client = PlainAmqp(server.port, server.key)
+        audit, ids = Tapped(client, "t", "audit"), [f"m{n}" for n in range(20)]
+        audit.taps("create-tap", name="archive", owner="me")
+        assert write(client, "t", "job", 1, ids) == []
+        audit.settle(20)
+        audit.taps("advance-tap", name="archive", owner="me", positions={0: 5})
+        server.kill()
+        server.start()
+        client = PlainAmqp(server.port, server.key)
+        audit, billing = (Tapped(client, "t", name) for name in SUBSCRIPTIONS)
+        assert audit.taps("show-tap", name="archive")["fragments"][0]["position"] == 5
+        assert [body_of(row).decode() for row in audit.taps.rows("archive", 5, 20)] == ids[5:]
+        assert write(client, "t", "job", 1, [*ids, "late"]) == []
+        assert (audit.bodies(), billing.bodies()) == (["late"], sorted([*ids, "late"]))
+        client.close()
+    finally:
+        server.stop()
 
 
 # ---- as a command ----
