@@ -10,10 +10,11 @@ How a stream reads: `mode`
 with `tap` (its name; without one a stream makes a tap of its own, and its checkpoint remembers the name), `owner` and
 `takeOver` (source.py says whose a tap is), and limits for a tap that is made: `tapMaxAge`, `tapMaxSize`, `lease`.
 
-Where to begin: `startingPosition`, and where a batch ends: `endingPosition`. Each is one of earliest, latest
-all that is there; only what comes 2026-01-31T12:00:00Z           the enqueued time; without a zone it is UTC {"0":
-1200, "1": 900}          a sequence number for each fragment; those that are missing count from the earliest The
-beginning belongs to what is read, the end does not. They hold when a stream makes its tap; a tap that exists decides
+Where to begin: `startingPosition`, and where a batch ends: `endingPosition`. Each is one of
+  earliest, latest          all that is there; only what comes
+  2026-01-31T12:00:00Z      the enqueued time; without a zone it is UTC
+  {"0": 1200, "1": 900}     a sequence number for each fragment; those that are missing count from the earliest
+The beginning belongs to what is read, the end does not. They hold when a stream makes its tap; a tap that exists decides
 by its position, a checkpoint before all.
 """
 
