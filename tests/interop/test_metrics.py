@@ -32,6 +32,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
     queues: dict[str, dict[str, object]] = {name: {} for name in NAMES}
     queues["spread"] = {"EnablePartitioning": True}
     config = json.loads(config_text(queues, {**PATIENCE, "metrics_samples": 200}))
+    news = {"Name": "news", "Subscriptions": [{"Name": "all"}]}
+    config["UserConfig"]["Namespaces"][0]["Topics"] = [news]
     config["Busbar"]["AuthorizationRules"] = [
         {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
         for right in ("Listen", "Send")
@@ -146,7 +148,27 @@ def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmq
     assert samples['busbar_entity_available{entity="q1"}'] == 1
     assert of_tap(samples, "lag_messages", "letters", "q1", sub="dead_letter") == 1
     assert {value for name, value in samples.items() if name.startswith("busbar_store_up{")} == {1}
-    assert samples["busbar_entities"] == len(NAMES) and samples["busbar_entities_left_out"] == 0
+    assert samples["busbar_entities"] == len(NAMES) + 2 and samples["busbar_entities_left_out"] == 0
+
+
+def test_topics_and_subscriptions_have_theirs(server: Busbar, client: PlainAmqp) -> None:
+    subscription = "news/Subscriptions/all"
+    Taps(client, subscription)("create-tap", name="small", max_size=1_000)
+    client.send("news", *[Message(id=str(n), body=b"x" * 300, inferred=True) for n in range(5)])
+    samples = scrape(server, "?prefix=news")
+    assert samples["busbar_entities"] == 2
+    assert samples['busbar_messages{entity="news",state="active"}'] == 0
+    assert samples[f'busbar_messages{{entity="{subscription}",state="active"}}'] == 5
+    assert (
+        samples['busbar_size_bytes{entity="news"}']
+        == samples[f'busbar_size_bytes{{entity="{subscription}"}}']
+    )
+    receiver = client.receiver(subscription, 5)
+    for _ in range(5):
+        client.settle(client.take(receiver)[1], Delivery.ACCEPTED)
+    receiver.close()
+    eventually(lambda: of_tap(scrape(server, "?prefix=news"), "truncated", "small", subscription) == 1)
+    Taps(client, subscription)("delete-tap", name="small")
 
 
 def test_a_scrape_is_bounded_and_says_so(server: Busbar, client: PlainAmqp) -> None:
@@ -154,7 +176,7 @@ def test_a_scrape_is_bounded_and_says_so(server: Busbar, client: PlainAmqp) -> N
     for name in ("a", "b", "c"):
         Taps(client, "spread")("create-tap", name=name)
     samples = scrape(server)
-    assert samples["busbar_entities_left_out"] == 2
+    assert samples["busbar_entities_left_out"] == 4, "spread, and all that come behind it"
     assert len(samples) < 220
     assert not any('entity="spread"' in name or 'entity="zzz"' in name for name in samples)
     chosen = scrape(server, "?prefix=Z")

@@ -24,6 +24,7 @@ from busbar.amqp.content import (
 from busbar.amqp.envelope import encode_deliveries, encode_delivery, encode_peeked, parse_message
 from busbar.amqp.types import Byte, Described, Int, Symbol, Timestamp, UInt, ULong
 from busbar.model.message import Record
+from tests.pages import packing_of
 
 NOW = 1767225600000
 NUMBER = 3 << 48 | 77
@@ -116,7 +117,8 @@ def test_pages_show_the_number_and_the_raw_message_does_not_have_it(raw: bytes) 
     pages = []
     for stored in (content, numbered):
         columns = MessageColumns(0, True)
-        columns.add_rows(b"".join(encode_messages([record(stored)], [0])))
+        packed = packing_of([record(stored)], [0])
+        columns.add_rows(b"".join(encode_messages(packed.heads(), packed.contents, packed.overlays)))
         pages.append(columns)
     assert pages[1].raw.value() == pages[0].raw.value() == raw_message(content)
     assert NUMBER_KEY.encode() in pages[1].annotations.names.data.getvalue()

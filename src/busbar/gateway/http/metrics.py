@@ -8,8 +8,8 @@ Rules
 2. Nothing is counted for it while messages flow: a scrape asks for the counters that are kept anyway. One is answered
    at a time, however many ask.
 3. A scrape has at most `metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order of
-   names, and from the first one on that does not fit they are left out; `busbar_entities_left_out` says how many were.
-   `prefix` chooses those whose names begin so.
+   names, then topics, each with its subscriptions, and from the first one on that does not fit they are left out;
+   `busbar_entities_left_out` says how many were. `prefix` chooses those whose names begin so.
 4. A fragment whose store is out has no samples of taps, and counts of an entity are those of its other fragments; then
    `busbar_entity_available` is 0.
 
@@ -22,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -47,7 +48,7 @@ CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
 
 FAMILIES: Final = {
     "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is out."),
-    "busbar_entities": ("gauge", "Queues that the scrape is about."),
+    "busbar_entities": ("gauge", "Queues, topics and subscriptions that the scrape is about."),
     "busbar_entities_left_out": (
         "gauge",
         "Those of them that have no samples, because there would be too many.",
@@ -118,17 +119,15 @@ class Metrics:
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
         chosen: list[EntityView] = []
-        found = skip = 0
+        found = 0
         room = self._context.limits.metrics_samples
-        while listed := await port.list(EntityKind.QUEUE, "", skip, LISTED_AT_ONCE):
-            skip += len(listed)
-            for entity in listed:
-                if not entity.path.lower().startswith(prefix.lower()):
-                    continue
-                found += 1
-                room -= _most_samples(entity)
-                if room >= 0:
-                    chosen.append(entity)
+        async for entity in self._entities():
+            if not entity.path.lower().startswith(prefix.lower()):
+                continue
+            found += 1
+            room -= _most_samples(entity)
+            if room >= 0:
+                chosen.append(entity)
         page.add("busbar_entities", {}, found)
         page.add("busbar_entities_left_out", {}, found - len(chosen))
         for first in range(0, len(chosen), ASKED_AT_ONCE):
@@ -138,6 +137,22 @@ class Metrics:
                 for sample in samples:
                     page.add(*sample)
         return page
+
+    async def _entities(self) -> AsyncIterator[EntityView]:
+        async for queue in self._listed(EntityKind.QUEUE):
+            yield queue
+        async for topic in self._listed(EntityKind.TOPIC):
+            yield topic
+            with contextlib.suppress(EntityNotFound):  # it was deleted in between
+                async for subscription in self._listed(EntityKind.SUBSCRIPTION, topic.path):
+                    yield subscription
+
+    async def _listed(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
+        skip = 0
+        while listed := await self._context.port.list(kind, parent, skip, LISTED_AT_ONCE):
+            skip += len(listed)
+            for entity in listed:
+                yield entity
 
     async def _of_entity(self, origin: HttpOrigin, entity: EntityView) -> list[Sample]:
         try:
