@@ -62,7 +62,8 @@ def test_a_refusal_is_shown_and_nothing_typed_is_lost(
 
 def test_the_keyboard_is_enough(page: Page, admin: ServiceBusAdministrationClient) -> None:
     page.goto("/queue/new")
-    page.keyboard.type("by-keyboard")  # the cursor stands in the first field
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()  # the cursor stands in the first field
+    page.keyboard.type("by-keyboard")
     box = page.get_by_label("Enable partitioning")
     for _ in range(10):
         page.keyboard.press("Tab")
