@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,6 +79,7 @@ def measured_server(
     interpreted: bool = False,
     limits: Mapping[str, object] | None = None,
     arguments: tuple[str, ...] = (),
+    topics: Sequence[Mapping[str, object]] = (),
 ) -> Iterator[MeasuredServer]:
     """A server in a directory of its own, with its syncs counted where there is a C compiler."""
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory:
@@ -86,7 +87,7 @@ def measured_server(
         counter = _count_syncs(Path(directory), environment)
         busbar = Busbar(
             Path(directory) / "data",
-            config_text(queues, limits),
+            config_text(queues, limits, topics),
             arguments=arguments,
             environment=environment,
         )

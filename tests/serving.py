@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,16 @@ PATIENCE = {"hello_wait": 120_000, "token_wait": 120_000, "link_wait": 120_000}
 taken for one that has nothing to say."""
 
 
-def config_text(queues: Mapping[str, Properties], limits: Mapping[str, object] | None = None) -> str:
-    """The emulator's Config.json for these queues, with the namespace limits a test lowers."""
+def config_text(
+    queues: Mapping[str, Properties],
+    limits: Mapping[str, object] | None = None,
+    topics: Sequence[Properties] = (),
+) -> str:
+    """The emulator's Config.json for these queues and topics, with the namespace limits a test lowers."""
     namespace = {
         "Name": "busbar",
         "Queues": [{"Name": name, "Properties": dict(properties)} for name, properties in queues.items()],
-        "Topics": [],
+        "Topics": [*topics],
     }
     document: dict[str, Any] = {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
     if limits:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from uuid import uuid4
 
 from busbar.amqp.codec import DecodeError, EncodeError
+from busbar.amqp.content import with_enqueued_number
 from busbar.broker.rule_message import SentMessage
 from busbar.model.entities import CorrelationFilter, RuleDescription, RuleFilter, SqlAction
 from busbar.model.errors import ArgumentError, MalformedMessage
@@ -135,12 +136,13 @@ class Distribution:
         self._plan = plan or Plan([subscriber for _, subscriber in self._subscribers])
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        message = SentMessage(content, wire_number(self._index, n), now, ttl)
-        found: list[Copy] = []
+        number = wire_number(self._index, n)
         index = self._plan.index
         if index.all_take:
-            shared = message.content
-            return [Copy(fragment, shared) for fragment, _ in self._subscribers]
+            shared = with_enqueued_number(content, number)
+            return [Copy(fragment, shared) for fragment in self.fragments]
+        message = SentMessage(content, number, now, ttl)
+        found: list[Copy] = []
         for position, rules in index.asked(message):
             fragment, subscriber = self._subscribers[position]
             if rules is None:

@@ -406,3 +406,12 @@ def test_actions_of_correlation_filters_change_their_copies() -> None:
     acting = rule("c", CorrelationFilter(label="order"), "SET sys.To = 'there'")
     found = copies(subscriber(acting, rule("sql", "quantity = 7")))
     assert sorted(received(copy).to or "" for copy in found) == ["", "there"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "takes"), [("1=1", True), (" 1 = 1 ", True), ("1=0", False), ("2=2", False)]
+)
+def test_everything_as_configurations_write_it_needs_no_look_at_the_message(
+    expression: str, takes: bool
+) -> None:
+    assert Subscriber([("$Default", RuleDescription(SqlFilter(expression)))], True).takes_all is takes

@@ -1,0 +1,118 @@
+"""What a topic costs: CPU of a message that is sent to a topic, compared with one that is sent to a queue.
+
+Each subscription that selects a message keeps a copy, so a send costs more with every one that does; a rule that does not
+match costs its evaluation. Queue and topics are measured in turn, and the median of the ratios of neighbours in time counts.
+A topic with one subscription that takes everything has to stay within BUDGET of a queue: there is one commit for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from statistics import median
+
+import uvloop
+
+from bench.cycle import Cost, Meter
+from bench.load import connect
+from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
+from busbar.amqp.codec import encode_value
+from busbar.amqp.types import Described, ULong
+
+SECONDS = 1.0
+ROUNDS = 5
+IN_FLIGHT = 1_000
+WITHOUT_END = 1 << 30
+BUDGET = 1.5
+EVERYTHING: dict[str, object] = {
+    "Name": "$Default",
+    "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}},
+}
+
+
+def sql(number: int) -> dict[str, object]:
+    expression = f"number = {number} AND color = 'red'"
+    return {"Name": "r", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}}
+
+
+def correlation(number: int) -> dict[str, object]:
+    conditions = {"Label": f"label-{number}"}
+    return {"Name": "r", "Properties": {"FilterType": "Correlation", "CorrelationFilter": conditions}}
+
+
+TOPICS = {
+    "1 subscription takes all": [EVERYTHING],
+    "10 take all": [EVERYTHING] * 10,
+    "10 SQL filters, 1 matches": [sql(number) for number in range(10)],
+    "1,000 correlations, 1 matches": [correlation(number) for number in range(1_000)],
+}
+
+
+def topics() -> list[dict[str, object]]:
+    return [
+        {
+            "Name": f"topic-{place}",
+            "Properties": {"MaxSizeInMegabytes": 5120},
+            "Subscriptions": [{"Name": f"s{number}", "Rules": [rule]} for number, rule in enumerate(rules)],
+        }
+        for place, rules in enumerate(TOPICS.values())
+    ]
+
+
+_MESSAGE = b"".join(
+    encode_value(Described(ULong(code), value))
+    for code, value in (
+        (0x73, ["id", None, None, "label-3"]),
+        (0x74, {"number": 3, "color": "red"}),
+        (0x75, b"x" * 1024),
+    )
+)
+
+
+async def sending(server: MeasuredServer, entity: str) -> Cost:
+    connection = await connect(server.busbar.port)
+    sender = await connection.sender(entity, lambda number: _MESSAGE, in_flight=IN_FLIGHT)
+    await sender.send(IN_FLIGHT)
+    meter, before = Meter(server), sender.acknowledged
+    sender.start(WITHOUT_END)
+    await asyncio.sleep(SECONDS)
+    sender.stop()
+    await sender.until(lambda: sender.outstanding == 0)
+    cost = meter.cost(entity, sender.acknowledged - before)
+    if sender.refused:
+        raise SystemExit(f"{len(sender.refused)} sends failed, the first with {sender.refused[0][1]}")
+    await connection.close()
+    return cost
+
+
+async def compare(server: MeasuredServer) -> float:
+    """Prints the table; the ratio of the first topic."""
+    print(f"{'':<34}{'messages/s':>12}{'CPU-µs':>9}{'to a queue':>12}")
+    ratios = []
+    for place, what in enumerate(TOPICS):
+        pairs = [
+            (await sending(server, "queue"), await sending(server, f"topic-{place}")) for _ in range(ROUNDS)
+        ]
+        ratios.append(median(topic.cpu_us / queue.cpu_us for queue, topic in pairs))
+        costs = [topic for _, topic in pairs]
+        rate = max(cost.messages / cost.seconds for cost in costs)
+        cpu = median(cost.cpu_us for cost in costs)
+        print(f"{what:<34}{rate:>12,.0f}{cpu:>9.1f}{ratios[-1]:>12.2f}", flush=True)
+    return ratios[0]
+
+
+def main() -> int:
+    with measured_server({"queue": {"MaxSizeInMegabytes": 5120}}, topics=topics()) as server:
+        ratio = uvloop.run(compare(server))
+    if not rooms_are_compiled():
+        print(
+            "\nthe compiled rooms are not built: the interpreted ones were measured, and no ratio is asked of them"
+        )
+        return 0
+    if ratio > BUDGET:
+        print(f"\nover the budget: one subscription should cost at most {BUDGET} times what a queue costs")
+    return 0 if ratio <= BUDGET else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
