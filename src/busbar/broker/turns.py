@@ -29,7 +29,7 @@ from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.wake_ups import WakeUps
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Send, Settle, TakeCopies, Tick
+from busbar.model.commands import Command, Send, Settle, TakeCopies, Tick, WriteState
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.store.contract import Store
@@ -311,7 +311,11 @@ class Turns:
         elif command.origin:  # what the broker itself asks is no use of the entity
             slot.active = now
         if slot.subscriptions:
-            machine.know_copies(sum([one.machine.size() for one in slot.subscriptions]))
+            machine.know_beside(sum([one.machine.size() for one in slot.subscriptions]))
+        elif slot.topic is not None and type(command) is WriteState:
+            topic = slot.topic
+            together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
+            machine.know_beside(together - machine.size(), topic.machine.settings.quota_bytes)
         machine.apply(command, now, self._nonces())
         if slot.subscriptions:
             self._pass_on(machine.take_copies(), now)

@@ -220,8 +220,8 @@ def write_state(state: State, sessions: Sessions, command: WriteState, now: i64)
     _supplied(state, session)
     before = session.state_size
     after: i64 = len(command.state) if command.state is not None else 0
-    quota = state.settings.quota_bytes
-    size = state.ledger.head.size
+    quota = state.settings.quota_bytes if state.shared_quota == 0 else state.shared_quota
+    size = state.ledger.head.size + state.beside_bytes
     if after > before and quota > 0 and size + after - before > quota:
         text = (
             f"The maximum entity size has been reached: the entity holds {size} bytes, a session state of {after} bytes "

@@ -19,7 +19,7 @@ The rules of each part stand at the top of its file: sending, settling, serving,
 ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
 entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host says `know_copies`; afterwards it applies `take_copies`
+publishing. Before a topic applies what may be passed on, its host says `know_beside`; afterwards it applies `take_copies`
 to the subscriptions.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
@@ -475,9 +475,11 @@ class Fragment:
         """Bytes that count towards the entity's quota."""
         return self._state.ledger.head.size
 
-    def know_copies(self, size: i64) -> None:
-        """Of a topic, before a send: the bytes that its subscriptions keep."""
-        self._state.copied_bytes = size
+    def know_beside(self, size: i64, quota: i64 = 0) -> None:
+        """Of a topic, before a send: the bytes that its subscriptions keep. Of a subscription, before a session state: those
+        that its topic and the others keep, and the topic's quota."""
+        self._state.beside_bytes = size
+        self._state.shared_quota = quota
 
     # ---- for a host whose store is out ----
 

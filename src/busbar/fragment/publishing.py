@@ -5,7 +5,7 @@ Rules
   to their fragments in the very commit that keeps that number: all copies are there or none.
 - Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
   when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits may go
-  beyond it by its further copies.
+  beyond it by its further copies. The session states of subscriptions are held against it, too.
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
   its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
   required, goes to its dead-letter queue.
@@ -36,7 +36,7 @@ def pass_on(state: State, copies: list[Copy], ttl: i64, session_id: str | None) 
             state.copies[copy.fragment] = taking
         taking.copies.append(copy)
         size += len(copy.content) + OVERHEAD
-    state.copied_bytes += size
+    state.beside_bytes += size
     return size
 
 

@@ -61,7 +61,7 @@ def send(state: State, command: Send, now: i64) -> None:
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    kept = head.size + state.copied_bytes
+    kept = head.size + state.beside_bytes
     room: i64 = quota - kept if quota > 0 else 1 << 62
     topic = settings.distributor
     if settings.duplicate_window_ms > 0:

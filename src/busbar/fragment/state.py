@@ -68,7 +68,10 @@ class State:
         self.writers = Writers(bounds, writers)
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.copies: dict[int, TakeCopies] = {}  # of a topic: by the fragments of its subscriptions
-        self.copied_bytes: i64 = 0  # that the subscriptions keep
+        self.beside_bytes: i64 = (
+            0  # that other fragments keep towards the same quota: a topic and its subscriptions
+        )
+        self.shared_quota: i64 = 0  # of a subscription: its topic's
         self.effects: list[Effect] = []
         self.supplied: list[Read] = []
 
