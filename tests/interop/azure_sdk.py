@@ -22,6 +22,9 @@ from tests.interop.queue_pool import QueuePool
 SETTLEMENTS = ("complete", "abandon", "defer", "dead_letter")
 """What a receiver can do with a message; each has a method of its own: `complete_message` and so on."""
 
+SUBSCRIPTION = "/Subscriptions/"
+"""Between the names of a topic and of its subscription, where they are one path."""
+
 _THREADS = ThreadPoolExecutor(64, thread_name_prefix="sdk")
 
 
@@ -125,14 +128,26 @@ class Azure:
         self._handlers += [sender, receiver]
 
     def sender(self, queue: str, *, connection_string: str = "") -> Handler:
+        """To a queue, or to the topic whose subscription this is."""
         if not connection_string and (queue, "sender") in self._ready:
             return self._ready.pop((queue, "sender"))
-        return self._kept(self.client(connection_string).get_queue_sender(queue))
+        client = self.client(connection_string)
+        topic, below, _ = queue.partition(SUBSCRIPTION)
+        return self._kept(client.get_topic_sender(topic) if below else client.get_queue_sender(queue))
+
+    def topic(self, topic: str) -> Handler:
+        """A sender."""
+        return self._kept(self.client().get_topic_sender(topic))
 
     def receiver(self, queue: str, *, connection_string: str = "", **options: Any) -> Handler:
+        """Of a queue, or of a subscription by its path."""
         if not options and not connection_string and (queue, "receiver") in self._ready:
             return self._ready.pop((queue, "receiver"))
-        return self._kept(self.client(connection_string).get_queue_receiver(queue, **options))
+        client = self.client(connection_string)
+        topic, below, name = queue.partition(SUBSCRIPTION)
+        if below:
+            return self._kept(client.get_subscription_receiver(topic, name, **options))
+        return self._kept(client.get_queue_receiver(queue, **options))
 
     def dead_letters(self, queue: str, **options: Any) -> Handler:
         return self.receiver(queue, sub_queue=azure.servicebus.ServiceBusSubQueue.DEAD_LETTER, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class PlainAmqp:
             options.setdefault("allowed_mechs", "PLAIN")
             options.update(user=user, password=key)
         self.connection = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=timeout, **options)
+        self._one_at_a_time = threading.Lock()  # Proton is not to be used by two threads at once
 
     def close(self) -> None:
         self.connection.close()
@@ -130,5 +132,6 @@ class PlainAmqp:
 
     def manage(self, queue: str, operation: str, body: dict[str, object]) -> tuple[int, Any]:
         """A `$management` request: the status code and the body of the reply."""
-        reply = self.request(f"{queue}/$management", f"com.microsoft:{operation}", body)
+        with self._one_at_a_time:
+            reply = self.request(f"{queue}/$management", f"com.microsoft:{operation}", body)
         return reply.properties["statusCode"], reply.body

@@ -1,4 +1,7 @@
-"""Session-aware queues for tests, regular and partitioned, and what a test does with them."""
+"""Session-aware entities for tests: queues, regular and partitioned, and subscriptions, and what a test does with them.
+
+A subscription is received from by its path, and what is sent there goes to its topic: no test has to know the difference.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 
 from tests.interop.administration import BareHttp, entry
-from tests.interop.azure_sdk import Azure, Handler, in_thread
+from tests.interop.azure_sdk import SUBSCRIPTION, Azure, Handler, in_thread
 from tests.serving import PATIENCE, Busbar
 
 LIMITS = {
@@ -22,6 +25,7 @@ LIMITS = {
     "min_size_in_megabytes": 1,
     "size_step": 1,
     "max_partitioned": 1000,
+    "min_duplicate_window": 100,
 }
 
 BRIEF_LOCK = 1.5
@@ -39,28 +43,44 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """What a queue of each kind has before and after RequiresSession, in the order of the schema."""
 
-PLACES = ("regular", "partitioned")
+QUEUES = ("regular", "partitioned")
+SUBSCRIPTIONS = ("subscription", "partitioned-subscription")
 DEEP = bool(os.environ.get("BUSBAR_DEEP"))
 WAYS = (
-    [(client, place) for client in ("sync", "async") for place in PLACES]
+    [(client, place) for client in ("sync", "async") for place in QUEUES + SUBSCRIPTIONS]
     if DEEP
-    else [("sync", "regular"), ("async", "partitioned")]
+    else [("sync", "regular"), ("async", "partitioned"), ("async", "subscription")]
 )
-"""With which client on which kind of queue a test runs: each of the four is there, all pairs in the long campaign."""
+"""With which client on which kind of entity a test runs: each of them is there, all pairs in the long campaign."""
+
+Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def every_way(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+def every_way(test: Test) -> Test:
     """Runs a test of a `world` in all WAYS, at the same time: most of it is the clients' own pauses."""
+    return in_ways(test, QUEUES + SUBSCRIPTIONS)
 
+
+def on_queues(test: Test) -> Test:
+    """The same for what is otherwise with topics."""
+    return in_ways(test, QUEUES)
+
+
+def on_subscriptions(test: Test) -> Test:
+    return in_ways(test, SUBSCRIPTIONS)
+
+
+def in_ways(test: Test, places: tuple[str, ...]) -> Test:
     async def run(worlds: list[World], **fixtures: Any) -> None:
         async def in_one(world: World) -> None:
             try:
                 await test(world=world, **fixtures)
             except Exception as error:
-                error.add_note(f"with the {world.client} client on a {world.place} queue")
+                error.add_note(f"with the {world.client} client on a {world.place} entity")
                 raise
 
-        done = await asyncio.gather(*[in_one(world) for world in worlds], return_exceptions=True)
+        chosen = [world for world in worlds if world.place in places]
+        done = await asyncio.gather(*[in_one(world) for world in chosen], return_exceptions=True)
         failures = [each for each in done if each is not None]
         if failures:
             for other in failures[1:]:
@@ -91,13 +111,22 @@ class SessionQueues:
         self._created += 1
         name = f"{place}-{kind}-{self._created}"
         before, after = KINDS[kind]
-        partitioned = "<EnablePartitioning>true</EnablePartitioning>" if place == "partitioned" else ""
-        description = f"{before}<RequiresSession>true</RequiresSession>{after}{partitioned}"
-        status, _type, text = self._http.request(
-            "PUT", f"/{name}?api-version=2021-05", entry(f"QueueDescription {description}")
-        )
+        partitioned = "<EnablePartitioning>true</EnablePartitioning>" if "partitioned" in place else ""
+        if place in QUEUES:
+            self._put(
+                name, f"QueueDescription {before}<RequiresSession>true</RequiresSession>{after}{partitioned}"
+            )
+            return name
+        size = before if kind == "tiny" else ""
+        self._put(name, f"TopicDescription {size}{partitioned}")
+        path = f"{name}{SUBSCRIPTION}one"
+        before = "" if size else before
+        self._put(path, f"SubscriptionDescription {before}<RequiresSession>true</RequiresSession>{after}")
+        return path
+
+    def _put(self, path: str, description: str) -> None:
+        status, _type, text = self._http.request("PUT", f"/{path}?api-version=2021-05", entry(description))
         assert status == 201, text
-        return name
 
 
 class World:
@@ -127,6 +156,11 @@ def message(session: str | None, text: str, **options: Any) -> ServiceBusMessage
     return ServiceBusMessage(text, session_id=session, **options)
 
 
+def sent_to(queue: str) -> str:
+    """Where to send what is received there."""
+    return queue.partition(SUBSCRIPTION)[0]
+
+
 async def on_session(receiver: Handler, method: str, *arguments: Any) -> Any:
     """Call a method of the receiver's session, which waits in either client's way."""
     await receiver.opened()
@@ -141,6 +175,9 @@ async def listed_sessions(server: Busbar, queue: str, **options: Any) -> list[st
 
     def listed() -> list[str]:
         with ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client:
+            topic, below, name = queue.partition(SUBSCRIPTION)
+            if below:
+                return list(client.list_subscription_sessions(topic, name, **options))
             return list(client.list_queue_sessions(queue, **options))
 
     return sorted(await in_thread(listed))

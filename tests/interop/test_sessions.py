@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, 
 
 from bench.load import connect, session_payload
 from tests.interop.azure_sdk import Handler, nothing_left, take, take_one, text_of
-from tests.interop.session_queues import World, every_way, message
+from tests.interop.session_queues import World, every_way, message, on_queues, on_subscriptions
 from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
@@ -195,7 +195,7 @@ async def test_one_message_makes_a_session_and_a_later_one_belongs_to_it(world: 
 
 
 @pytest.mark.req("S6")
-@every_way
+@on_queues
 async def test_without_a_session_nothing_is_sent_and_nothing_received(world: World) -> None:
     queue = world.queue()
     plain = world.sdk.receiver(queue)
@@ -208,6 +208,21 @@ async def test_without_a_session_nothing_is_sent_and_nothing_received(world: Wor
         await plain.opened()
     with pytest.raises(ServiceBusError, match="does not require sessions"):
         await world.accept("plain", "s").opened()
+
+
+@on_subscriptions
+async def test_a_copy_without_a_session_is_a_dead_letter_of_its_subscription(world: World) -> None:
+    """The topic does not know that a subscription wants sessions, and takes what it is sent."""
+    path = world.queue()
+    sender = world.sdk.sender(path)
+    await sender.send_messages(ServiceBusMessage("alone"))
+    await sender.send_messages([message("s", "1"), message("s", "2")])
+    with pytest.raises(ServiceBusError, match="entity that requires sessions"):
+        await world.sdk.receiver(path).opened()
+    dead = await take_one(world.sdk.dead_letters(path))
+    assert (text_of(dead), dead.dead_letter_reason) == ("alone", "Session ID is null")
+    receiver = world.accept(path)
+    assert texts(await take(receiver, 2)) == ["1", "2"]
 
 
 @pytest.mark.req("S8", "S9")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.load import connect, session_payload
-from tests.interop.session_queues import PLACES, SessionQueues
+from tests.interop.session_queues import QUEUES, SessionQueues
 from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
@@ -24,7 +24,7 @@ SESSIONS, MESSAGES = 6, 4
 def test_sessions_are_shared_out_among_processes(session_broker: Busbar, session_pool: SessionQueues) -> None:
     """Interleaved streams, two workers in two processes: each session whole, in order, by one at a time. On a regular and a
     partitioned queue at the same time."""
-    queues = [session_pool.take(place) for place in PLACES]
+    queues = [session_pool.take(place) for place in QUEUES]
 
     async def send(queue: str) -> None:
         connection = await connect(session_broker.port)
