@@ -175,6 +175,10 @@ class Azure:
             )
             await sender.send_messages(message)
 
+    def kept(self, raw: Any) -> Handler:
+        """One that the test made itself."""
+        return self._kept(raw)
+
     def _kept(self, raw: Any, *, opens: bool = True) -> Handler:
         handler = Handler(raw, asynchronous=self._asynchronous, opens=opens)
         self._handlers.append(handler)

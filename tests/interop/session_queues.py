@@ -26,6 +26,7 @@ LIMITS = {
     "size_step": 1,
     "max_partitioned": 1000,
     "min_duplicate_window": 100,
+    "min_auto_delete_on_idle": 300,
 }
 
 BRIEF_LOCK = 1.5
@@ -104,12 +105,16 @@ class SessionQueues:
     """Creates a queue for each test that wants one: sixteen fragments each would make a long start."""
 
     def __init__(self, server: Busbar) -> None:
-        self._http = BareHttp(server)
+        self.http = BareHttp(server)
         self._created = 0
 
-    def take(self, place: str, kind: str = "workflow") -> str:
+    def name(self, start: str) -> str:
+        """One that nobody else has."""
         self._created += 1
-        name = f"{place}-{kind}-{self._created}"
+        return f"{start}-{self._created}"
+
+    def take(self, place: str, kind: str = "workflow") -> str:
+        name = self.name(f"{place}-{kind}")
         before, after = KINDS[kind]
         partitioned = "<EnablePartitioning>true</EnablePartitioning>" if "partitioned" in place else ""
         if place in QUEUES:
@@ -125,7 +130,7 @@ class SessionQueues:
         return path
 
     def _put(self, path: str, description: str) -> None:
-        status, _type, text = self._http.request("PUT", f"/{path}?api-version=2021-05", entry(description))
+        status, _type, text = self.http.request("PUT", f"/{path}?api-version=2021-05", entry(description))
         assert status == 201, text
 
 
@@ -137,6 +142,8 @@ class World:
         self.client = client
         self.place = place
         self._queues = queues
+        self.http = queues.http
+        self.name = queues.name
 
     def queue(self, kind: str = "workflow") -> str:
         return self._queues.take(self.place, kind)
