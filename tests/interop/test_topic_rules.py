@@ -91,7 +91,7 @@ async def test_rules_with_and_without_actions(world: World, session_broker: Busb
             strips=(TrueRuleFilter(), "REMOVE colour; SET seen = TRUE"),
         )
     await topic.send(keyed("x", subject="s", application_properties={"price": 4, "colour": "red"}))
-    got = await take(topic.once("one"), 3)
+    got: list[Any] = await take(topic.once("one"), 3)
     by_rule = {(each.application_properties or {}).get(b"RuleName", b"").decode(): each for each in got}
     assert by_rule.keys() == {"", "labels", "strips"}
     plain, labels, strips = by_rule[""], by_rule["labels"], by_rule["strips"]
@@ -119,7 +119,7 @@ async def test_a_filter_that_fails(world: World, session_broker: Busbar) -> None
     )
     dead = await take_one(topic.dead_letters("told"))
     assert (text_of(dead), dead.dead_letter_reason) == ("bad", "FilterException")
-    assert "ratio" in dead.dead_letter_error_description
+    assert "ratio" in str(dead.dead_letter_error_description)
     assert await nothing_left(topic.dead_letters("quiet"))
     for name in ("told", "quiet"):
         assert await topic.drained(name, 1) == ["fine"]

@@ -78,7 +78,7 @@ class Topic:
         return self._world.sdk.dead_letters(self.path(subscription), **options)
 
     async def send(self, *contents: str | ServiceBusMessage) -> None:
-        """One after the other. All with one key if they are texts, so that their order is known also on a partitioned topic."""
+        """One after the other. Texts have one key, so that their order is known on a partitioned topic, too."""
         sender = self.sender()
         for content in contents:
             await sender.send_messages(content if isinstance(content, ServiceBusMessage) else keyed(content))
