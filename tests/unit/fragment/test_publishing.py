@@ -122,7 +122,7 @@ class TestTopic:
         size = 100 + OVERHEAD
         queue, _rules = topic()
         queue.machine.settings.quota_bytes = 4 * size
-        queue.machine.know_copies(2 * size)
+        queue.machine.know_beside(2 * size)
         [answer] = queue.run(c.Send(1, 1, 1, [draft(b"b" * 100), draft(b"b" * 100)], False))
         assert isinstance(answer, e.Sent)
         assert [condition for _, condition, _ in answer.refused] == [QuotaExceeded.condition]
