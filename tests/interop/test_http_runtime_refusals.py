@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -138,28 +135,3 @@ async def test_too_large_messages(broker: Busbar, http: Http, queue: str) -> Non
     writer.close()
     assert len((await http.take(queue)).body) == 256 * 1024 - 200
     assert (await http.take(queue, 0)).status == 204
-
-
-@pytest.fixture(scope="module")
-def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    """A namespace with a topic."""
-    topic = {"Name": "t", "Subscriptions": [{"Name": "s"}, {"Name": "messages"}]}
-    config = {
-        "UserConfig": {
-            "Namespaces": [{"Name": "n", "Queues": [], "Topics": [topic]}],
-            "Logging": {"Type": "File"},
-        }
-    }
-    directory: Path = tmp_path_factory.mktemp("topics")
-    server = Busbar(directory / "data", json.dumps(config)).start()
-    yield server
-    server.stop()
-
-
-async def test_topics_say_that_they_are_not_served_yet(topics: Busbar) -> None:
-    http = Http(topics.port, topics.key)
-    assert "topics" in (await http.send("t", b"")).error(501)
-    assert "topics" in (await http.peek_lock("T/Subscriptions/S", 0)).error(501)
-    assert "topics" in (await http.peek_lock("t/subscriptions/messages", 0)).error(501)
-    (await http.peek_lock("t/subscriptions/other", 0)).error(404, 40400)
-    await http.close()

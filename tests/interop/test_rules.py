@@ -25,11 +25,13 @@ from tests.robustness.wire import (
     SENDER,
     TRANSFER,
     logged_in,
+    message,
 )
 from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 
+ACCEPTED = 0x24
 VERSION = "api-version=2021-05"
 EVERYTHING = {"top": int32(2147483647), "skip": int32(0)}
 WHEN = timestamp(1_767_323_045_000)
@@ -224,11 +226,12 @@ def test_refusals(client: PlainAmqp, subscription: str) -> None:
     assert refusal(subscription, "add-rule", inside) == (400, "com.microsoft:argument-error")
     assert refusal(subscription, "remove-rule", unknown) == (404, "amqp:not-found")
     assert refusal(subscription, "enumerate-rules", {"top": int32(-1), "skip": int32(0)})[0] == 400
-    # Only subscriptions have rules, and topics carry no messages yet: that is said, not hidden behind "nothing there".
+    # Only subscriptions have rules, and only from them messages are received: that is said, not hidden as "nothing there".
     for elsewhere in ("queue", topic, f"{subscription}/$DeadLetterQueue"):
         assert refusal(elsewhere, "enumerate-rules", dict(EVERYTHING)) == (400, "amqp:not-allowed")
-    for path in (topic, subscription):
-        assert refusal(path, "peek-message", peek) == (501, "amqp:not-implemented")
+    schedule: dict[str, object] = {"messages": []}
+    assert refusal(topic, "peek-message", peek) == (501, "amqp:not-implemented")
+    assert refusal(subscription, "schedule-message", schedule) == (501, "amqp:not-implemented")
 
 
 @pytest.mark.parametrize(("right", "statuses"), [("Listen", [200, 401, 401]), ("Send", [401, 401, 401])])
@@ -257,10 +260,33 @@ def test_links_end_with_the_topic(namespace: Busbar, http: BareHttp) -> None:
         assert wire.attach(2, SENDER, "ending/Subscriptions/s/Rules/$Default/$management").condition == (
             "amqp:not-found"
         )
-        assert wire.attach(3, SENDER, "ending").condition == "amqp:not-implemented"
+        assert wire.attach(3, SENDER, "ending").code == ATTACH
+        assert wire.attach(4, RECEIVER, "ending/Subscriptions/s").code == ATTACH
+        assert wire.attach(5, RECEIVER, "ending/Subscriptions/s/$DeadLetterQueue").code == ATTACH
+        assert wire.attach(6, RECEIVER, "ending").condition == "amqp:not-allowed"
+        assert wire.attach(7, SENDER, "ending/Subscriptions/s").condition == "amqp:not-allowed"
         assert http.request("DELETE", f"/ending?{VERSION}")[0] == 200
-        assert [wire.until(DETACH).condition for _ in range(2)] == ["amqp:not-found"] * 2
-        assert wire.attach(4, SENDER, "ending/$management").condition == "amqp:not-found"
+        assert [wire.until(DETACH).condition for _ in range(5)] == ["amqp:not-found"] * 5
+        assert wire.attach(8, SENDER, "ending/$management").condition == "amqp:not-found"
+
+
+def test_links_of_a_subscription_end_with_it_alone(namespace: Busbar, http: BareHttp) -> None:
+    create(http, "staying", "TopicDescription")
+    for name in ("goes", "stays"):
+        create(http, f"staying/Subscriptions/{name}", "SubscriptionDescription")
+    with logged_in(namespace.port) as wire:
+        assert wire.attach(0, SENDER, "staying").code == ATTACH
+        assert wire.attach(1, RECEIVER, "staying/Subscriptions/goes").code == ATTACH
+        assert wire.attach(2, RECEIVER, "staying/Subscriptions/stays").code == ATTACH
+        assert http.request("DELETE", f"/staying/Subscriptions/goes?{VERSION}")[0] == 200
+        detached = wire.until(DETACH)
+        assert (detached.field(0), detached.condition) == (1, "amqp:not-found")
+        disabled = entry("SubscriptionDescription <Status>Disabled</Status>")
+        path = f"/staying/Subscriptions/stays?{VERSION}"
+        assert http.request("PUT", path, disabled, If_Match="*")[0] == 200
+        detached = wire.until(DETACH)
+        assert (detached.field(0), detached.condition) == (2, "com.microsoft:entity-disabled")
+        assert wire.send_message(0, 1, message(b"x", "m")).outcome == ACCEPTED, "the topic's links stay"
 
 
 def test_a_topic_shows_how_many_filters_it_has(client: PlainAmqp, http: BareHttp, subscription: str) -> None:
