@@ -31,6 +31,7 @@ from busbar.gateway.outgoing import (
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
 from busbar.gateway.rule_management import RuleOperations
+from busbar.gateway.served import not_received_from, not_sent_to
 from busbar.gateway.session_link import SESSION_LOCK_LOST
 from busbar.gateway.session_management import SessionOperations
 from busbar.gateway.tap_management import TapOperations
@@ -93,13 +94,13 @@ class ManagementNode:
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, sub, max_message_size)
-        self._operations: Operations = {}
+        sending, receiving = self._sending(), self._receiving()
         description = entity.description
-        if not isinstance(description, SubscriptionDescription):
-            self._operations |= self._sending()
-        if not isinstance(description, TopicDescription):
-            self._operations |= self._receiving()
-        self._operations |= TapOperations(peer, entity, sub).operations
+        if isinstance(description, SubscriptionDescription):
+            sending = {name: (right, self._not_sent_to) for name, (right, _) in sending.items()}
+        if isinstance(description, TopicDescription):
+            receiving = {name: (right, self._not_received_from) for name, (right, _) in receiving.items()}
+        self._operations = sending | receiving | TapOperations(peer, entity, sub).operations
         if isinstance(description, SubscriptionDescription) and sub == ACTIVE:
             self._operations |= RuleOperations(peer, entity.path).operations
 
@@ -108,6 +109,12 @@ class ManagementNode:
             "com.microsoft:schedule-message": (SEND, self._schedule),
             "com.microsoft:cancel-scheduled-message": (SEND, self._cancel),
         }
+
+    async def _not_sent_to(self, body: Body) -> Reply:
+        raise InvalidOperation(not_sent_to(self._entity.path))
+
+    async def _not_received_from(self, body: Body) -> Reply:
+        raise InvalidOperation(not_received_from(self._entity.path))
 
     def _receiving(self) -> Operations:
         operations: Operations = {

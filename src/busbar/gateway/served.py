@@ -39,14 +39,20 @@ def check_no_transfer(entity: EntityView, transfer: bool) -> None:
         )
 
 
+def not_sent_to(subscription: str) -> str:
+    return f"Messages cannot be sent to the subscription '{subscription}', but to its topic."
+
+
+def not_received_from(topic: str) -> str:
+    return f"Messages cannot be received from the topic '{topic}', but from its subscriptions."
+
+
 def check_takes(entity: EntityView, dead_letter: bool) -> None:
     """Messages can be sent there."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
     if isinstance(entity.description, SubscriptionDescription):
-        raise InvalidOperation(
-            f"Messages cannot be sent to the subscription '{entity.path}', but to its topic."
-        )
+        raise InvalidOperation(not_sent_to(entity.path))
     status = _status(entity)
     if not status.can_send:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
@@ -55,9 +61,7 @@ def check_takes(entity: EntityView, dead_letter: bool) -> None:
 def check_gives(entity: EntityView) -> None:
     """Messages can be received from there."""
     if isinstance(entity.description, TopicDescription):
-        raise InvalidOperation(
-            f"Messages cannot be received from the topic '{entity.path}', but from its subscriptions."
-        )
+        raise InvalidOperation(not_received_from(entity.path))
     status = _status(entity)
     if not status.can_receive:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")
