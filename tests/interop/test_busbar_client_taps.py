@@ -26,6 +26,7 @@ from busbar.client import (
     blocking,
     encode,
 )
+from tests.interop.administration import administrations
 from tests.interop.partitioned_queues import Names
 from tests.serving import Busbar, serving
 
@@ -110,6 +111,39 @@ async def test_a_tap_sees_what_receivers_took_away(factory: MessagingFactory, ei
         await taps.read("archive", first, 0, ends.ends[first])
     await taps.delete("archive")
     assert await taps.list() == ()
+
+
+@pytest.mark.parametrize("kind", ["regular", "partitioned"])
+async def test_a_subscription_has_taps_of_its_own(
+    server: Busbar, factory: MessagingFactory, kind: str
+) -> None:
+    """What is written to the topic by a writer that repeats itself is once in each subscription, and in its tap."""
+    topic = f"topic-{kind}"
+    async with administrations(server) as (_, admin):
+        await admin.create_topic(topic, enable_partitioning=kind == "partitioned")
+        for name in ("one", "two"):
+            await admin.create_subscription(topic, name)
+    path = f"{topic}/Subscriptions/one"
+    taps = await factory.taps(path)
+    view = await taps.create("archive", from_earliest=True, owner="me")
+    assert (view.entity, len(view.fragments)) == (path, 16 if kind == "partitioned" else 1)
+    for _ in range(2):
+        sender = await factory.sender(topic, writer=Writer("query", 1))
+        await sender.send(outgoing(300))
+        await sender.close()
+    writes = await factory.taps(topic)
+    await writes.commit_writes("query", 1)
+    with pytest.raises(BusbarClientError, match="but to its topic"):
+        await taps.commit_writes("query", 1)
+    with pytest.raises((SendFailed, BatchOver)):
+        await (await factory.sender(topic, writer=Writer("query", 0))).send(outgoing(1))
+    await drain(factory, path, 300)
+    await drain(factory, f"{topic}/Subscriptions/two", 300)
+    ends = await taps.ends()
+    assert sum(ends.ends.values()) == 300
+    assert len(set(await bodies(taps, "archive", {}, ends))) == 300
+    other = await factory.taps(f"{topic}/Subscriptions/two")
+    assert await other.list() == ()
 
 
 async def test_owners_and_refusals(factory: MessagingFactory, names: Names) -> None:

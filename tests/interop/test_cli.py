@@ -250,6 +250,38 @@ def test_topics_subscriptions_and_rules(cli: Cli) -> None:
     assert cli.json("topic", "list") == []
 
 
+@pytest.mark.parametrize("partitioned", ["false", "true"])
+def test_messages_through_a_topic(cli: Cli, partitioned: str) -> None:
+    topic = f"parcels-{partitioned}"
+    assert cli("topic", "create", topic, "--enable-partitioning", partitioned).code == 0
+    for name in ("all", "heavy"):
+        assert cli("subscription", "create", "--topic", topic, name).code == 0
+    at = ("--topic", topic, "--subscription", "heavy")
+    assert cli("rule", "create", *at, "big", "--filter-sql-expression", "kg > 5").code == 0
+    assert cli("rule", "delete", *at, "$Default").code == 0
+    for text, weight in (("letter", "1"), ("piano", "300")):
+        assert cli("send", topic, text, "--property", f"kg={weight}").code == 0
+
+    def counts(name: str) -> dict[str, int]:
+        found: dict[str, int] = cli.json("subscription", "show", "--topic", topic, name)["countDetails"]
+        return found
+
+    assert (counts("all")["activeMessageCount"], counts("heavy")["activeMessageCount"]) == (2, 1)
+    listed = cli.json("subscription", "list", "--topic", topic)
+    assert {one["name"]: one["messageCount"] for one in listed} == {"all": 2, "heavy": 1}
+    assert cli.json("topic", "show", topic)["sizeInBytes"] > 0
+    (kept,) = cli.json("receive", f"{topic}/subscriptions/heavy", "--keep")
+    assert (kept["body"], kept["properties"]) == ("piano", {"kg": 300})
+    assert cli("receive", f"{topic}/subscriptions/heavy").out == "piano\n"
+    all_of_it = cli("receive", f"{topic}/subscriptions/all", "--max", "5").out
+    assert sorted(all_of_it.split()) == ["letter", "piano"]
+    assert cli("receive", f"{topic}/subscriptions/all/$DeadLetterQueue").out == ""
+    assert counts("all")["activeMessageCount"] == 0
+    assert "but from its subscriptions" in cli.fails(4, "receive", topic)
+    assert "but to its topic" in cli.fails(4, "send", f"{topic}/subscriptions/all", "x")
+    assert cli("topic", "delete", topic).code == 0
+
+
 def test_lists_are_asked_for_page_by_page(cli: Cli) -> None:
     names = [queue["name"] for queue in cli.json("queue", "list")]
     assert [name for name in names if name.startswith("many-")] == list(MANY)

@@ -83,6 +83,19 @@ def test_a_dead_letter_queue_and_a_partitioned_one(server: Busbar) -> None:
     assert sum(fragment["position"] for fragment in moved) == 20
 
 
+def test_a_subscription(server: Busbar) -> None:
+    where = ["--data", str(server.data)]
+    assert run(["topic", "create", "news", *where]) == 0
+    assert run(["subscription", "create", "--topic", "news", "eu", *where]) == 0
+    path = "news/subscriptions/eu"
+    assert shown(server, "create", path, "archive")["entity"] == "news/Subscriptions/eu"
+    assert shown(server, "create", f"{path}/$DeadLetterQueue", "failures")["deadLetter"]
+    send(server, "news", 3)
+    assert shown(server, "show", path, "archive")["fragments"][0]["end"] == 3
+    assert shown(server, "advance", path, "archive", "--to-end")["fragments"][0]["position"] == 3
+    assert "cannot be received from the topic" in busbar(server, "create", "news", "t", code=4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

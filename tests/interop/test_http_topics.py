@@ -1,10 +1,9 @@
-"""Messages over HTTP, sent to topics and received from subscriptions and their dead-letter queues; regular and partitioned."""
+"""Messages over HTTP, sent to topics and received from subscriptions and their dead letters; regular and partitioned."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from email.utils import parsedate_to_datetime
 
 import pytest
 import pytest_asyncio
@@ -107,7 +106,7 @@ async def test_a_renewed_lock_outlives_its_time_and_another_does_not(http: Topic
     for _ in range(3):
         await asyncio.sleep(0.3)
         renewed = await http.renew(message.lock)
-        assert renewed.status == 200 and parsedate_to_datetime(renewed.broker["LockedUntilUtc"])
+        assert renewed.status == 200 and renewed.broker["LockedUntilUtc"]
     again = await http.peek_lock(path)  # waits for the lock to end
     assert again.broker["DeliveryCount"] == 2
     (await http.complete(message.lock)).error(404, 40400)

@@ -30,7 +30,7 @@ QUEUES = (
 )  # fmt: skip
 ADMINISTRATION = (
     "a message through a new queue", "a queue's life", "lists", "topics, subscriptions and rules", "rules over AMQP",
-    "the namespace", "refusals", "strangers",
+    "messages through the topic news", "messages through the topic wide-news", "the namespace", "refusals", "strangers",
 )  # fmt: skip
 
 

@@ -115,6 +115,40 @@ scenario("topics, subscriptions and rules", async () => {
   assert.equal(await admin.topicExists("events"), false);
 });
 
+for (const [name, enablePartitioning] of [["news", false], ["wide-news", true]]) {
+  scenario(`messages through the topic ${name}`, async () => {
+    await admin.createTopic(name, { enablePartitioning });
+    for (const one of ["all", "red"]) await admin.createSubscription(name, one);
+    const bus = new ServiceBusClient(SECURE, OPTIONS);
+    const rules = bus.createRuleManager(name, "red");
+    await rules.deleteRule("$Default");
+    await rules.createRule("red", { applicationProperties: { colour: "red" } }, { sqlExpression: "SET seen = TRUE" });
+    const sender = bus.createSender(name);
+    await sender.sendMessages([{ body: "one" }, { body: "two", applicationProperties: { colour: "red" } }]);
+    await sender.scheduleMessages({ body: "three" }, new Date(Date.now() + 500));
+
+    const receiver = bus.createReceiver(name, "all");
+    const bodies = [];
+    while (bodies.length < 3) {
+      const [message] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 5_000 });
+      assert.ok(message, `only ${bodies} came`);
+      bodies.push(message.body);
+      await receiver.completeMessage(message);
+    }
+    assert.deepEqual(bodies.sort(), ["one", "three", "two"]);
+    const red = bus.createReceiver(name, "red");
+    const [message] = await red.receiveMessages(3, { maxWaitTimeInMs: 5_000 });
+    assert.equal(message.body, "two");
+    assert.deepEqual(message.applicationProperties, { colour: "red", seen: true, RuleName: "red" });
+    await red.deadLetterMessage(message, { deadLetterReason: "because" });
+    const [dead] = await bus.createReceiver(name, "red", { subQueueType: "deadLetter" }).peekMessages(5);
+    assert.equal(dead.deadLetterReason, "because");
+    const counts = await admin.getSubscriptionRuntimeProperties(name, "red");
+    assert.deepEqual([counts.activeMessageCount, counts.deadLetterMessageCount], [0, 1]);
+    await bus.close();
+  });
+}
+
 scenario("rules over AMQP", async () => {
   await admin.createTopic("managed", { enablePartitioning: true });
   await admin.createSubscription("managed", "all");
