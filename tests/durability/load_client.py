@@ -10,6 +10,7 @@ import asyncio
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.load import (
@@ -97,38 +98,53 @@ class Book:
 
 
 class TormentedSender:
-    def __init__(self, book: Book, name: str, batch: int) -> None:
-        self._book = book
+    """To a queue, or to a topic, each of whose subscriptions has a book of its own."""
+
+    def __init__(
+        self, book: Book, name: str, batch: int, address: str = "q", others: Sequence[Book] = ()
+    ) -> None:
+        self._books = (book, *others)
+        self._address = address
         self.name = name
         self.batch = batch
         if batch > 1:
-            book.batches[name] = batch
+            for each in self._books:
+                each.batches[name] = batch
 
     def _payload(self, number: int) -> bytes:
-        self._book.messages[self.name, number]  # from here on it may be in the queue
+        for book in self._books:
+            book.messages[self.name, number]  # from here on it may be there
         body = b"<%s:%06d>" % (self.name.encode(), number) + b"." * (number % 700)
         return encode_value(Described(ULong(0x75), body))
 
     async def run(self, port: int, count: int) -> None:
         try:
             connection = await connect(port)
-            sender: Sender = await connection.sender("q", self._payload, in_flight=200, batch=self.batch)
+            sender: Sender = await connection.sender(
+                self._address, self._payload, in_flight=200, batch=self.batch
+            )
             sender.on_acknowledged = self._acknowledged
             await sender.send(count)
         except (ConnectionOver, LinkRefused, OSError):
             return  # killed: what was not answered is unknown
         for first, _condition in sender.refused:
-            for number in range(first, first + self.batch):
-                self._book.messages[self.name, number].sent = False
+            self._answered(first, self.batch, False)
 
     def _acknowledged(self, first: int, count: int) -> None:
-        for number in range(first, first + count):
-            self._book.messages[self.name, number].sent = True
+        self._answered(first, count, True)
+
+    def _answered(self, first: int, count: int, sent: bool) -> None:
+        for book in self._books:
+            for number in range(first, first + count):
+                book.messages[self.name, number].sent = sent
 
 
 class TormentedReceiver:
-    def __init__(self, book: Book, name: str, chance: random.Random, held: dict[Mark, str]) -> None:
+    def __init__(
+        self, book: Book, name: str, chance: random.Random, held: dict[Mark, str], address: str = "q"
+    ) -> None:
         self._book = book
+        self._address = address
         self._name = name
         self._chance = chance
         self._held = held  # messages that some receiver of this round has and has not given back
@@ -138,7 +154,7 @@ class TormentedReceiver:
         try:
             connection = await connect(port)
             receiver: Receiver = await connection.receiver(
-                "q", credit=100, decide=self._decide, single=single
+                self._address, credit=100, decide=self._decide, single=single
             )
             receiver.on_confirmed = self._confirmed
             await connection.lost

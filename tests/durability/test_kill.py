@@ -86,8 +86,8 @@ def check_numbers(book: Book, round_number: int, highest: int) -> int:
     return top
 
 
-async def drain(port: int, book: Book) -> dict[Mark, tuple[str, Seen]]:
-    """Take everything out: the queue, its dead letters, and by peeking what is deferred."""
+async def drain(port: int, book: Book, queue: str = "q") -> dict[Mark, tuple[str, Seen]]:
+    """Take everything out: the queue (or subscription), its dead letters, and by peeking what is deferred."""
     places: dict[Mark, tuple[str, Seen]] = {}
 
     def put(where: str, what: Seen) -> None:
@@ -96,7 +96,7 @@ async def drain(port: int, book: Book) -> dict[Mark, tuple[str, Seen]]:
         places[what.mark] = (where, what)
         book.found(what, where)
 
-    for where, address in (("the queue", "q"), ("the dead letters", "q/$DeadLetterQueue")):
+    for where, address in (("the queue", queue), ("the dead letters", f"{queue}/$DeadLetterQueue")):
         connection = await connect(port)
         last = time.monotonic()
 
@@ -117,7 +117,7 @@ async def drain(port: int, book: Book) -> dict[Mark, tuple[str, Seen]]:
             )
         await connection.close()
     connection = await connect(port)
-    node = await connection.requests("q/$management")
+    node = await connection.requests(f"{queue}/$management")
     start = 1
     while messages := await node.peek(start):
         for message in messages:
