@@ -130,7 +130,7 @@ def test_kill_under_load_on_topics(tmp_path: Path) -> None:
             f"{publication.topic}: {acknowledged} sends acknowledged, {settled} settlements, {len(unknown)} sends unknown, "
             f"{there} of them there"
         )
-        assert acknowledged > 50 * ROUNDS and settled > 20 * ROUNDS, "there was no load"
+        assert acknowledged > 50 * ROUNDS and settled > 10 * ROUNDS, "there was no load"
     assert code == 0, server.error_text
     assert "Traceback" not in server.error_text, server.error_text
 
