@@ -314,5 +314,11 @@ def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -
     assert statuses == [201] * 2_000 + [403]
     assert "2000 subscriptions" in text
     assert "<SubscriptionCount>2000</SubscriptionCount>" in bare.request("GET", f"/wide?{VERSION}")[2]
+    for text in ("to all", "again"):
+        assert bare.request("POST", "/wide/messages", text)[0] == 201
+    for number in (0, 7, 1_000, 1_999):
+        for text in ("to all", "again"):
+            taken = bare.request("DELETE", f"/wide/Subscriptions/s{number}/messages/head?timeout=5")
+            assert (taken[0], taken[2]) == (200, text)
     assert bare.request("DELETE", f"/wide?{VERSION}")[0] == 200
     assert bare.request("GET", f"/wide/Subscriptions/s7?{VERSION}")[0] == 404
