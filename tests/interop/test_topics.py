@@ -21,6 +21,7 @@ from tests.interop.topics import Topic, everywhere, keyed, texts
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 
 FRAGMENT = 1 << 48
+EVERY = '<Filter i:type="TrueFilter"><SqlExpression>1=1</SqlExpression></Filter>'
 
 
 def numbers(messages: list[Any]) -> list[int]:
@@ -350,14 +351,20 @@ async def test_what_is_sent_and_received_where(world: World) -> None:
 @everywhere
 async def test_what_is_idle_goes(world: World) -> None:
     idle = "<AutoDeleteOnIdle>PT0.9S</AutoDeleteOnIdle>"
-    topic, used = Topic(world, idle, one=""), Topic(world, unread=idle, read=idle)
+    topic, used = Topic(world, idle, one=""), Topic(world, read=idle)
     receiver = used.receiver("read", max_wait_time=30)
     await receiver.opened()
     sender = used.sender()
+    await sender.opened()  # which takes the SDK a while
+    for name in ("unread", "ruled"):
+        used.subscribe(name, idle)
+    rules = 0
     async with asyncio.timeout(20):
         while used.status("/Subscriptions/unread") == 200 or topic.status() == 200:
             await sender.send_messages(keyed("x"))  # what it gets is no use of a subscription
+            used.put(f"/Subscriptions/ruled/Rules/r{rules}", f"RuleDescription {EVERY}")  # a new rule is
+            rules += 1
             await asyncio.sleep(0.1)
     assert topic.status("/Subscriptions/one") == 404
-    assert used.status() == used.status("/Subscriptions/read") == 200
+    assert used.status() == used.status("/Subscriptions/read") == used.status("/Subscriptions/ruled") == 200
     assert text_of(await take_one(receiver)) == "x"

@@ -511,7 +511,8 @@ class Catalogue:
             return False
         if self._stores.out() & {*view.stores}:
             return False  # nobody could use it
-        since = max(self.used(view), view.updated, self._loaded)
+        rules = self._entries.children(EntityKind.RULE, view.path)  # who gives it a rule has a use for it
+        since = max(self.used(view), view.updated, self._loaded, *[rule.updated for rule in rules])
         return self._clock() - since >= description.auto_delete_on_idle
 
 
