@@ -52,7 +52,8 @@ WAYS = (
     if DEEP
     else [("sync", "regular"), ("async", "partitioned"), ("async", "subscription")]
 )
-"""With which client on which kind of entity a test runs: each of them is there, all pairs in the long campaign."""
+"""With which client on which kind of entity a test runs: both clients, both kinds of queue and a subscription; all pairs in
+the long campaign."""
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 
