@@ -14,8 +14,8 @@ from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.model.commands import COMPLETE, Demand, Send, Settle
 from busbar.model.effects import Delivered, Effect, Refused, Sent
-from busbar.model.entities import QueueDescription
-from busbar.model.message import Draft
+from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.message import Copy, Draft
 from busbar.model.settings import FragmentSettings
 from busbar.store.memory import Disk, MemoryStore
 
@@ -30,6 +30,23 @@ def clock() -> int:
 
 def settings(lock_ms: int = 60_000) -> FragmentSettings:
     return FragmentSettings(lock_ms, 10, 0, False, 1 << 30, True, True)
+
+
+class ToAll:
+    """A distributor without rules."""
+
+    def __init__(self, fragments: list[int]) -> None:
+        self.fragments = fragments
+
+    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
+        return [Copy(fragment, content) for fragment in self.fragments]
+
+
+def topic(subscriptions: list[int], duplicates: bool = False) -> FragmentSettings:
+    """A topic's settings; all of its subscriptions take everything."""
+    described = TopicDescription(requires_duplicate_detection=duplicates).fragment_settings()
+    described.distributor = ToAll(subscriptions)
+    return described
 
 
 class GatedStore(MemoryStore):

@@ -17,32 +17,15 @@ from busbar.broker import host as host_module
 from busbar.broker.host import HostState
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent, Settled
-from busbar.model.entities import SubscriptionDescription, TopicDescription
+from busbar.model.entities import SubscriptionDescription
 from busbar.model.errors import ServerBusy
-from busbar.model.message import ACTIVE, SCHEDULED, Copy
-from busbar.model.settings import FragmentSettings
+from busbar.model.message import ACTIVE, SCHEDULED
 from busbar.store.memory import Fault
-from tests.unit.broker.hosting import Hosting, clock, complete, demand, hosting, send
+from tests.unit.broker.hosting import Hosting, clock, complete, demand, hosting, send, topic
 
 TOPIC = 1
 SUBSCRIPTIONS = [2, 3, 4]
 SUBSCRIPTION = SubscriptionDescription().fragment_settings()
-
-
-class ToAll:
-    """A distributor without rules."""
-
-    def __init__(self, fragments: list[int]) -> None:
-        self.fragments = fragments
-
-    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        return [Copy(fragment, content) for fragment in self.fragments]
-
-
-def topic(fragments: list[int]) -> FragmentSettings:
-    settings = TopicDescription().fragment_settings()
-    settings.distributor = ToAll(fragments)
-    return settings
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Topics in their host: what a topic passes on is in its own commit, or nowhere (rule 6 of turns.py)."""
+"""Receivers of subscriptions, reads that are under way, and any schedule with faults, beside what test_topic_turns.py has."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 
 from busbar.broker import comeback
 from busbar.broker import host as host_module
-from busbar.model.commands import AcceptSession, Inspect, Peek, Send, TakeCopies
-from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent
-from busbar.model.entities import SubscriptionDescription, TopicDescription
+from busbar.model.commands import AcceptSession, Peek, Send, TakeCopies
+from busbar.model.effects import Delivered, Peeked, Refused, Sent
+from busbar.model.entities import SubscriptionDescription
 from busbar.model.message import ACTIVE, Copy, Draft
-from busbar.model.settings import FragmentSettings
 from busbar.store.memory import Disk, Fault
-from tests.unit.broker.hosting import Hosting, complete, demand
+from tests.unit.broker.hosting import Hosting, complete, demand, topic
 
 TOPIC = 1
 FIRST = 10
@@ -32,20 +31,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-class Everyone:
-    def __init__(self, fragments: list[int]) -> None:
-        self.fragments = fragments
-
-    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        return [Copy(fragment, content) for fragment in self.fragments]
-
-
-def topic(*subscriptions: int, duplicates: bool = False) -> FragmentSettings:
-    settings = TopicDescription(requires_duplicate_detection=duplicates).fragment_settings()
-    settings.distributor = Everyone([*subscriptions])
-    return settings
-
-
 @asynccontextmanager
 async def publishing(
     subscriptions: int = 2,
@@ -57,7 +42,7 @@ async def publishing(
     await here.host.open()
     numbers = range(FIRST, FIRST + subscriptions)
     of_each = of.fragment_settings()
-    await here.host.add({TOPIC: topic(*numbers, duplicates=duplicates), **dict.fromkeys(numbers, of_each)})
+    await here.host.add({TOPIC: topic([*numbers], duplicates), **dict.fromkeys(numbers, of_each)})
     here.store.groups, here.store.log = [], []
     try:
         yield here
@@ -87,16 +72,6 @@ async def held(here: Hosting, fragment: int, request: int) -> list[bytes]:
     return [record.content or b"" for record in answer.records]
 
 
-async def test_all_copies_are_in_the_commit_of_the_topic() -> None:
-    async with publishing(3) as here:
-        here.host.submit([publish(1, b"a", b"b"), publish(2, b"c")])
-        await here.sent(1)
-        await here.sent(2)
-        assert here.store.log[0] == "commit 10,11,12,1"
-        for place, fragment in enumerate((10, 11, 12)):
-            assert await held(here, fragment, 20 + place) == [b"a", b"b", b"c"]
-
-
 async def test_a_waiting_receiver_of_a_subscription_gets_its_copy_when_it_is_durable() -> None:
     async with publishing() as here:
         here.host.submit([demand(10, 5)])
@@ -107,22 +82,6 @@ async def test_a_waiting_receiver_of_a_subscription_gets_its_copy_when_it_is_dur
         here.gate.set()
         await here.sent(1)
         await here.until(lambda: here.delivered() == [1])
-
-
-@pytest.mark.parametrize("fault", [Fault.FULL, Fault.LOST, Fault.UNHEARD])
-async def test_a_commit_that_fails_takes_all_copies_along_or_none(fault: Fault) -> None:
-    async with publishing() as here:
-        here.host.submit([demand(10, 5)])
-        here.store.fail_next_commit(fault)
-        here.host.submit([publish(1, b"a")])
-        await here.refused(1)
-        await here.until(lambda: here.host.is_open)
-        await asyncio.sleep(0.05)
-        here.host.submit([publish(2, b"b")])
-        await here.sent(2)
-        expected = [b"a", b"b"] if fault is Fault.UNHEARD else [b"b"]
-        assert await held(here, 10, 20) == await held(here, 11, 21) == expected
-        await here.until(lambda: len(here.delivered()) == len(expected))
 
 
 async def test_a_copy_does_not_come_between_a_read_and_what_it_is_for() -> None:
@@ -187,44 +146,14 @@ async def test_a_subscription_that_comes_and_goes() -> None:
         here.host.submit([publish(1, b"a")])
         await here.sent(1)
         await here.host.add({11: PLAIN.fragment_settings()})
-        here.host.change(TOPIC, topic(10, 11))
+        here.host.change(TOPIC, topic([10, 11]))
         here.host.submit([publish(2, b"b")])
         await here.sent(2)
-        here.host.change(TOPIC, topic(11))
+        here.host.change(TOPIC, topic([11]))
         await here.host.remove(10)
         here.host.submit([publish(3, b"c")])
         await here.sent(3)
         assert await held(here, 11, 20) == [b"b", b"c"]
-
-
-async def test_a_subscription_goes_while_its_topic_waits_for_it() -> None:
-    async with publishing(2) as here:
-        here.host.submit([publish(1, b"a")])
-        await here.sent(1)
-        await here.host.drain(5)
-        disk = here.disk
-    async with publishing(2, disk) as here:
-        here.gate.clear()
-        here.host.submit([publish(2, b"b")])  # a job that holds up the read
-        await asyncio.sleep(0.01)
-        here.host.submit([demand(10, 5), publish(3, b"c")])
-        here.host.change(TOPIC, topic(11))
-        here.gate.set()
-        await here.host.remove(10)
-        await here.sent(2)
-        await here.sent(3)
-        assert await held(here, 11, 20) == [b"a", b"b", b"c"]
-
-
-async def test_scheduled_messages_reach_all_subscriptions() -> None:
-    async with publishing() as here:
-        soon = here.host.clock() + 60
-        here.host.submit([publish(1, b"later", scheduled=soon), demand(10, 5), demand(11, 5, consumer=2)])
-        await here.sent(1)
-        await here.until(lambda: here.delivered() == [1, 1])
-        here.host.submit([Inspect(TOPIC, 1, 30)])
-        answer = await here.answer(30)
-        assert isinstance(answer, Inspected) and answer.counts == [0] * 7
 
 
 @pytest.mark.parametrize("seed", range(12))
