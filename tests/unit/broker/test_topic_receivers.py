@@ -1,4 +1,4 @@
-"""Receivers of subscriptions, reads that are under way, and any schedule with faults, beside what test_topic_turns.py has."""
+"""Receivers of subscriptions, reads that are under way, any schedule with faults: what test_topic_turns.py leaves out."""
 
 from __future__ import annotations
 
