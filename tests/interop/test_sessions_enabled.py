@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from azure.core.exceptions import HttpResponseError
+from azure.servicebus import ServiceBusClient
 
 from bench.load import LinkRefused, connect, session_payload
 from tests.interop.administration import BareHttp, administrations, entry
@@ -69,6 +70,15 @@ async def test_the_sdks(session_broker: Busbar) -> None:
             assert await serves_sessions(session_broker, name)
 
 
+def keeps_a_large_state(server: Busbar, queue: str) -> None:
+    """Larger than any message of that queue, which has the tier's default of 1 MB; the tier allows 100 MB."""
+    large = bytes(range(256)) * 12_000
+    client = ServiceBusClient.from_connection_string(server.connection_string)
+    with client, client.get_queue_receiver(queue, session_id="large") as receiver:
+        receiver.session.set_state(large)
+        assert receiver.session.get_state() == large
+
+
 @pytest.mark.req("S2")
 @pytest.mark.parametrize("tier", ["Basic", "Premium"])
 async def test_tiers(tmp_path: Path, tier: str) -> None:
@@ -93,5 +103,6 @@ async def test_tiers(tmp_path: Path, tier: str) -> None:
             else:
                 await client.create_queue("q", requires_session=True)
                 assert await serves_sessions(server, "q")
+                await asyncio.to_thread(keeps_a_large_state, server, "q")
     finally:
         await asyncio.to_thread(server.stop)

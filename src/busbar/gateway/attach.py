@@ -158,7 +158,11 @@ def _request_response(
     peer: Peer, link: Link, node: Node, replies: RepliesByNode, entity: EntityView | None
 ) -> GatewayLink:
     siblings = replies.setdefault(node.key, [])
-    size = MAX_REQUEST if entity is None else 4 * message_size(entity, peer.service.limits)
+    size = MAX_REQUEST
+    if entity is not None:
+        # Several messages to be scheduled, or the state of a session.
+        limits = peer.service.limits
+        size = max(4 * message_size(entity, limits), limits.max_message_size + MAX_REQUEST)
     link.accept(size)
     if link.sending:
         reply = ReplyLink(link)

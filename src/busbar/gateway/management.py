@@ -93,7 +93,7 @@ class ManagementNode:
         self._router = Router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
-        self._sessions = SessionOperations(peer, entity, sub, max_message_size)
+        self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
         sending, receiving = self._sending(), self._receiving()
         description = entity.description
         if isinstance(description, SubscriptionDescription):

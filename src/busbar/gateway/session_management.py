@@ -3,7 +3,8 @@
 Rules:
 1. Who renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it: a link of
    the same connection does. Otherwise the answer is that the session lock is lost.
-2. A state is no larger than a message of the entity may be.
+2. A state is no larger than a message of the namespace may be: 256 KB, or 100 MB in the Premium tier, where messages of an
+   entity may be smaller.
 3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen; where the next page
    begins is kept for them, so that a long list is read once.
 4. A dead-letter queue has no sessions.
@@ -111,7 +112,7 @@ class SessionOperations:
         if state is not None and len(state) > self._max_state_size:
             raise QuotaExceeded(
                 f"The session state has {len(state)} bytes; at most {self._max_state_size} are allowed, which is the size "
-                f"of a message of '{self._entity.path}'."
+                "of a message in this namespace."
             )
         await self._peer.ask(
             lambda request: WriteState(held.fragment, self._peer.origin, request, held.consumer, state)
