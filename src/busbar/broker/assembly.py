@@ -14,15 +14,15 @@ import asyncio
 from collections.abc import Sequence
 
 from busbar.broker.copies import Copies
-from busbar.broker.host import StoreHost
+from busbar.broker.hosting import Host
 from busbar.broker.membership import (
     IDENTITY,
     STORES,
     Copy,
+    copy_of,
     encode,
     new_membership,
     objection,
-    read_copy,
     take_census,
 )
 from busbar.broker.stores import Stores
@@ -48,9 +48,9 @@ class Assembly:
         ]
         return entries
 
-    async def admit(self, host: StoreHost, anew: bool) -> None:
+    async def admit(self, host: Host, anew: bool) -> None:
         """Look at a store that has just been opened again, or made anew. Raises StoreError if it is not that store."""
-        copy = await host.access(read_copy)
+        copy = copy_of(await host.catalogue())
         if anew:
             self._membership = self._membership.with_store(host.name)
             self.copies.set(STORES, encode(self._membership))
@@ -66,11 +66,11 @@ class Assembly:
         """The copies of all stores that can be opened and read."""
         copies: dict[str, Copy] = {}
 
-        async def open_one(host: StoreHost) -> None:
+        async def open_one(host: Host) -> None:
             try:
                 if not host.is_open:
                     await host.open()
-                copies[host.name] = await host.access(read_copy)
+                copies[host.name] = copy_of(await host.catalogue())
             except (StoreError, BusbarError, OSError) as error:
                 await host.keep_out(str(error))
 
@@ -98,7 +98,7 @@ class Assembly:
             if name not in copies:
                 host = self._stores.add(name)
                 await host.make()
-                copies[name] = await host.access(read_copy)
+                copies[name] = copy_of(await host.catalogue())
             membership = membership.with_store(name)
         for host in [host for host in self._stores.hosts if membership.member(host.name) is None]:
             self.notes.append(f"{host.name} is left alone: {host.reason}")
@@ -131,13 +131,13 @@ class Assembly:
             f"`busbar stores reset {out[0].name} --stopped`"
         )
 
-    async def _bring_up_to_date(self, host: StoreHost, copy: Copy) -> None:
+    async def _bring_up_to_date(self, host: Host, copy: Copy) -> None:
         """Give a store its identity and the catalogue that is in force."""
         fixes = self.copies.repairs(copy.entries)
         identity = self._membership.identity(host.name)
         if copy.identity != identity:
             fixes[IDENTITY] = encode(identity)
         if fixes:
-            await host.access(lambda store: store.write_catalogue(fixes))
+            await host.repair_catalogue(fixes)
         self.copies.repaired(host.name)
         self.last_fragment = max(self.last_fragment, copy.last_fragment)

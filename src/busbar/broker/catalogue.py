@@ -33,7 +33,7 @@ from busbar.broker.assembly import Assembly
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
 from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count, topic_of
-from busbar.broker.host import StoreHost
+from busbar.broker.hosting import Host
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
 from busbar.model.entities import (
@@ -182,7 +182,7 @@ class Catalogue:
                 found.update(self._settings.by_store(view).get(store, {}))
         return found
 
-    async def _admit(self, host: StoreHost, anew: bool) -> None:
+    async def _admit(self, host: Host, anew: bool) -> None:
         """A store comes back: is it that one, does it know all that is in force, are its fragments in service?"""
         async with self._changing:
             await self._assembly.admit(host, anew)
@@ -344,8 +344,7 @@ class Catalogue:
     def _tell_fragments(self, view: EntityView) -> None:
         """Other settings from now on."""
         for store, fragments in self._settings.by_store(view).items():
-            for fragment, settings in fragments.items():
-                self._stores.host(store).change(fragment, settings)
+            self._stores.host(store).change(fragments)
 
     async def _make_fragments(self, views: Iterable[EntityView]) -> None:
         by_store: dict[str, dict[int, FragmentSettings]] = {}

@@ -166,7 +166,7 @@ class Copies:
             rows: dict[str, bytes | None] = dict.fromkeys(purged)
             rows.update({name: encode_entry(self._entries[name]) for name in wanted if name in self._entries})
             self._behind[host.name] = wanted
-            work.append(host.on_store(lambda store, rows=rows: store.write_catalogue(rows)))  # type: ignore[misc]
+            work.append(host.write_catalogue(rows))
         outcomes = await asyncio.gather(*work, return_exceptions=True)
         failed: dict[str, Exception] = {}
         for host, outcome in zip(hosts, outcomes, strict=True):

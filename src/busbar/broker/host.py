@@ -22,17 +22,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from busbar.broker.comeback import Comeback, Watch
+from busbar.broker.hosting import Admit, HostState, Rows
 from busbar.broker.parking import Parking
 from busbar.broker.place import Loss, Place, StoreMissing, TakenOffline
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
-from busbar.broker.store_work import Durable, Predecessor, load, lost_locks, open_store, reload
+from busbar.broker.store_work import (
+    Durable,
+    Predecessor,
+    load,
+    lost_locks,
+    open_store,
+    read_catalogue,
+    reload,
+)
 from busbar.broker.turns import Discarded, Turns
 from busbar.fragment.changes import Head, Lock
 from busbar.fragment.machine import Fragment
@@ -58,17 +66,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-Admit = Callable[["StoreHost", bool], Awaitable[None]]
-"""Looks at a store that was just opened (or, with True, made anew) before it serves; raises StoreError to keep it out."""
-
-
-class HostState(enum.Enum):
-    OPEN = "open"
-    UNDOING = "undoing"  # a group was refused; commands wait until it is undone
-    OUT = "out"  # the store is being opened again
-    STOPPED = "stopped"  # not opened yet, closed, or taken by another owner
-
-
 class StoreHost:
     """The fragments of one store. Everything but the store's own work happens on the event loop."""
 
@@ -87,6 +84,7 @@ class StoreHost:
         locks of each command, `emit` performs effects; `fenced` hears that another owner took the store. Without a
         `place`, a store that is not there is made by the factory."""
         self.name = name
+        self.broker = ""
         self.place = place
         self.state = HostState.STOPPED
         self.since = 0
@@ -95,6 +93,8 @@ class StoreHost:
         """Why it is out."""
         self.loss: Loss | None = None
         self.admit: Admit | None = None
+        self.shown: Callable[[], None] | None = None
+        """Hears that the state, the reason or the loss is another one."""
         self.clock = clock
         self._factory = factory
         self._loop = loop
@@ -153,6 +153,11 @@ class StoreHost:
             self._watch = None
         if state is HostState.OPEN and self.place is not None:
             self._watch = Watch(self._loop, self.place, self._moved)
+        self._show()
+
+    def _show(self) -> None:
+        if self.shown is not None:
+            self.shown()
 
     def _moved(self) -> None:
         if not self._turns.job_under_way:  # that finds out by itself
@@ -184,14 +189,15 @@ class StoreHost:
             if slot.machine.settings.distributor is not None:
                 self._turns.join(slot)
 
-    def change(self, fragment: int, settings: FragmentSettings) -> None:
+    def change(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Other settings from now on."""
-        slot = self._turns.slots.get(fragment)
-        if slot is not None:
-            slot.machine.settings = settings
-            if settings.distributor is not None:
-                self._turns.join(slot)
-            self._turns.tick(slot)
+        for fragment, settings in fragments.items():
+            slot = self._turns.slots.get(fragment)
+            if slot is not None:
+                slot.machine.settings = settings
+                if settings.distributor is not None:
+                    self._turns.join(slot)
+                self._turns.tick(slot)
 
     async def remove(self, fragment: int) -> None:
         """Take a fragment out of service and delete its messages, in slices between the commits of others."""
@@ -218,9 +224,16 @@ class StoreHost:
             busy.certain = False
             raise busy from error
 
-    async def access(self, work: Callable[[Store], T]) -> T:
-        """The same for the one who admits the store, while it is being opened. Raises what the store raises."""
-        return await self._on_store(work)
+    async def write_catalogue(self, rows: Rows) -> None:
+        await self.on_store(lambda store: store.write_catalogue(rows))
+
+    async def catalogue(self) -> tuple[dict[str, bytes], int]:
+        """Its copy, and the highest id of its fragments. This and `repair_catalogue` are for the one who admits the store,
+        also while it is being opened: they raise what the store raises."""
+        return await self._on_store(read_catalogue)
+
+    async def repair_catalogue(self, rows: Rows) -> None:
+        await self._on_store(lambda store: store.write_catalogue(rows))
 
     async def _on_store(self, work: Callable[[Store], T]) -> T:
         store = self._turns.store
@@ -319,6 +332,7 @@ class StoreHost:
         self._comeback.take_offline()
         if self.state is HostState.OUT:
             self.reason = OFFLINE
+            self._show()
         while self._comeback.offline and self.is_open:
             self._turns.halt()
             if not self._turns.job_under_way:
@@ -430,6 +444,7 @@ class StoreHost:
         if reason != self.reason:
             _log.error("store %s is still out: %s: %s", self.name, type(error).__name__, reason)
             self.reason = reason
+            self._show()
         if not isinstance(error, StoreError | BusbarError | OSError):
             _log.debug("store %s: this was not expected", self.name, exc_info=error)
         return True

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from busbar.broker.copies import decode_entry
-from busbar.store.contract import Store, StoreError
+from busbar.store.contract import StoreError
 
 IDENTITY = "identity"
 """The one entry of a store's catalogue that is its own."""
@@ -97,14 +97,15 @@ class Copy:
         return not self.entries and not self.last_fragment
 
 
-def read_copy(store: Store) -> Copy:
-    entries = store.catalogue()
+def copy_of(catalogue: tuple[dict[str, bytes], int]) -> Copy:
+    """From what a store has."""
+    entries, last_fragment = catalogue
     encoded = entries.pop(IDENTITY, None)
     try:
         identity = None if encoded is None else msgspec.json.decode(encoded, type=Identity)
     except msgspec.DecodeError as error:
         raise StoreError(f"the identity of the store is damaged: {error}") from None
-    return Copy(identity, entries, max((head.fragment for head in store.heads()), default=0))
+    return Copy(identity, entries, last_fragment)
 
 
 @dataclass(slots=True)

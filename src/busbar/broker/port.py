@@ -175,10 +175,12 @@ class LocalPort:
         found = []
         for index, (counters, first) in enumerate(answers):
             id, store = view.fragments[index], view.stores[index]
+            assert self._stores is not None
+            home = self._stores.home(id)
+            broker = home.broker if home is not None else ""
             if not isinstance(counters, Inspected):
-                assert self._stores is not None
-                home = self._stores.home(id)
-                found.append(FragmentView(index, id, store, "out", home.reason if home is not None else ""))
+                reason = home.reason if home is not None else ""
+                found.append(FragmentView(index, id, store, "out", reason, broker=broker))
                 continue
             counts = counters.counts
             found.append(
@@ -193,6 +195,7 @@ class LocalPort:
                     deferred=counts[DEFERRED],
                     size=counters.size,
                     oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
+                    broker=broker,
                 )
             )
         return found

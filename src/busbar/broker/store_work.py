@@ -48,6 +48,11 @@ def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
     return store, epoch
 
 
+def read_catalogue(store: Store) -> tuple[dict[str, bytes], int]:
+    """What the store has of the catalogue, and the highest id of its fragments."""
+    return store.catalogue(), max((head.fragment for head in store.heads()), default=0)
+
+
 def load(
     store: Store,
     fragments: Mapping[int, FragmentSettings],

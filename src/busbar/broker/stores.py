@@ -1,11 +1,11 @@
-"""The messaging stores of a namespace, in this process: which host serves which fragment, and what operators see and say."""
+"""The messaging stores of a namespace: which host serves which fragment, and what operators see and say."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from busbar.broker.host import HostState, StoreHost
+from busbar.broker.hosting import Host, HostState
 from busbar.model.commands import Command
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.port import StoreView
@@ -15,15 +15,13 @@ SETTLING_SECONDS = 5.0
 
 
 class Stores:
-    def __init__(
-        self, hosts: Iterable[StoreHost], make_host: Callable[[str], StoreHost] | None = None
-    ) -> None:
+    def __init__(self, hosts: Iterable[Host], make_host: Callable[[str], Host] | None = None) -> None:
         """`hosts` are those of the stores that are there; `make_host` serves for those that join, or are missing."""
-        self.hosts: list[StoreHost] = list(hosts)
+        self.hosts: list[Host] = list(hosts)
         self.needs_majority = True
         """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
-        self._homes: dict[int, StoreHost] = {}
+        self._homes: dict[int, Host] = {}
 
     # ---- which there are ----
 
@@ -31,7 +29,7 @@ class Stores:
     def names(self) -> list[str]:
         return [host.name for host in self.hosts]
 
-    def host(self, name: str) -> StoreHost:
+    def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
 
     def out(self) -> set[str]:
@@ -42,14 +40,14 @@ class Stores:
         left = len(self.hosts) - len(out)
         return 2 * left > len(self.hosts) or (left > 0 and not self.needs_majority)
 
-    def add(self, name: str) -> StoreHost:
+    def add(self, name: str) -> Host:
         """A host for one more store, not opened yet."""
         assert self._make_host is not None, "nobody said how to make a host"
         host = self._make_host(name)
         self.hosts.append(host)
         return host
 
-    async def remove(self, host: StoreHost) -> None:
+    async def remove(self, host: Host) -> None:
         """It is no store of this namespace."""
         self.hosts.remove(host)
         await host.close()
@@ -70,7 +68,7 @@ class Stores:
         for fragment in fragments:
             self._homes.pop(fragment, None)
 
-    def home(self, fragment: int) -> StoreHost | None:
+    def home(self, fragment: int) -> Host | None:
         return self._homes.get(fragment)
 
     def submit(self, commands: list[Command]) -> list[Command]:
@@ -82,7 +80,7 @@ class Stores:
                 return commands
             home.submit(commands)
             return []
-        groups: dict[StoreHost | None, list[Command]] = {}
+        groups: dict[Host | None, list[Command]] = {}
         for command in commands:
             host = homes.get(command.fragment)
             group = groups.get(host)
@@ -115,7 +113,7 @@ class Stores:
     def views(self) -> list[StoreView]:
         return [self._view(host) for host in self.hosts]
 
-    def _view(self, host: StoreHost) -> StoreView:
+    def _view(self, host: Host) -> StoreView:
         loss, place = host.loss, host.place
         return StoreView(
             name=host.name,
@@ -128,6 +126,7 @@ class Stores:
             lost_at=loss.at if loss is not None else 0,
             lost_messages=loss.messages if loss is not None else 0,
             lost_size=loss.size if loss is not None else 0,
+            broker=host.broker,
         )
 
     async def change(self, name: str, to: str) -> StoreView:
@@ -149,7 +148,7 @@ class Stores:
         return self._view(host)
 
 
-async def _until_open(host: StoreHost) -> None:
+async def _until_open(host: Host) -> None:
     """What keeps it from being opened is seen in its state."""
     deadline = asyncio.get_running_loop().time() + SETTLING_SECONDS
     while host.state is HostState.OUT and asyncio.get_running_loop().time() < deadline:

@@ -95,7 +95,8 @@ def show_fragments(client: ManagementClient, path: str, what: str, output: Outpu
         print_json(found)
         return
     columns = ("#", "Store", "State", "Messages", "Dead", "Scheduled", "Size", "Oldest")
-    print_table(columns, [_fragment_row(view) for view in found], f"{what} has no fragments.")
+    rows = [_fragment_row(view) for view in found]
+    print_table(*_with_brokers(columns, rows, found), f"{what} has no fragments.")
     for reason in sorted({view["reason"] for view in found if view["reason"]}):
         print(reason)
 
@@ -126,6 +127,16 @@ def _fragment_row(view: View) -> tuple[str, ...]:
     )
 
 
+def _with_brokers(
+    columns: tuple[str, ...], rows: list[tuple[str, ...]], found: list[View]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Which broker has what, where there are several."""
+    brokers = [view.get("broker", "") for view in found]
+    if not any(brokers):
+        return columns, rows
+    return (*columns, "Broker"), [(*row, broker) for row, broker in zip(rows, brokers, strict=True)]
+
+
 def _change(name: str, change: str, output: OutputFormat, where: Where) -> None:
     with _client(where) as client:
         found = ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
@@ -138,7 +149,7 @@ def _print(found: list[View], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             view["name"],
             view["state"],
@@ -148,7 +159,8 @@ def _print(found: list[View], output: OutputFormat) -> None:
         )
         for view in found
     ]
-    print_table(("Name", "State", "Fragments", "Size", "URL"), rows, "There are no stores.")
+    columns = ("Name", "State", "Fragments", "Size", "URL")
+    print_table(*_with_brokers(columns, rows, found), "There are no stores.")
     for view in found:
         if view["reason"]:
             print(f"{view['name']} is out since {_time(view['since'])}: {view['reason']}")

@@ -89,6 +89,8 @@ class FragmentView:
     size: int = 0
     oldest: int = 0
     """When its first message came (0: it has none)."""
+    broker: str = ""
+    """The broker process that handles it (empty: the serving process)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class StoreView:
     lost_messages: int = 0
     """-1: nobody knows."""
     lost_size: int = 0
+    broker: str = ""
+    """The broker process that owns it (empty: the serving process)."""
 
 
 class FragmentPort(Protocol):

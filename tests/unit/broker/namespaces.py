@@ -83,7 +83,9 @@ class Namespace:
         return StoreHost(name, open_it, self._loop, clock, lambda: next(self._nonces), emit, place=place)
 
     def host(self, name: str) -> StoreHost:
-        return self.stores.host(name)
+        found = self.stores.host(name)
+        assert isinstance(found, StoreHost)
+        return found
 
     async def ask(self, command: Command) -> Effect:
         """The answer to a command; its request must be new."""

@@ -10,7 +10,8 @@ import pytest
 
 from busbar.broker import comeback
 from busbar.broker import host as host_module
-from busbar.broker.host import HostState, StoreHost
+from busbar.broker.host import StoreHost
+from busbar.broker.hosting import HostState
 from busbar.model.commands import Inspect, Leave
 from busbar.model.effects import Delivered, Drained, Effect, Inspected, Sent, Settled
 from busbar.model.errors import ServerBusy

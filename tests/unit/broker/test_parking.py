@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.broker.host import HostState
+from busbar.broker.hosting import HostState
 from busbar.broker.parking import ALL_CREDIT, Parking
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Demand, Leave, Send
 from busbar.model.effects import Delivered, Drained, SessionAccepted

@@ -11,7 +11,7 @@ import pytest
 from busbar.broker import comeback
 from busbar.broker.copies import Entry, decode_entry, encode_entry
 from busbar.broker.definition import encode_definition
-from busbar.broker.host import HostState
+from busbar.broker.hosting import HostState
 from busbar.broker.placement import place
 from busbar.model.commands import Demand, Inspect, Leave, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.broker import host
-from busbar.broker.host import HostState
+from busbar.broker.hosting import HostState
 from busbar.broker.store_work import Predecessor, load
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import (
@@ -175,10 +175,10 @@ async def test_other_taps_from_now_on() -> None:
     async with hosting(of=tapped()) as here:
         here.host.submit([send(1, 1, 2)])
         await here.sent(1)
-        here.host.change(1, tapped(TapSettings(8, "late", start=LATEST), TAP))
+        here.host.change({1: tapped(TapSettings(8, "late", start=LATEST), TAP)})
         await here.until(lambda: len(here.disk.fragments[1].taps) == 2)  # without a word from anybody
         assert [(s.id, s.position) for s in (await states(here, 2)).taps] == [(8, 2), (7, 0)]
-        here.host.change(1, tapped(TAP))
+        here.host.change({1: tapped(TAP)})
         await here.until(lambda: list(here.disk.fragments[1].taps) == [7])
 
 

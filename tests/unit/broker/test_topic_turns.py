@@ -136,7 +136,7 @@ async def test_a_topic_does_not_wait_for_a_subscription_that_is_deleted() -> Non
         await asyncio.sleep(0.02)
         here.host.submit([peek(2, 2), send(TOPIC, 3), peek(3, 4)])
         await asyncio.sleep(0.02)
-        here.host.change(TOPIC, topic([3, 4]))
+        here.host.change({TOPIC: topic([3, 4])})
         removal = asyncio.ensure_future(here.host.remove(2))
         here.gate.set()
         await here.sent(3)

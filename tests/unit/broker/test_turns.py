@@ -122,7 +122,7 @@ async def test_sends_that_are_refused_do_not_fill_the_group() -> None:
     async with hosting(of=settings()) as here:
         closed = settings()
         closed.can_send = False
-        here.host.change(1, closed)
+        here.host.change({1: closed})
         for request in range(1, 101):
             here.host.submit([send(1, request, size=100_000)])
         await here.refused(100)
