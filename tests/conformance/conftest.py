@@ -14,10 +14,10 @@ from tests.conformance.ports import other_process
 from tests.conformance.stores import PLACES, Open
 
 
-@pytest.fixture(params=["same process", "other process"])
+@pytest.fixture(params=["same process", "stores over a channel", "other process"])
 async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NamespacePort]:
-    if request.param == "same process":
-        async with fragments() as local:
+    if request.param != "other process":
+        async with fragments(over_channel=request.param == "stores over a channel") as local:
             yield local
     else:
         async with other_process(tmp_path) as remote:

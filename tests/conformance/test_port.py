@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from busbar.amqp.compose import compose
+from busbar.amqp.envelope import parse_message
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -25,10 +27,16 @@ from busbar.model.commands import (
     Settle,
 )
 from busbar.model.effects import Drained, Peeked, Purged, Received, Refused, Renewed, Settled
-from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.entities import (
+    QueueDescription,
+    RuleDescription,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busbar.model.errors import EntityNotFound, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, Draft
-from busbar.model.port import FragmentPort
+from busbar.model.port import FragmentPort, NamespacePort
 from tests.conformance.gateways import Gateway, queue
 from tests.conformance.ports import other_process
 
@@ -207,3 +215,24 @@ async def test_when_the_fragments_die_every_request_is_refused_as_retryable(tmp_
         assert refused.condition == ServerBusy.condition
         with pytest.raises(ServerBusy):
             await port.entity("orders")
+
+
+async def test_a_topic_passes_messages_on_by_the_rules_of_the_moment(port: NamespacePort) -> None:
+    gateway = Gateway(port)
+    topic = await port.create("tales", TopicDescription())
+    everyone = await port.create("tales/Subscriptions/all", SubscriptionDescription())
+    red = RuleDescription(SqlFilter("colour = 'red'"))
+    chosen = await port.create("tales/Subscriptions/red", SubscriptionDescription(), ("red", red))
+    await gateway.send(topic.fragments[0], 1, coloured("red"))
+    await gateway.send(topic.fragments[0], 1, coloured("blue"))
+    assert (await gateway.counts(everyone.fragments[0]))[ACTIVE] == 2
+    assert (await gateway.counts(chosen.fragments[0]))[ACTIVE] == 1
+    await port.create("tales/Subscriptions/red/Rules/blue", RuleDescription(SqlFilter("colour = 'blue'")))
+    await port.delete("tales/Subscriptions/all")
+    await gateway.send(topic.fragments[0], 1, coloured("blue"))
+    assert (await gateway.counts(chosen.fragments[0]))[ACTIVE] == 2
+
+
+def coloured(colour: str) -> bytes:
+    raw = compose(b"body", message_id="m", application_properties={"colour": colour})
+    return parse_message(raw, 0, len(raw), "fresh", 128).content

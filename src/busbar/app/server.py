@@ -14,9 +14,7 @@ import gc
 import ipaddress
 import logging
 import os
-import random
 import resource
-import secrets
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,6 +23,7 @@ from importlib import resources
 from pathlib import Path
 
 from busbar import compiled
+from busbar.app.broker_processes import BrokerProcesses
 from busbar.app.certificates import (
     CertificateError,
     TlsFiles,
@@ -37,13 +36,15 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
 from busbar.app.stores import DEFAULT_STORES, StoreFilePlace, store_names, stores_in
+from busbar.app.surroundings import nonce_source, wall_clock
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
+from busbar.broker.hosting import Host
 from busbar.broker.port import LocalPort
+from busbar.broker.remote_host import RemoteHost
 from busbar.broker.stores import Stores
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
-from busbar.gateway.service import wall_clock
 from busbar.model.entities import Description, RuleDescription, TopicDescription
 from busbar.model.errors import BusbarError
 from busbar.store.contract import StoreError
@@ -83,6 +84,8 @@ class ServeConfig:
     tls_key: Path | None = None
     stores: int = DEFAULT_STORES
     """At least so many; those that are there are all used."""
+    brokers: int = 1
+    """More than one: so many processes of their own have the stores."""
 
     def __post_init__(self) -> None:
         if self.dev and not is_loopback(self.host):
@@ -103,13 +106,6 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def nonce_source() -> Callable[[], int]:
-    """48 random bits each, never 0: what a lock token has room for beside a fragment id and a message number."""
-    chance = random.Random(secrets.randbits(128))
-    draw = chance.getrandbits
-    return lambda: draw(48) or 1
-
-
 async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
     starts with "ready " and has the connection string."""
@@ -121,7 +117,7 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         namespace = _namespace(config, directory)
         key = DEV_KEY if config.dev else config.key or directory.key()
         tls, secure = _tls(config, directory)
-        broker = await stack.enter_async_context(_broker(directory, namespace, config.stores, stop))
+        broker = await stack.enter_async_context(_broker(directory, namespace, config, stop))
         for note in (*broker.catalogue.notes, *broker.notes):
             announce(f"warning: {note}")
         _warn(config, namespace, broker.catalogue, announce)
@@ -184,28 +180,38 @@ class _Broker:
 
 @contextlib.asynccontextmanager
 async def _broker(
-    directory: DataDirectory, namespace: NamespaceConfig, count: int, stop: asyncio.Event
+    directory: DataDirectory, namespace: NamespaceConfig, config: ServeConfig, stop: asyncio.Event
 ) -> AsyncIterator[_Broker]:
     """The fragments of all stores, from their opening to their closing."""
     port = LocalPort()
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
+    found, wanted = stores_in(directory.path), store_names(config.stores)
+    brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
+    processes = BrokerProcesses(brokers, directory.path, directory.lock) if brokers > 1 else None
 
     def fenced() -> None:
         broker.fenced = True
         stop.set()
 
-    def make_host(name: str) -> StoreHost:
+    def make_host(name: str) -> Host:
         place = StoreFilePlace(directory.path, name)
+        if processes is not None:
+            owner = processes.owner(name)
+            host = RemoteHost(name, owner.name, loop, wall_clock, port.emit, fenced, place.place)
+            owner.own(host)
+            return host
         return StoreHost(name, place.open, loop, wall_clock, nonces, port.emit, fenced, place.place)
 
-    stores = Stores([make_host(name) for name in stores_in(directory.path)], make_host)
+    stores = Stores([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     broker = _Broker(port, catalogue)
     port.serve(stores, catalogue)
     try:
         try:
-            await catalogue.load(store_names(count))
+            if processes is not None:
+                await processes.start()
+            await catalogue.load(wanted)
         except (StoreError, BusbarError, OSError) as error:
             raise ServeError(f"The stores in {directory.path} cannot be opened: {error}") from error
         broker.notes = await provision(catalogue, namespace)
@@ -214,6 +220,8 @@ async def _broker(
         await catalogue.close()
         if not await stores.close(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
+        if processes is not None:
+            await processes.stop()
 
 
 def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig:

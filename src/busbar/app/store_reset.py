@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
 from busbar.app.stores import StoreFilePlace, stores_in
+from busbar.app.surroundings import wall_clock
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.port import LocalPort
@@ -39,7 +39,7 @@ async def _reset(path: Path, name: str) -> StoreView:
     def make_host(name: str) -> StoreHost:
         place = StoreFilePlace(path, name)
         return StoreHost(
-            name, place.open, loop, _wall_clock, lambda: next(nonces), port.emit, place=place.place
+            name, place.open, loop, wall_clock, lambda: next(nonces), port.emit, place=place.place
         )
 
     stores = Stores([make_host(name) for name in stores_in(path)], make_host)
@@ -52,7 +52,3 @@ async def _reset(path: Path, name: str) -> StoreView:
     finally:
         await catalogue.close()
         await stores.close(drain=5)
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000

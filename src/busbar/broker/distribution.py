@@ -62,14 +62,14 @@ class Subscriber:
     def __init__(
         self, rules: Sequence[tuple[str, RuleDescription]], dead_letters_errors: bool, ids: Ids = uuid4
     ) -> None:
-        self._descriptions = tuple(rules)
-        self._dead_letters_errors = dead_letters_errors
+        self.descriptions = tuple(rules)
+        self.dead_letters_errors = dead_letters_errors
         self._ids = ids
 
     @cached_property
     def rules(self) -> list[Rule]:
         """Those that can match."""
-        compiled = [self._compiled(name, description) for name, description in self._descriptions]
+        compiled = [self._compiled(name, description) for name, description in self.descriptions]
         return [rule for rule in compiled if rule.matches is not never]
 
     @cached_property
@@ -102,14 +102,14 @@ class Subscriber:
             else:
                 self._act(rule, rule.act, fragment, message, copies)
         failure = failure if taken else joined or failure
-        if failure is not None and self._dead_letters_errors:
+        if failure is not None and self.dead_letters_errors:
             copies.append(Copy(fragment, message.content, FILTER_FAILED, failure))
 
     def _act(self, rule: Rule, act: Act, fragment: int, message: SentMessage, copies: list[Copy]) -> None:
         try:
             copies.append(Copy(fragment, message.changed(act(message), rule.name)))
         except _FAILURES as error:
-            if self._dead_letters_errors:
+            if self.dead_letters_errors:
                 copies.append(Copy(fragment, message.content, ACTION_FAILED, _said(rule, error)))
 
     def _compiled(self, name: str, rule: RuleDescription) -> Rule:
@@ -131,12 +131,12 @@ class Distribution:
         self, index: int, subscribers: Sequence[tuple[int, Subscriber]], plan: Plan | None = None
     ) -> None:
         self.fragments = [fragment for fragment, _ in subscribers]
-        self._index = index
-        self._subscribers = tuple(subscribers)
-        self._plan = plan or Plan([subscriber for _, subscriber in self._subscribers])
+        self.index = index
+        self.subscribers = tuple(subscribers)
+        self._plan = plan or Plan([subscriber for _, subscriber in self.subscribers])
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        number = wire_number(self._index, n)
+        number = wire_number(self.index, n)
         index = self._plan.index
         if index.all_take:
             shared = with_enqueued_number(content, number)
@@ -144,7 +144,7 @@ class Distribution:
         message = SentMessage(content, number, now, ttl)
         found: list[Copy] = []
         for position, rules in index.asked(message):
-            fragment, subscriber = self._subscribers[position]
+            fragment, subscriber = self.subscribers[position]
             if rules is None:
                 found.append(Copy(fragment, message.content))
             else:

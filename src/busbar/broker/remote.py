@@ -34,6 +34,7 @@ from busbar.broker.wire import (
     Submit,
     WireError,
     commands_codec,
+    decode_frame,
     effects_codec,
     encode_frame,
 )
@@ -66,7 +67,7 @@ class _Stream(asyncio.Protocol):
     """Frames over a transport."""
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = Frames(decode_frame)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

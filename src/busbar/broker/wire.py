@@ -7,7 +7,7 @@ type or a number that does not fit is a WireError, never another exception and n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Generic, TypeVar, Union
 
 import msgspec
 
@@ -22,6 +22,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Overlay = dict[str, bytes] | None
+F = TypeVar("F")
 
 
 class WireError(Exception):
@@ -369,13 +370,15 @@ def decode_frame(body: bytes) -> Frame:
         raise WireError(str(error)) from None
 
 
-class Frames:
+class Frames(Generic[F]):
     """Cuts a stream of bytes into frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], F], limit: int = MAX_FRAME) -> None:
+        self._decode = decode
+        self._limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[F]:
         """The frames that are complete now. Raises WireError; the stream is of no use after it."""
         buffer = self._buffer
         buffer += data
@@ -383,12 +386,12 @@ class Frames:
         start = 0
         while len(buffer) - start >= 4:
             size = int.from_bytes(buffer[start : start + 4], "big")
-            if size > MAX_FRAME:
-                raise WireError(f"A frame of {size} bytes; {MAX_FRAME} are allowed.")
+            if size > self._limit:
+                raise WireError(f"A frame of {size} bytes; {self._limit} are allowed.")
             end = start + 4 + size
             if len(buffer) < end:
                 break
-            frames.append(decode_frame(bytes(memoryview(buffer)[start + 4 : end])))
+            frames.append(self._decode(bytes(memoryview(buffer)[start + 4 : end])))
             start = end
         del buffer[:start]
         return frames

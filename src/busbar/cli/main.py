@@ -94,6 +94,12 @@ def serve(
         int,
         typer.Option(min=1, max=64, metavar="N", help="Messaging stores in DIR; more may be added later."),
     ] = 4,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=64, metavar="N", help="Broker processes that share the stores; 1: all in this process."
+        ),
+    ] = 1,
     dev: Annotated[
         bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")
     ] = False,
@@ -116,6 +122,7 @@ def serve(
             tls_cert=tls_cert,
             tls_key=tls_key,
             stores=stores,
+            brokers=brokers,
         )
     )
 

@@ -11,12 +11,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
 from busbar.app.server import ServeConfig, ServeError, serve
+from busbar.app.surroundings import loop_factory
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus):
@@ -42,6 +42,7 @@ def run(
     tls_cert: Path | None,
     tls_key: Path | None,
     stores: int,
+    brokers: int,
 ) -> int:
     """Serve until a signal; the exit code."""
     try:
@@ -62,8 +63,9 @@ def run(
             tls_cert,
             tls_key,
             stores,
+            brokers,
         )
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(asked))
     except ConfigError as error:
         return _fail(str(error), 2)
@@ -83,14 +85,6 @@ def _log_level() -> int:
     if name not in levels:
         raise ConfigError(f"BUSBAR_LOG is {name!r}; it must be one of {', '.join(levels)}.")
     return levels[name]
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _serve(config: ServeConfig) -> None:

@@ -18,6 +18,7 @@ from busbar.broker.wire import (
     Submit,
     WireError,
     commands_codec,
+    decode_frame,
     effects_codec,
     encode_frame,
 )
@@ -159,7 +160,7 @@ def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> No
         Ask(2, FindEntity("x" * extra)),
     ]
     stream = b"".join(encode_frame(frame) for frame in sent)
-    frames = Frames()
+    frames = Frames(decode_frame)
     got = [frame for i in range(0, len(stream), step) for frame in frames.feed(stream[i : i + step])]
     assert [type(frame) for frame in got] == [Ask, Submit, Ask]
     assert isinstance(got[1], Submit)
@@ -168,6 +169,6 @@ def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> No
 
 def test_a_frame_without_measure_is_refused_before_it_is_kept() -> None:
     with pytest.raises(WireError, match="4294967295"):
-        Frames().feed(b"\xff\xff\xff\xff")
+        Frames(decode_frame).feed(b"\xff\xff\xff\xff")
     with pytest.raises(WireError):
-        Frames().feed(b"\x00\x00\x00\x01\xc1")
+        Frames(decode_frame).feed(b"\x00\x00\x00\x01\xc1")

@@ -1,0 +1,61 @@
+"""The program of a broker process; `busbar serve --brokers N` starts it.
+
+python -m busbar.app.broker_program NAME DIRECTORY DESCRIPTOR: the name is for people who look at the list of processes, the
+descriptor is its end of the channel. It lives as long as the channel: signals that a terminal or a supervisor sends to all
+processes at once are the serving process's affair, which drains before it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from busbar.app.stores import StoreFilePlace
+from busbar.app.surroundings import loop_factory, nonce_source, wall_clock
+from busbar.broker.host import StoreHost
+from busbar.broker.host_process import Emit, HostsChannel
+
+
+async def _run(directory: Path, descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    nonces = nonce_source()
+    ended = asyncio.Event()
+
+    def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> StoreHost:
+        place = StoreFilePlace(directory, name)
+        return StoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place)
+
+    def end() -> None:
+        if channel.hosts:  # the serving process was killed: what is not durable was not promised
+            os._exit(1)
+        ended.set()
+
+    channel = HostsChannel(make_host, end)
+    await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
+    await ended.wait()
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _, name, directory, descriptor = sys.argv
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
+        format=f"%(levelname)s %(name)s ({name}): %(message)s",
+    )
+    sys.setswitchinterval(0.0005)  # as in the serving process (server.py), and for the same reasons
+    gc.set_threshold(50_000, 20, 20)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(Path(directory), int(descriptor)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What brokers get from the machine they run on: time, chance and an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Callable
+
+
+def wall_clock() -> int:
+    """ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def nonce_source() -> Callable[[], int]:
+    """48 random bits each, never 0: what a lock token has room for beside a fragment id and a message number."""
+    chance = random.Random(secrets.randbits(128))
+    draw = chance.getrandbits
+    return lambda: draw(48) or 1
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

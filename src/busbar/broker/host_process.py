@@ -1,0 +1,130 @@
+"""A broker process: the hosts of its stores, at the end of the channel to the serving process.
+
+It has its stores alone: their fragments' machines, turns and threads are here. The entities are the serving process's
+affair, and so is time at the end: when the channel ends, so does this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+
+import msgspec
+
+from busbar.broker import channel as says
+from busbar.broker.channel import Channel, ChannelLost, Operation
+from busbar.broker.host import StoreHost
+from busbar.broker.hosting import Host
+from busbar.broker.settings_wire import SettingsReader
+from busbar.broker.wire import WireError, commands_codec, effects_codec
+from busbar.model.effects import Effect
+from busbar.store.contract import StoreError
+
+Emit = Callable[[list[Effect]], None]
+MakeHost = Callable[[str, Emit, Callable[[], None]], StoreHost]
+"""For a store's name, with what performs its effects and who hears that another owner took it."""
+
+
+class HostsChannel(Channel):
+    def __init__(self, make_host: MakeHost, ended: Callable[[], None]) -> None:
+        super().__init__()
+        self.hosts: dict[str, StoreHost] = {}
+        """Those that were not closed."""
+        self._make_host = make_host
+        self._ended = ended
+        self._settings = SettingsReader()
+
+    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+        if not isinstance(frame, says.Submit):
+            raise WireError(f"A broker process got {type(frame).__name__}.")
+        self._host(frame.store).submit(commands_codec.decode(frame.commands))
+
+    def lost(self) -> None:
+        self._ended()
+
+    def perform(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.Serve):
+            self._serve(store)
+            return None
+        host = self._host(store)
+        if isinstance(operation, says.Change):
+            host.change(self._settings.read(operation.settings))
+        elif isinstance(operation, says.KeepTrying):
+            host.keep_trying()
+        elif isinstance(operation, says.BringOnline):
+            host.bring_online()
+        elif isinstance(operation, says.Reset):
+            host.reset()
+        elif isinstance(operation, says.WindDown):
+            host.wind_down()
+        else:
+            return self._work(host, operation)
+        return None
+
+    def _work(self, host: StoreHost, operation: Operation) -> Coroutine[None, None, object]:
+        if isinstance(operation, says.Add):
+            return host.add(self._settings.read(operation.settings))
+        if isinstance(operation, says.Remove):
+            return host.remove(operation.fragment)
+        if isinstance(operation, says.WriteCatalogue):
+            return host.write_catalogue(operation.rows)
+        if isinstance(operation, says.Drain):
+            return host.drain(operation.timeout)
+        if isinstance(operation, says.TakeOffline):
+            return host.take_offline()
+        return self._open_or_close(host, operation)
+
+    def _open_or_close(self, host: StoreHost, operation: Operation) -> Coroutine[None, None, object]:
+        if isinstance(operation, says.Open):
+            return host.open()
+        if isinstance(operation, says.Make):
+            return host.make()
+        if isinstance(operation, says.ReadCatalogue):
+            return host.catalogue()
+        if isinstance(operation, says.RepairCatalogue):
+            return host.repair_catalogue(operation.rows)
+        if isinstance(operation, says.KeepOut):
+            return host.keep_out(operation.reason)
+        if isinstance(operation, says.Return):
+            return _return(host, operation)
+        if isinstance(operation, says.Close):
+            return self._close(host)
+        raise WireError(f"A broker process was asked for {type(operation).__name__}.")
+
+    def _serve(self, store: str) -> None:
+        def emit(effects: list[Effect]) -> None:
+            self.write(says.Perform(store, msgspec.Raw(effects_codec.encode(effects))))
+
+        def show() -> None:
+            loss = host.loss
+            lost = None if loss is None else (loss.at, loss.messages, loss.size)
+            self.write(says.State(store, host.state.value, host.since, host.reason, lost))
+
+        async def admit(_: Host, anew: bool) -> None:
+            try:
+                await self.call(store, says.Admit(anew))
+            except ChannelLost:  # and so this process ends
+                raise StoreError("the serving process ended") from None
+
+        host = self._make_host(store, emit, lambda: self.tell(store, says.TakenAway()))
+        host.shown = show
+        host.admit = admit
+        self.hosts[store] = host
+
+    async def _close(self, host: StoreHost) -> None:
+        await host.close()
+        self.hosts.pop(host.name, None)
+
+    def _host(self, store: str) -> StoreHost:
+        host = self.hosts.get(store)
+        if host is None:
+            raise WireError(f"There is no store {store} here.")
+        return host
+
+
+async def _return(host: StoreHost, as_it_was: says.Return) -> None:
+    await host.keep_out(as_it_was.reason)
+    if as_it_was.offline:
+        await host.take_offline()
+    if as_it_was.reset:
+        host.reset()
+    host.keep_trying()

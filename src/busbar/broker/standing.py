@@ -1,0 +1,95 @@
+"""What a broker process owes to gateways: who waits for an answer, for messages, for the end of a drain.
+
+The machines that know it are in that process. When it is killed, this is what is left of it: requests are refused, since
+nobody can say what became of them, drains are answered, and consumers' credit is asked for again when the store is back.
+It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from busbar.model.commands import AwaitSession, CancelAwait, Command, Demand, Leave
+from busbar.model.effects import Delivered, Drained, Effect
+
+Asked = tuple[int, int]
+"""Origin and request."""
+
+
+class Standing:
+    def __init__(self) -> None:
+        self._unanswered: set[Asked] = set()
+        self._awaits: dict[Asked, int] = {}
+        """By request, the fragment: these may be taken back without an answer."""
+        self._demands: dict[int, dict[tuple[int, int], Demand]] = {}
+        """By fragment; by origin and consumer."""
+        self._drains: Counter[tuple[int, int]] = Counter()
+
+    def said(self, command: Command) -> None:
+        kind = type(command)
+        if kind is AwaitSession:
+            self._awaits[command.origin, command.request] = command.fragment
+        elif command.request > 0:
+            self._unanswered.add((command.origin, command.request))
+        elif isinstance(command, Demand):
+            self._demand(command)
+        elif isinstance(command, Leave):
+            self._leave(command)
+        elif isinstance(command, CancelAwait):
+            self._awaits.pop((command.origin, command.awaited), None)
+
+    def heard(self, effect: Effect) -> None:
+        if effect.request > 0:
+            asked = (effect.origin, effect.request)
+            self._unanswered.discard(asked)
+            if self._awaits:
+                self._awaits.pop(asked, None)
+        elif isinstance(effect, Delivered):
+            demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
+            if demand is not None:
+                demand.credit = max(0, demand.credit - len(effect.records))
+        elif isinstance(effect, Drained):
+            key = (effect.origin, effect.consumer)
+            if self._drains[key] > 1:
+                self._drains[key] -= 1
+            else:
+                del self._drains[key]
+
+    def forget(self, fragment: int) -> None:
+        """The fragment is gone, and was answered for."""
+        self._demands.pop(fragment, None)
+
+    def take(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
+        """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
+        asked = sorted(self._unanswered | self._awaits.keys())
+        drained = [Drained(origin, consumer) for origin, consumer in self._drains.elements()]
+        demands = {fragment: list(waiting.values()) for fragment, waiting in self._demands.items()}
+        self._unanswered, self._awaits, self._demands, self._drains = set(), {}, {}, Counter()
+        return asked, drained, demands
+
+    def _demand(self, command: Demand) -> None:
+        key = (command.origin, command.consumer)
+        waiting = self._demands.setdefault(command.fragment, {})
+        if command.drain:
+            # What is left of the credit will be forgotten, by the machine or with it.
+            waiting.pop(key, None)
+            self._drains[key] += 1
+            return
+        known = waiting.get(key)
+        credit = max(0, command.credit + (known.credit if known is not None else 0))
+        waiting[key] = Demand(
+            command.fragment, command.origin, command.consumer, command.sub, credit, False, command.delete
+        )
+
+    def _leave(self, command: Leave) -> None:
+        waiting = self._demands.get(command.fragment, {})
+        for key in [key for key in waiting if key[0] == command.origin and command.consumer in (0, key[1])]:
+            del waiting[key]
+        for key in [
+            key for key in self._drains if key[0] == command.origin and command.consumer in (0, key[1])
+        ]:
+            del self._drains[key]
+        if command.consumer == 0:
+            for asked, fragment in list(self._awaits.items()):
+                if asked[0] == command.origin and fragment == command.fragment:
+                    del self._awaits[asked]
