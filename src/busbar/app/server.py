@@ -215,6 +215,10 @@ async def _broker(
         except (StoreError, BusbarError, OSError) as error:
             raise ServeError(f"The stores in {directory.path} cannot be opened: {error}") from error
         broker.notes = await provision(catalogue, namespace)
+        if brokers < config.brokers:
+            broker.notes.append(
+                f"there are {brokers} brokers, although {config.brokers} were asked for: one for each store"
+            )
         yield broker
     finally:
         await catalogue.close()

@@ -183,7 +183,6 @@ class State(msgspec.Struct, array_like=True, tag=6):
 
     store: str
     state: str
-    since: Int
     reason: str
     loss: tuple[Int, Int, Int] | None
 
@@ -258,7 +257,7 @@ class Channel(asyncio.Protocol):
         try:
             for frame in self._frames.feed(data):
                 self._take(frame)
-        except WireError as error:
+        except (WireError, msgspec.DecodeError) as error:
             _log.error("the channel between brokers: %s; it is closed", error)
             if self._transport is not None:
                 self._transport.abort()

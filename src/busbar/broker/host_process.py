@@ -1,7 +1,7 @@
 """A broker process: the hosts of its stores, at the end of the channel to the serving process.
 
-It has its stores alone: their fragments' machines, turns and threads are here. The entities are the serving process's
-affair, and so is time at the end: when the channel ends, so does this process.
+It has its stores alone: their fragments' machines, turns and threads are here. Which entities there are, and when all ends, is
+the serving process's affair.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class HostsChannel(Channel):
         def show() -> None:
             loss = host.loss
             lost = None if loss is None else (loss.at, loss.messages, loss.size)
-            self.write(says.State(store, host.state.value, host.since, host.reason, lost))
+            self.write(says.State(store, host.state.value, host.reason, lost))
 
         async def admit(_: Host, anew: bool) -> None:
             try:

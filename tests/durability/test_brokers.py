@@ -1,0 +1,251 @@
+"""`busbar serve --brokers N`: several broker processes share the stores of a namespace.
+
+Which process has what is read from the kernel, not from what Busbar says of itself: who has a store's file open, and who has
+spent how much processor time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
+
+from bench.load import connect
+from busbar.amqp.codec import encode_value
+from busbar.amqp.types import Described, Symbol, ULong
+from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
+from tests.durability.test_store_outage import Operator, drained
+from tests.serving import Busbar, Properties, config_text
+
+STORES = {f"store-{number}.db" for number in range(4)}
+KEYS = keys_by_fragment()
+QUEUES: dict[str, Properties] = {
+    "p": {"EnablePartitioning": True},
+    "load": {"EnablePartitioning": True},
+    "kept": {"LockDuration": "PT5M"},
+    "s": {"EnablePartitioning": True, "RequiresSession": True},
+}
+RED = {"Name": "red", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "colour = 'red'"}}}
+TOPIC = {
+    "Name": "t",
+    "Properties": {},
+    "Subscriptions": [{"Name": "all", "Properties": {}}, {"Name": "red", "Properties": {}, "Rules": [RED]}],
+}
+
+
+def config() -> str:
+    document = json.loads(config_text(QUEUES))
+    document["UserConfig"]["Namespaces"][0]["Topics"] = [TOPIC]
+    return json.dumps(document)
+
+
+def brokers_of(server: Busbar) -> dict[str, int]:
+    """The broker processes by their names, from the list of processes."""
+    found = {}
+    for child in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+        command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        if "busbar.app.broker_program" in command:
+            found[command[command.index("busbar.app.broker_program") + 1]] = int(child)
+    return found
+
+
+def stores_open_in(process: int) -> set[str]:
+    found = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        target = Path(os.readlink(link)).name
+        if target in STORES:
+            found.add(target)
+    return found
+
+
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
+    data = tmp_path_factory.mktemp("brokers") / "data"
+    server = Busbar(data, config(), arguments=("--brokers", "4")).start()
+    yield server
+    assert server.stop() == 0, server.error_text
+    assert "Traceback" not in server.error_text, server.error_text
+
+
+@pytest.mark.req("P2")
+def test_clients_find_everything_and_fragments_are_handled_by_different_brokers(server: Busbar) -> None:
+    brokers = brokers_of(server)
+    assert sorted(brokers) == [f"broker-{number}" for number in range(4)]
+    owned = {name: stores_open_in(process) for name, process in brokers.items()}
+    assert sorted(file for files in owned.values() for file in files) == sorted(STORES)
+    assert all(owned.values()), "each has one"
+    assert stores_open_in(server.pid) == set()
+    views = Operator(server).ask("GET", "fragments/p")
+    assert len({view["broker"] for view in views}) == 4
+    for view in [*views, *Operator(server).ask("GET", "fragments/t")]:
+        assert f"{view['store']}.db" in owned[view["broker"]]
+    for store in Operator(server).ask("GET", "stores"):
+        assert f"{store['name']}.db" in owned[store["broker"]]
+    with ServiceBusClient.from_connection_string(server.connection_string) as client:
+        use(client)
+
+
+@pytest.mark.req("P3")
+def test_no_broker_does_the_work_of_the_others(server: Busbar) -> None:
+    """Processor time says what each of them had to do for a load, on a machine with any number of cores."""
+    brokers = list(brokers_of(server).values())
+    before = [processor_seconds(process) for process in brokers]
+    asyncio.run(load(server.port, 20_000))
+    spent = [processor_seconds(process) - then for process, then in zip(brokers, before, strict=True)]
+    print(f"the brokers spent {', '.join(f'{seconds:.2f} s' for seconds in spent)}")
+    assert min(spent) > 0
+    assert max(spent) < 0.5 * sum(spent), "a quarter each, were all the same"
+
+
+def body(number: int) -> bytes:
+    annotations = {Symbol("x-opt-partition-key"): KEYS[number % FRAGMENTS]}
+    return encode_value(Described(ULong(0x72), annotations)) + encode_value(
+        Described(ULong(0x75), bytes(100))
+    )
+
+
+async def load(port: int, messages: int) -> None:
+    connection = await connect(port)
+    sender = await connection.sender("load", body, in_flight=500)
+    await sender.send(messages)
+    assert (sender.acknowledged, sender.refused) == (messages, [])
+    await connection.close()
+
+
+def use(client: ServiceBusClient) -> None:
+    with client.get_queue_sender("p") as sender:
+        for key in KEYS[:8]:
+            sender.send_messages(ServiceBusMessage(key, partition_key=key))
+    with client.get_queue_receiver("p") as receiver:
+        assert sorted(take(receiver, 8)) == sorted(KEYS[:8])
+    with client.get_queue_sender("s") as sender:
+        for key in KEYS[:3]:
+            sender.send_messages([ServiceBusMessage(f"{key} {n}", session_id=key) for n in range(3)])
+    with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION) as receiver:
+        id = receiver.session.session_id
+        receiver.session.set_state(b"seen")
+        assert take(receiver, 3) == [f"{id} {n}" for n in range(3)]
+        assert receiver.session.get_state() == b"seen"
+    with client.get_topic_sender("t") as sender:
+        for colour in ("red", "blue", "red"):
+            sender.send_messages(ServiceBusMessage(colour, application_properties={"colour": colour}))
+    with client.get_subscription_receiver("t", "all") as receiver:
+        assert take(receiver, 3) == ["red", "blue", "red"]
+    with client.get_subscription_receiver("t", "red") as receiver:
+        assert take(receiver, 2) == ["red", "red"]
+
+
+def take(receiver: Any, count: int) -> list[str]:
+    bodies: list[str] = []
+    while len(bodies) < count:
+        messages = receiver.receive_messages(count - len(bodies), max_wait_time=20)
+        assert messages, bodies
+        for message in messages:
+            receiver.complete_message(message)
+            bodies.append(str(message))
+    return bodies
+
+
+@pytest.mark.req("P2", "P18", "P19")
+def test_a_broker_is_killed_under_load_then_all_are_stopped_then_killed(tmp_path: Path) -> None:
+    server = Busbar(tmp_path / "data", config(), arguments=("--brokers", "2")).start()
+    try:
+        asyncio.run(one_is_killed(server))
+        brokers = brokers_of(server)
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            client.get_queue_sender("kept").send_messages(
+                [ServiceBusMessage(f"m{number}") for number in (1, 2)]
+            )
+            held = client.get_queue_receiver("kept").receive_messages(1, max_wait_time=20)
+            assert [str(message) for message in held] == ["m1"]
+        for process in brokers.values():  # as a terminal or a supervisor does, to all at once
+            os.kill(process, signal.SIGINT)
+            os.kill(process, signal.SIGTERM)
+        assert server.stop() == 0, server.error_text
+        assert not any(alive(process) for process in brokers.values())
+
+        server.start()
+        killed = brokers_of(server)
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            assert take(client.get_queue_receiver("kept"), 1) == ["m2"], "a clean stop keeps the lock of m1"
+        server.kill()
+        server.start()  # at once, while the brokers end that have lost it
+        assert not any(alive(process) for process in killed.values())
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            assert take(client.get_queue_receiver("kept"), 1) == ["m1"], (
+                "a crash ends locks, and nothing else"
+            )
+        assert "Traceback" not in server.error_text, server.error_text
+    finally:
+        server.stop()
+
+
+async def one_is_killed(server: Busbar) -> None:
+    operator = Operator(server)
+    views = await asyncio.to_thread(operator.ask, "GET", "fragments/p")
+    share = {view["index"] for view in views if view["broker"] == "broker-1"}
+    assert len(share) == FRAGMENTS // 2
+    book = Book()
+    keyed = [Client(book, f"key-{index}", "p", key) for index, key in enumerate(KEYS)]
+    keyless = [Client(book, f"free-{number}", "p") for number in range(2)]
+    others = [client for index, client in enumerate(keyed) if index not in share]
+    consumer = Consumer(book)
+    await consumer.start(server.port, "p")
+    stop = asyncio.Event()
+    connection = await connect(server.port)
+    tasks = [asyncio.create_task(client.run(connection, stop)) for client in [*keyed, *keyless]]
+    await asyncio.sleep(0.6)
+
+    before = brokers_of(server)
+    since = time.monotonic()
+    os.kill(before["broker-1"], signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while not any(client.failed(since, time.monotonic()) for client in keyed):
+            await asyncio.sleep(0.01)
+        states = {store["name"]: store for store in await asyncio.to_thread(operator.ask, "GET", "stores")}
+        while any(
+            store["state"] != "open" for store in await asyncio.to_thread(operator.ask, "GET", "stores")
+        ):
+            await asyncio.sleep(0.05)
+    back = time.monotonic()
+    assert all(store["state"] == "open" for store in states.values() if store["broker"] == "broker-0")
+    assert all(client.went_on(since, back) for client in others), "who has another broker goes on"
+    assert not any(client.failed(since, back) for client in others)
+    after = brokers_of(server)
+    assert after["broker-0"] == before["broker-0"] and after["broker-1"] != before["broker-1"]
+    assert len(stores_open_in(after["broker-1"])) == 2
+
+    async with asyncio.timeout(20):
+        while not all(client.went_on(back, time.monotonic()) for client in [*keyed, *keyless]):
+            await asyncio.sleep(0.05)
+    stop.set()
+    await asyncio.gather(*tasks)
+    await drained(book, 0)
+    assert book.lost() == set()
+    book.check_order([client.name for client in keyed])
+    assert book.faults == []
+    assert len(book.acknowledged) > 5 * FRAGMENTS, "there was load"
+    print(
+        f"{len(book.acknowledged)} acknowledged, {len(book.refused)} refused, {len(book.unknown)} unknown; back after "
+        f"{back - since:.2f} s, slowest answer {book.slowest:.2f} s"
+    )
