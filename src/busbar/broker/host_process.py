@@ -1,7 +1,7 @@
 """A broker process: the hosts of its stores, at the end of the channel to the serving process.
 
-It has its stores alone: their fragments' machines, turns and threads are here. Which entities there are, and when all ends, is
-the serving process's affair.
+It has its stores alone: their fragments' machines, turns and threads are here. Which entities there are, and when all ends,
+is the serving process's affair.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ type or a number that does not fit is a WireError, never another exception and n
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Any, Generic, TypeVar, Union
 
 import msgspec
@@ -89,7 +90,7 @@ def _struct(name: str, fields: _Fields, tag: int | None = None) -> type[msgspec.
 
 
 def _list_of(part: type[Any]) -> Any:
-    return list[_struct(part.__name__ + "Row", _PARTS[part])]  # type: ignore[misc]  # made by the table above
+    return list[tuple[tuple(kind for _, kind in _PARTS[part])]]  # type: ignore[misc]  # made by the table above
 
 
 _Drafts = _list_of(Draft)
@@ -247,13 +248,14 @@ class Codec:
     """Batches of one family of values: all commands, or all effects."""
 
     def __init__(self, table: dict[Any, tuple[int, _Fields]]) -> None:
-        self._rows: dict[type[Any], tuple[list[int], list[str]]] = {
-            part: ([], [name for name, _ in fields]) for part, fields in _PARTS.items()
+        # There is a row for every message: what is done for each in Python counts.
+        self._rows: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+            part: _row_of(fields) for part, fields in _PARTS.items()
         }
         self._builders: dict[type[Any], Callable[[Any], Any]] = {}
         structs = []
         for kind, (tag, fields) in table.items():
-            self._rows[kind] = ([tag], [name for name, _ in fields])
+            self._rows[kind] = _tagged_row_of(tag, fields)
             struct = _struct(kind.__name__ + "Row", fields, tag)
             self._builders[struct] = _builder(kind, fields)
             structs.append(struct)
@@ -271,26 +273,32 @@ class Codec:
         builders = self._builders
         return [builders[type(row)](row) for row in rows]
 
-    def _row(self, value: Any) -> list[Any]:
-        tag, names = self._rows[type(value)]
-        return [*tag, *(getattr(value, name) for name in names)]
+    def _row(self, value: Any) -> tuple[Any, ...]:
+        return self._rows[type(value)](value)
+
+
+def _row_of(fields: _Fields) -> Callable[[Any], tuple[Any, ...]]:
+    if len(fields) == 1:  # of one field attrgetter makes no tuple
+        only = attrgetter(fields[0][0])
+        return lambda value: (only(value),)
+    return attrgetter(*[name for name, _ in fields])
+
+
+def _tagged_row_of(tag: int, fields: _Fields) -> Callable[[Any], tuple[Any, ...]]:
+    row = _row_of(fields)
+    return lambda value: (tag, *row(value))
 
 
 def _builder(kind: type[Any], fields: _Fields) -> Callable[[Any], Any]:
     """How to make the value from its decoded row."""
-    parts: list[tuple[str, type[Any] | None, list[str]]] = []
-    for name, declared in fields:
-        part = next((part for rows, part in _LISTS if declared is rows), None)
-        parts.append((name, part, [] if part is None else [field for field, _ in _PARTS[part]]))
+    places = enumerate(declared for _, declared in fields)
+    lists = [(place, part) for place, declared in places for rows, part in _LISTS if declared is rows]
 
     def build(row: Any) -> Any:
-        arguments = []
-        for name, part, names in parts:
-            value = getattr(row, name)
-            if part is not None:
-                value = [part(*[getattr(item, field) for field in names]) for item in value]
-            arguments.append(value)
-        return kind(*arguments)
+        values = list(msgspec.structs.astuple(row))
+        for place, part in lists:
+            values[place] = [part(*item) for item in values[place]]
+        return kind(*values)
 
     return build
 

@@ -96,7 +96,7 @@ def shape(value: Any) -> Any:
         return [shape(item) for item in value]
     rows = commands_codec._rows | effects_codec._rows
     if type(value) in rows:
-        return [type(value).__name__, *(shape(getattr(value, name)) for name in rows[type(value)][1])]
+        return [type(value).__name__, *map(shape, rows[type(value)](value))]
     return value
 
 
