@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import socket
 import subprocess
@@ -58,11 +59,14 @@ class BrokerProcess:
             host.found(channel)
 
     def _spawn(self, channel: int) -> None:
-        program = [sys.executable, "-m", "busbar.app.broker_program"]
+        # It imports from where this process does, and not from the directory that somebody happened to start it in.
+        program = [sys.executable, "-P", "-m", "busbar.app.broker_program"]
+        paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
             [*program, self.name, str(self._directory), str(channel)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
             pass_fds=(channel, self._lock),
         )
 
