@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +37,16 @@ def test_a_second_instance_is_refused_and_told_who_is_there(tmp_path: Path) -> N
 
 def test_what_a_dead_owner_left_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "busbar.lock").write_text("999999\n")
+    DataDirectory(tmp_path).release()
+
+
+def test_brokers_that_outlive_their_owner_are_waited_for(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    lock = os.open(tmp_path / "busbar.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.write(lock, f"{gone.pid}\n".encode())
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.1, os.close, [lock]).start()
     DataDirectory(tmp_path).release()
 
 
