@@ -14,7 +14,7 @@ import pytest
 
 from busbar.broker import comeback
 from busbar.broker import host as host_module
-from busbar.broker.host import HostState
+from busbar.broker.hosting import HostState
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent, Settled
 from busbar.model.entities import SubscriptionDescription
