@@ -298,6 +298,7 @@ def test_using_an_entity_is_noticed_and_looking_at_it_is_not(namespace: Busbar, 
     assert first != never and entities.accessed("looked-at") == first
 
 
+@pytest.mark.req("B13")
 def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -> None:
     bare = BareHttp(namespace)
     assert bare.request("PUT", f"/wide?{VERSION}", entry("TopicDescription"))[0] == 201
