@@ -224,7 +224,7 @@ def text_of(message: ServiceBusMessage) -> str:
     return b"".join(message.body).decode()
 
 
-async def take(receiver: Handler, count: int = 1, wait: float = 5) -> list[ServiceBusReceivedMessage]:
+async def take(receiver: Handler, count: int = 1, wait: float = 20) -> list[ServiceBusReceivedMessage]:
     """Exactly `count` messages; several calls if they come in several parts."""
     taken: list[ServiceBusReceivedMessage] = []
     while len(taken) < count:
@@ -234,7 +234,7 @@ async def take(receiver: Handler, count: int = 1, wait: float = 5) -> list[Servi
     return taken
 
 
-async def take_one(receiver: Handler, wait: float = 5) -> ServiceBusReceivedMessage:
+async def take_one(receiver: Handler, wait: float = 20) -> ServiceBusReceivedMessage:
     return (await take(receiver, 1, wait))[0]
 
 

@@ -108,7 +108,7 @@ async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
 
             (shown,) = busbar(server, "stores", "online", OUT)
             assert shown["state"] == "open"
-            (waited,) = receiver.receive_messages(max_wait_time=5)
+            (waited,) = receiver.receive_messages(max_wait_time=20)
             assert str(waited) == "waits"
             receiver.complete_message(waited)
         sender.send_messages(ServiceBusMessage("yes", partition_key=lost))
@@ -133,7 +133,7 @@ async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
         with client.get_queue_sender(REGULAR_OUT) as sender, pytest.raises(ServiceBusServerBusyError):
             sender.send_messages(ServiceBusMessage("unavailable, not unknown"))
         with client.get_queue_receiver("p") as receiver:
-            (found,) = receiver.receive_messages(max_wait_time=2)
+            (found,) = receiver.receive_messages(max_wait_time=20)
             assert str(found) == "is there"
             receiver.complete_message(found)
             assert (
@@ -218,11 +218,11 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
         client.get_queue_sender("p") as sender,
         client.get_queue_receiver("p") as receiver,
     ):
-        (found,) = receiver.receive_messages(max_wait_time=2)
+        (found,) = receiver.receive_messages(max_wait_time=20)
         assert str(found) == "is there"
         receiver.complete_message(found)
         sender.send_messages(ServiceBusMessage("new", partition_key=lost))
-        (found,) = receiver.receive_messages(max_wait_time=5)
+        (found,) = receiver.receive_messages(max_wait_time=20)
         receiver.complete_message(found)
         number = (found.sequence_number or 0) & ((1 << 48) - 1)
         assert number > 1_000_000_000_000, "no number is given twice, although nobody knows which were"

@@ -72,7 +72,7 @@ async def test_the_async_sdk_over_tls(server: Busbar) -> None:
         async with client.get_queue_sender("async") as sender:
             await sender.send_messages(ServiceBusMessage("x" * 200_000))
         async with client.get_queue_receiver("async") as receiver:
-            (message,) = await receiver.receive_messages(max_wait_time=5)
+            (message,) = await receiver.receive_messages(max_wait_time=20)
             assert str(message) == "x" * 200_000
             await receiver.complete_message(message)
 

@@ -55,7 +55,7 @@ async def test_the_async_sdk(server: Busbar) -> None:
         async with client.get_queue_sender("async") as sender:
             await sender.send_messages(ServiceBusMessage("x" * 250_000))
         async with client.get_queue_receiver("async") as receiver:
-            (message,) = await receiver.receive_messages(max_wait_time=5)
+            (message,) = await receiver.receive_messages(max_wait_time=20)
             assert str(message) == "x" * 250_000
             await receiver.complete_message(message)
 
