@@ -310,7 +310,7 @@ class Turns:
             slot.ticking = False
         elif command.origin:  # what the broker itself asks is no use of the entity
             slot.active = now
-        if slot.subscriptions:
+        if slot.subscriptions and type(command) is Send:
             machine.know_beside(sum([one.machine.size() for one in slot.subscriptions]))
         elif slot.topic is not None and type(command) is WriteState:
             topic = slot.topic
