@@ -150,7 +150,9 @@ class Shares:
             for demand in self.demands
             if demand.flowing and not demand.outstanding and not demand.draining
         ]
-        idle.sort(key=_served)
+        # Less than a turn is no difference: fragments of one store keep standing after each other, and share commits.
+        most_of_a_turn = max(1, most)
+        idle.sort(key=lambda demand: demand.served // most_of_a_turn)
         for demand in idle:
             wanted = min(demand.window, most)
             grant = min(wanted, budget)
@@ -231,7 +233,3 @@ class Shares:
         self.outstanding -= demand.outstanding
         demand.outstanding = 0
         demand.draining = demand.silent = demand.refusing = False
-
-
-def _served(demand: FragmentDemand) -> int:
-    return demand.served
