@@ -2,8 +2,8 @@
 
 Ratios of neighbours in time say little of what else the machine does. There are two: that of CPU times, and for sends that
 of syncs, since messages that lose their turns share fewer commits (of the compiled rooms: interpreted ones are too slow to
-fill theirs). `make bench ARGS=partitioned` asks for 10 %, in throughput too, on a machine that does nothing else; here there is
-room for one that does.
+fill theirs). `make bench ARGS=partitioned` asks for 10 %, in throughput too, on a machine that does nothing else; here there
+is room for one that does.
 """
 
 from __future__ import annotations
