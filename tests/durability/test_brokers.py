@@ -107,7 +107,6 @@ def test_clients_find_everything_and_fragments_are_handled_by_different_brokers(
         use(client)
 
 
-@pytest.mark.req("P3")
 def test_no_broker_does_the_work_of_the_others(server: Busbar) -> None:
     """Processor time says what each of them had to do for a load, on a machine with any number of cores."""
     brokers = list(brokers_of(server).values())

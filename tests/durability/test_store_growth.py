@@ -1,7 +1,7 @@
 """More messaging stores, more throughput: a partitioned queue is not limited by one of them.
 
 Disks are made slow (tests/faults/slow_sync.c), so that they are what everybody waits for: then the time that the same load
-takes says how many of them work at once, on a machine of any speed. What is divided among brokers: test_brokers.py.
+takes says how many of them work at once, on a machine of any speed. It is the half of P3 that speaks of stores.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def seconds_with(stores: int, shim: Path, data: Path) -> dict[str, float]:
         server.stop()
 
 
-@pytest.mark.req("P3")
 def test_a_partitioned_queue_is_as_fast_as_all_stores_together(shim: Path, tmp_path: Path) -> None:
     one, four = (seconds_with(stores, shim, tmp_path / f"data-{stores}") for stores in (1, 4))
     print(f"seconds with one store: {one}, with four: {four}")
