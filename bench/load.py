@@ -384,6 +384,11 @@ class LoadConnection(asyncio.Protocol):
         self._engine.open()
         self.session = self._engine.begin()
 
+    @property
+    def local_port(self) -> int:
+        assert self._transport is not None
+        return int(self._transport.get_extra_info("sockname")[1])
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -15,12 +15,12 @@ from tests.conformance.stores import PLACES, Open
 
 
 @pytest.fixture(params=["same process", "stores over a channel", "other process"])
-async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NamespacePort]:
+async def port(request: pytest.FixtureRequest) -> AsyncIterator[NamespacePort]:
     if request.param != "other process":
         async with fragments(over_channel=request.param == "stores over a channel") as local:
             yield local
     else:
-        async with other_process(tmp_path) as remote:
+        async with other_process() as (remote, _):
             yield remote
 
 

@@ -1,6 +1,6 @@
-"""A process that has fragments and no gateway: it serves its port on a Unix socket until its standard input ends.
+"""A process that has a namespace and no gateway: others have what they have of it over two channels, until its input ends.
 
-python -m tests.conformance.port_process SOCKET
+python -m tests.conformance.port_process CATALOGUE FRAGMENTS: the descriptors of two sockets, for what they are named after.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from busbar.broker.catalogue import Catalogue
+from busbar.broker.homes import Homes
 from busbar.broker.host import StoreHost
 from busbar.broker.host_process import Emit, HostsChannel, MakeHost
 from busbar.broker.hosting import Host
+from busbar.broker.members import Members
 from busbar.broker.port import LocalPort
-from busbar.broker.remote import PortServer
 from busbar.broker.remote_host import BrokerChannel, RemoteHost
+from busbar.broker.served_peer import ServedPeer
 from busbar.broker.stores import Stores
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
@@ -77,17 +79,28 @@ async def channel_to(host: RemoteHost, make_host: MakeHost) -> BrokerChannel:
     await loop.create_unix_connection(lambda: there, sock=theirs)
     await loop.create_unix_connection(lambda: here, sock=ours)
     host.found(here)
+    await host.come_back()
     return here
 
 
-async def _serve(path: str) -> None:
+async def _serve(catalogue: int, commands: int) -> None:
+    """As the serving process does for a broker process, and a broker process for another one."""
+    loop = asyncio.get_running_loop()
     async with fragments() as port:
-        server = PortServer(port)
-        await server.listen_unix(path)
-        print("serving", flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-        await server.stop()
+        members = Members(port)
+        members.watch()
+        ended = asyncio.Event()
+        to_member = BrokerChannel({}, ended.set, members)
+        await loop.create_unix_connection(lambda: to_member, sock=socket.socket(fileno=catalogue))
+        members.join(to_member)
+        assert isinstance(port.homes, Homes)
+        host = port.homes.of((await port.entity("orders")).fragments[0])
+        assert host is not None
+        served = ServedPeer(port, lambda: [host], lambda _: None)
+        await loop.create_unix_connection(lambda: served, sock=socket.socket(fileno=commands))
+        await ended.wait()
+        served.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    asyncio.run(_serve(*map(int, sys.argv[1:])))

@@ -1,42 +1,74 @@
-"""Ports to try the suites on: fragments of this process, and fragments of another one."""
+"""Ports to try the suites on: those of this process stand in port_process.py; here is one whose namespace is in another."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from busbar.broker.remote import RemotePort
+from busbar.broker import says
+from busbar.broker.channel import Channel
+from busbar.broker.far_store import PeerStore
+from busbar.broker.member_port import MemberPort
+from tests.conformance.port_process import clock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start_fragments(socket: str) -> subprocess.Popen[bytes]:
+class ToServing(Channel):
+    """What a broker process without stores hears of the serving process."""
+
+    def __init__(self, port: MemberPort) -> None:
+        super().__init__()
+        self._port = port
+
+    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+        raise AssertionError(frame)
+
+    def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.Know):
+            self._port.know(operation.definitions)
+            return None
+        assert isinstance(operation, says.Changed)
+        self._port.changed(operation.path, operation.definition)
+        return asyncio.sleep(0)
+
+    def lost(self) -> None:
+        pass
+
+
+def start_namespace(*descriptors: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.port_process", socket],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-m", "tests.conformance.port_process", *map(str, descriptors)],
+        pass_fds=descriptors,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
     )
 
 
 @asynccontextmanager
-async def other_process(directory: Path) -> AsyncIterator[RemotePort]:
-    socket = str(directory / "port.sock")
-    process = start_fragments(socket)
+async def other_process() -> AsyncIterator[tuple[MemberPort, Callable[[], None]]]:
+    """The port, and what kills the other process."""
+    loop = asyncio.get_running_loop()
+    (catalogue, far_catalogue), (fragments, far_fragments) = socket.socketpair(), socket.socketpair()
+    with far_catalogue, far_fragments:
+        process = start_namespace(far_catalogue.fileno(), far_fragments.fileno())
+    port = MemberPort()
+    to_serving = ToServing(port)
+    port.serve(to_serving, [PeerStore("port", "broker-1", loop, clock, port.emit)])
+    to_peer = port.introduce("broker-1")
     try:
-        assert process.stdout is not None
-        line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
-        assert line == b"serving\n"
-        port = await RemotePort.over_unix_socket(socket)
-        port.process = process  # type: ignore[attr-defined]  # one test ends it
-        yield port
-        port.close()
+        await loop.create_unix_connection(lambda: to_serving, sock=catalogue)
+        await loop.create_unix_connection(lambda: to_peer, sock=fragments)
+        await port.meet(["broker-1"])
+        yield port, process.kill
     finally:
-        _, _ = process.communicate(timeout=20)
+        to_serving.close()
+        await asyncio.to_thread(process.wait, 20)
+        to_peer.close()
     assert process.returncode in (0, -9)

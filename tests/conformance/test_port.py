@@ -6,7 +6,6 @@ A gateway cannot tell the two apart; what it may rely on stands here.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -202,19 +201,19 @@ async def test_large_batches_cross_whole(port: FragmentPort) -> None:
     assert all(record.content == content for effect in gateway.delivered() for record in effect.records)
 
 
-async def test_when_the_fragments_die_every_request_is_refused_as_retryable(tmp_path: Path) -> None:
-    async with other_process(tmp_path) as port:
+async def test_when_the_fragments_die_every_request_is_refused_as_retryable() -> None:
+    async with other_process() as (port, kill):
         gateway = Gateway(port)
         fragment = await queue(port)
         await gateway.send(fragment)
-        port.process.kill()  # type: ignore[attr-defined]
+        kill()
         pending = [Inspect(fragment, gateway.origin, request) for request in range(100, 110)]
         port.submit(list(pending))
         await gateway.until(lambda: {effect.request for effect in gateway.heard} >= set(range(100, 110)))
         refused = await gateway.ask(Refused, lambda request: Inspect(fragment, gateway.origin, request))
         assert refused.condition == ServerBusy.condition
         with pytest.raises(ServerBusy):
-            await port.entity("orders")
+            await port.runtime("orders")
 
 
 async def test_a_topic_passes_messages_on_by_the_rules_of_the_moment(port: NamespacePort) -> None:

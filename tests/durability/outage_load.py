@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from bench.load import LoadConnection, Receiver, Sender, connect
+from bench.load import LoadConnection, Receiver, Sender
 from busbar.amqp.codec import encode_value
 from busbar.amqp.events import Delivery
 from busbar.amqp.outcomes import ACCEPTED, Outcome
@@ -91,6 +91,7 @@ class Client:
         self.at: list[float] = []
         """When sends were acknowledged."""
         self.failed_at: list[float] = []
+        self.under_way: Mark = (name, 0)
         self._queue = queue
         self._book = book
 
@@ -107,7 +108,7 @@ class Client:
         sender.link = await connection._attach(sender, self._queue, sending=True)
         book = self._book
         while not stop.is_set():
-            mark = (self.name, sender.next)
+            mark = self.under_way = (self.name, sender.next)
             began = time.monotonic()
             await asyncio.wait_for(sender.send(1), LONGEST_ANSWER)
             now = time.monotonic()
@@ -142,8 +143,7 @@ class Consumer:
         self.times: list[float] = []
         self.receiver: Receiver | None = None
 
-    async def start(self, port: int, queue: str) -> None:
-        connection = await connect(port)
+    async def start(self, connection: LoadConnection, queue: str) -> None:
         self.receiver = await connection.receiver(queue, credit=200, decide=self._decide)
         self.receiver.on_confirmed = self._confirmed
 

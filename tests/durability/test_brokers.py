@@ -1,7 +1,7 @@
-"""`busbar serve --brokers N`: several broker processes share the stores of a namespace.
+"""`busbar serve --brokers N`: several broker processes share the stores and the clients of a namespace.
 
-Which process has what is read from the kernel, not from what Busbar says of itself: who has a store's file open, and who has
-spent how much processor time.
+Which process has what is read from the kernel, not from what Busbar says of itself: who has a store's file open, who has a
+client's connection, and who has spent how much processor time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 
-from bench.load import connect
+from bench.load import ConnectionOver, LinkRefused, LoadConnection, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
@@ -68,6 +68,31 @@ def stores_open_in(process: int) -> set[str]:
     return found
 
 
+def process_of(server: Busbar, connection: LoadConnection) -> int:
+    """The process that has the other end of a client's connection."""
+    ours = f":{connection.local_port:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(f":{server.port:04X}") and fields[2].endswith(ours):
+            socket = f"socket:[{fields[9]}]"
+            for process in (server.pid, *brokers_of(server).values()):
+                for link in Path(f"/proc/{process}/fd").iterdir():
+                    with suppress(OSError):
+                        if os.readlink(link) == socket:
+                            return process
+    raise AssertionError("nobody has the connection")
+
+
+async def connection_at(server: Busbar, process: int) -> LoadConnection:
+    """A connection that is that process's."""
+    for _ in range(50):
+        connection = await connect(server.port)
+        if process_of(server, connection) == process:
+            return connection
+        await connection.close()
+    raise AssertionError(f"no connection came to the process {process}")
+
+
 def processor_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -103,19 +128,52 @@ def test_clients_find_everything_and_fragments_are_handled_by_different_brokers(
         assert f"{view['store']}.db" in owned[view["broker"]]
     for store in Operator(server).ask("GET", "stores"):
         assert f"{store['name']}.db" in owned[store["broker"]]
-    with ServiceBusClient.from_connection_string(server.connection_string) as client:
-        use(client)
+    for _ in brokers:  # each time at another gateway, more or less
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            use(client)
 
 
-def test_no_broker_does_the_work_of_the_others(server: Busbar) -> None:
+@pytest.mark.req("P2")
+def test_clients_are_shared_out_and_no_broker_does_the_work_of_the_others(server: Busbar) -> None:
     """Processor time says what each of them had to do for a load, on a machine with any number of cores."""
     brokers = list(brokers_of(server).values())
-    before = [processor_seconds(process) for process in brokers]
-    asyncio.run(load(server.port, 20_000))
-    spent = [processor_seconds(process) - then for process, then in zip(brokers, before, strict=True)]
-    print(f"the brokers spent {', '.join(f'{seconds:.2f} s' for seconds in spent)}")
+    before = [processor_seconds(process) for process in (server.pid, *brokers)]
+    clients = asyncio.run(load(server, 2_500, connections=8))
+    assert {process: clients.count(process) for process in brokers} == dict.fromkeys(brokers, 2)
+    serving, *spent = [
+        processor_seconds(process) - then
+        for process, then in zip((server.pid, *brokers), before, strict=True)
+    ]
+    print(f"the brokers spent {', '.join(f'{seconds:.2f} s' for seconds in spent)}, serving {serving:.2f} s")
     assert min(spent) > 0
     assert max(spent) < 0.5 * sum(spent), "a quarter each, were all the same"
+    assert serving < 0.1 * sum(spent), "messages do not pass through it"
+
+
+def test_a_change_is_in_force_at_every_gateway_when_it_is_answered(server: Busbar) -> None:
+    operator = Operator(server)
+    asyncio.run(create_and_delete(server, operator))
+
+
+async def create_and_delete(server: Busbar, operator: Operator) -> None:
+    connections = [await connection_at(server, process) for process in brokers_of(server).values()]
+    for number in range(5):
+        queue = f"new-{number}"
+        await asyncio.to_thread(operator.create, queue)
+        for connection in connections:
+            sender = await connection.sender(queue, in_flight=10, body=b"x")
+            await sender.send(10)
+            assert (sender.acknowledged, sender.refused) == (10, [])
+        receivers = [await connection.receiver(queue, credit=100) for connection in connections]
+        async with asyncio.timeout(20):
+            while sum(receiver.confirmed for receiver in receivers) < 10 * len(connections):
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(operator.delete, queue)
+        for connection in connections:
+            with pytest.raises(LinkRefused, match="not-found"):
+                await connection.sender(queue, in_flight=1, body=b"x")
+    for connection in connections:
+        await connection.close()
 
 
 def body(number: int) -> bytes:
@@ -125,12 +183,16 @@ def body(number: int) -> bytes:
     )
 
 
-async def load(port: int, messages: int) -> None:
-    connection = await connect(port)
-    sender = await connection.sender("load", body, in_flight=500)
-    await sender.send(messages)
-    assert (sender.acknowledged, sender.refused) == (messages, [])
-    await connection.close()
+async def load(server: Busbar, messages: int, connections: int) -> list[int]:
+    """Messages of each of so many connections; the processes that these came to."""
+    opened = [await connect(server.port) for _ in range(connections)]
+    senders = [await connection.sender("load", body, in_flight=100) for connection in opened]
+    await asyncio.gather(*[sender.send(messages) for sender in senders])
+    assert [(sender.acknowledged, sender.refused) for sender in senders] == [(messages, [])] * connections
+    processes = [process_of(server, connection) for connection in opened]
+    for connection in opened:
+        await connection.close()
+    return processes
 
 
 def use(client: ServiceBusClient) -> None:
@@ -217,6 +279,29 @@ async def take_one(server: Busbar) -> str:
         return (await client.take("kept", 20)).body.decode()
 
 
+class Fugitive:
+    """A client that connects again when its connection is lost."""
+
+    def __init__(self, server: Busbar, book: Book) -> None:
+        self.lives: list[Client] = []
+        self._server = server
+        self._book = book
+
+    async def run(self, connection: LoadConnection, stop: asyncio.Event) -> None:
+        while True:
+            client = Client(self._book, f"fled-{len(self.lives)}", "p")
+            self.lives.append(client)
+            try:
+                await client.run(connection, stop)
+                return
+            except ConnectionOver:
+                self._book.unknown.add(client.under_way)
+                connection = await connect(self._server.port)
+
+    def went_on(self, since: float, until: float) -> bool:
+        return any(client.went_on(since, until) for client in self.lives)
+
+
 async def one_is_killed(server: Busbar) -> None:
     operator = Operator(server)
     views = await asyncio.to_thread(operator.ask, "GET", "fragments/p")
@@ -226,14 +311,16 @@ async def one_is_killed(server: Busbar) -> None:
     keyed = [Client(book, f"key-{index}", "p", key) for index, key in enumerate(KEYS)]
     keyless = [Client(book, f"free-{number}", "p") for number in range(2)]
     others = [client for index, client in enumerate(keyed) if index not in share]
+    before = brokers_of(server)
     consumer = Consumer(book)
-    await consumer.start(server.port, "p")
+    await consumer.start(await connection_at(server, before["broker-0"]), "p")
     stop = asyncio.Event()
-    connection = await connect(server.port)
+    connection = await connection_at(server, before["broker-0"])
     tasks = [asyncio.create_task(client.run(connection, stop)) for client in [*keyed, *keyless]]
+    fugitive = Fugitive(server, book)
+    tasks.append(asyncio.create_task(fugitive.run(await connection_at(server, before["broker-1"]), stop)))
     await asyncio.sleep(0.6)
 
-    before = brokers_of(server)
     since = time.monotonic()
     os.kill(before["broker-1"], signal.SIGKILL)
     async with asyncio.timeout(20):
@@ -256,9 +343,12 @@ async def one_is_killed(server: Busbar) -> None:
     async with asyncio.timeout(20):
         while not all(client.went_on(back, time.monotonic()) for client in [*keyed, *keyless]):
             await asyncio.sleep(0.05)
+        while not fugitive.went_on(back, time.monotonic()):
+            await asyncio.sleep(0.05)
     stop.set()
     await asyncio.gather(*tasks)
     await drained(book, 0)
+    assert len(fugitive.lives) > 1, "it was at the broker that was killed"
     assert book.lost() == set()
     assert book.slowest < 5, f"an answer took {book.slowest:.1f} s"
     book.check_order([client.name for client in keyed])

@@ -133,7 +133,7 @@ async def outage(server: Busbar, way: str, control: Path) -> None:
     regular = [Client(book, regular_out, regular_out), Client(book, regular_on, regular_on)]
     consumers = {queue: Consumer(book) for queue in ("p", regular_out, regular_on)}
     for queue, consumer in consumers.items():
-        await consumer.start(server.port, queue)
+        await consumer.start(await connect(server.port), queue)
     stop = asyncio.Event()
     connection = await connect(server.port)
     tasks = [asyncio.create_task(client.run(connection, stop)) for client in [*keyed, *keyless, *regular]]

@@ -73,7 +73,7 @@ async def outage(server: Busbar, way: str, control: Path) -> None:
     books = [Book(sends.acknowledged, sends.refused, sends.unknown) for _ in SUBSCRIPTIONS]
     consumers = [Consumer(book) for book in books]
     for name, consumer in zip(SUBSCRIPTIONS, consumers, strict=True):
-        await consumer.start(server.port, f"t/Subscriptions/{name}")
+        await consumer.start(await connect(server.port), f"t/Subscriptions/{name}")
     keyed = [Client(sends, f"key-{index}", "t", key) for index, key in enumerate(keys_by_fragment())]
     keyless = [Client(sends, f"free-{number}", "t") for number in range(2)]
     stop = asyncio.Event()

@@ -1,12 +1,14 @@
-"""The broker processes of `busbar serve --brokers N`: started, started again when one dies, and ended.
+"""The broker processes of `busbar serve --brokers N`: started, introduced to each other, started again, and ended.
 
 Rules:
 1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
    partitioned entity, which lie in consecutive stores, are handled by different brokers.
-2. The channel to a broker is a pair of sockets without a name. A broker lives as long as its channel: however the serving
-   process ends, its brokers end with it.
+2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
+   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
+5. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
+   broker that has the fewest.
 """
 
 from __future__ import annotations
@@ -19,9 +21,16 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from busbar.broker.remote_host import ENDED, BrokerChannel, RemoteHost
+from busbar.app.broker_member import PEER, SERVED
+from busbar.app.hatch import CLIENT, Hatch
+from busbar.broker import says
+from busbar.broker.channel import ChannelLost
+from busbar.broker.far_store import ENDED
+from busbar.broker.members import Members
+from busbar.broker.remote_host import BrokerChannel, RemoteHost
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -33,14 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerProcess:
-    def __init__(self, name: str, directory: Path, lock: int) -> None:
+    def __init__(self, name: str, directory: Path, lock: int, members: Members) -> None:
         """`lock` is the descriptor by which the data directory is held."""
         self.name = name
         self.hosts: dict[str, RemoteHost] = {}
+        self.channel: BrokerChannel | None = None
+        self.hatch: Hatch | None = None
+        self.returned: Callable[[BrokerProcess], Awaitable[None]] | None = None
+        """Hears that it was started again."""
+        self.ended: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
+        """Hears that it has ended, and gets the clients that were meant for it."""
         self._directory = directory
         self._lock = lock
+        self._members = members
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: BrokerChannel | None = None
         self._started = 0.0
         self._pause = FIRST_PAUSE
         self._stopping = False
@@ -48,33 +63,53 @@ class BrokerProcess:
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._spawn(theirs.fileno())
+        our_hatch, their_hatch = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs, their_hatch:
+            self._spawn(theirs.fileno(), their_hatch.fileno())
         loop = asyncio.get_running_loop()
         self._started = loop.time()
-        channel = BrokerChannel(self.hosts, self._ended)
+        self.hatch = Hatch(our_hatch)
+        channel = BrokerChannel(self.hosts, self._lost, self._members)
         await loop.create_unix_connection(lambda: channel, sock=ours)
-        self._channel = channel
+        self.channel = channel
         for host in self.hosts.values():
             host.found(channel)
+        await asyncio.gather(*[host.come_back() for host in self.hosts.values()])
 
-    def _spawn(self, channel: int) -> None:
+    def _spawn(self, channel: int, hatch: int) -> None:
         # It imports from where this process does, and not from the directory that somebody happened to start it in.
         program = [sys.executable, "-P", "-m", "busbar.app.broker_program"]
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
-            [*program, self.name, str(self._directory), str(channel)],
+            [*program, self.name, str(self._directory), str(channel), str(hatch)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths},
-            pass_fds=(channel, self._lock),
+            pass_fds=(channel, hatch, self._lock),
         )
 
     def own(self, host: RemoteHost) -> None:
         """One more store is this broker's."""
         self.hosts[host.name] = host
-        if self._channel is not None and not self._channel.is_lost:
-            host.found(self._channel)
+        if self.channel is not None and not self.channel.is_lost:
+            host.found(self.channel)
+
+    async def open_gateway(self, settings: bytes) -> None:
+        """Rule 5, but for the others. Raises ChannelLost, or what the gateway raises."""
+        assert self.channel is not None
+        opened = self.channel.begin("", says.OpenGateway(settings))
+        self._members.join(self.channel)
+        await opened
+
+    async def close_gateway(self) -> None:
+        if self.channel is not None:
+            with contextlib.suppress(ChannelLost):
+                await self.channel.call("", says.CloseGateway())
+
+    def give_up(self) -> None:
+        """It is of no use as it is; rule 4."""
+        if self.channel is not None:
+            self.channel.close()
 
     async def stop(self) -> None:
         """All its stores are closed."""
@@ -82,21 +117,33 @@ class BrokerProcess:
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.gather(self._restarting, return_exceptions=True)
-        if self._channel is not None:
-            self._channel.close()
+        if self.channel is not None:
+            self.channel.close()
+        if self.hatch is not None:
+            self._close_hatch()
         await self._reap(END_SECONDS)
 
-    def _ended(self) -> None:
+    def _close_hatch(self) -> list[socket.socket]:
+        hatch, self.hatch = self.hatch, None
+        return hatch.close() if hatch is not None else []
+
+    def _lost(self) -> None:
+        if self.channel is not None:
+            self._members.leave(self.channel)
+        left = self._close_hatch()
         if self._stopping:
+            for client in left:
+                client.close()
             return
         for host in self.hosts.values():
             host.lost(ENDED)
         self._restarting = asyncio.get_running_loop().create_task(self._restart())
+        self.ended(self, left)
 
     async def _restart(self) -> None:
         """Rule 4."""
         loop = asyncio.get_running_loop()
-        self._channel = None
+        self.channel = None
         code = await self._reap(0.5)
         _log.error("%s ended with code %s and is started again", self.name, code)
         if loop.time() - self._started > SETTLED_SECONDS:
@@ -106,9 +153,11 @@ class BrokerProcess:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             try:
                 await self.start()
-                return
+                break
             except OSError as error:
                 _log.error("%s cannot be started: %s", self.name, error)
+        if self.returned is not None:
+            await self.returned(self)
 
     async def _reap(self, patience: float) -> int | None:
         """Its exit code. Whoever is there without a channel is of no use, and may hold stores."""
@@ -122,8 +171,15 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    def __init__(self, count: int, directory: Path, lock: int) -> None:
-        self._brokers = [BrokerProcess(f"broker-{number}", directory, lock) for number in range(count)]
+    def __init__(self, count: int, directory: Path, lock: int, members: Members) -> None:
+        self._brokers = [
+            BrokerProcess(f"broker-{number}", directory, lock, members) for number in range(count)
+        ]
+        self._settings = b""
+        self._open: set[BrokerProcess] = set()
+        """Those that have a gateway."""
+        self._ready: set[BrokerProcess] = set()
+        """Those that get clients."""
 
     async def start(self) -> None:
         await asyncio.gather(*[broker.start() for broker in self._brokers])
@@ -135,3 +191,71 @@ class BrokerProcesses:
         """Rule 1."""
         number = re.search(r"\d+$", store)
         return self._brokers[int(number[0]) % len(self._brokers) if number is not None else 0]
+
+    # ---- gateways (rule 5) ----
+
+    async def open_gateways(self, settings: bytes) -> None:
+        self._settings = settings
+        for broker in self._brokers:
+            broker.returned = self._take_part
+            broker.ended = self._ended
+        await asyncio.gather(*[self._take_part(broker) for broker in self._brokers])
+        # The first had nobody to meet: once more, now that all are there.
+        await asyncio.gather(*[self._meet_others(broker) for broker in self._open])
+
+    async def close_gateways(self) -> None:
+        self._ready.clear()
+        await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
+
+    def room_in(self) -> float:
+        """0 if one more client can be handed over now, else the seconds to wait."""
+        return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
+
+    def hand_over(self, client: socket.socket) -> None:
+        takers = [broker.hatch for broker in self._ready if self._takes(broker)]
+        hatches = [hatch for hatch in takers if hatch is not None]
+        if hatches:
+            min(hatches, key=lambda hatch: hatch.population).hand_over(CLIENT, client)
+        else:
+            client.close()
+
+    def _takes(self, broker: BrokerProcess) -> bool:
+        return broker.hatch is not None and not broker.hatch.is_full
+
+    async def _take_part(self, broker: BrokerProcess) -> None:
+        """It has been started; let it have a gateway, and the others know of it."""
+        try:
+            await broker.open_gateway(self._settings)
+            for other in self._open:
+                _introduce(broker, other)
+            self._open.add(broker)
+            await self._meet_others(broker)
+            self._ready.add(broker)
+        except ChannelLost:
+            pass  # it ended, and is started again
+        except Exception:
+            _log.exception("%s cannot open its gateway", broker.name)
+            broker.give_up()
+
+    async def _meet_others(self, broker: BrokerProcess) -> None:
+        others = [other.name for other in self._open if other is not broker]
+        if broker.channel is not None:
+            await broker.channel.call("", says.MeetPeers(others))
+
+    def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
+        self._open.discard(broker)
+        self._ready.discard(broker)
+        for client in left:
+            self.hand_over(client)
+
+
+def _introduce(one: BrokerProcess, other: BrokerProcess) -> None:
+    """Rule 2: a channel from the gateway of each to the stores of the other."""
+    for here, there in ((one, other), (other, one)):
+        leading, served = socket.socketpair()
+        if here.hatch is None or there.hatch is None:  # one of them has just ended
+            leading.close()
+            served.close()
+        else:
+            here.hatch.hand_over(f"{PEER} {there.name}", leading)
+            there.hatch.hand_over(f"{SERVED} {here.name}", served)

@@ -1,8 +1,8 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
-python -m busbar.app.broker_program NAME DIRECTORY DESCRIPTOR: the name is for people who look at the list of processes, the
-descriptor is its end of the channel. It lives as long as the channel: signals that a terminal or a supervisor sends to all
-processes at once are the serving process's affair, which drains before it lets go.
+python -m busbar.app.broker_program NAME DIRECTORY CHANNEL HATCH: the name is for people who look at the list of processes,
+the last two are the descriptors of its ends of the channel and of the hatch. It lives as long as the channel: signals that a
+terminal or a supervisor sends to all processes at once are the serving process's affair, which drains before it lets go.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from busbar.app.broker_member import BrokerMember
 from busbar.app.stores import StoreFilePlace
-from busbar.app.surroundings import loop_factory, nonce_source, wall_clock
+from busbar.app.surroundings import loop_factory, nonce_source, raise_descriptor_limit, wall_clock
 from busbar.broker.host import StoreHost
 from busbar.broker.host_process import Emit, HostsChannel
 
 
-async def _run(directory: Path, descriptor: int) -> None:
+async def _run(name: str, directory: Path, descriptor: int, hatch: int) -> None:
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
     ended = asyncio.Event()
@@ -37,7 +38,8 @@ async def _run(directory: Path, descriptor: int) -> None:
             os._exit(1)
         ended.set()
 
-    channel = HostsChannel(make_host, end)
+    member = BrokerMember(name, socket.socket(fileno=hatch))
+    channel = member.channel = HostsChannel(make_host, end, member)
     await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
     await ended.wait()
 
@@ -45,7 +47,7 @@ async def _run(directory: Path, descriptor: int) -> None:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, name, directory, descriptor = sys.argv
+    _, name, directory, descriptor, hatch = sys.argv
     logging.basicConfig(
         stream=sys.stderr,
         level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
@@ -53,8 +55,9 @@ def main() -> None:
     )
     sys.setswitchinterval(0.0005)  # as in the serving process (server.py), and for the same reasons
     gc.set_threshold(50_000, 20, 20)
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(Path(directory), int(descriptor)))
+        runner.run(_run(name, Path(directory), int(descriptor), int(hatch)))
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ import gc
 import ipaddress
 import logging
 import os
-import resource
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Protocol
 
 from busbar import compiled
 from busbar.app.broker_processes import BrokerProcesses
@@ -34,12 +34,15 @@ from busbar.app.certificates import (
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
+from busbar.app.front import Front
+from busbar.app.gateway_settings import GatewaySettings, encode
 from busbar.app.provisioning import provision
 from busbar.app.stores import DEFAULT_STORES, StoreFilePlace, store_names, stores_in
-from busbar.app.surroundings import nonce_source, wall_clock
+from busbar.app.surroundings import nonce_source, raise_descriptor_limit, wall_clock
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.hosting import Host
+from busbar.broker.members import Members
 from busbar.broker.port import LocalPort
 from busbar.broker.remote_host import RemoteHost
 from busbar.broker.stores import Stores
@@ -47,6 +50,7 @@ from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import Description, RuleDescription, TopicDescription
 from busbar.model.errors import BusbarError
+from busbar.model.limits import Limits
 from busbar.store.contract import StoreError
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
@@ -109,7 +113,7 @@ def is_loopback(host: str) -> bool:
 async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
     starts with "ready " and has the connection string."""
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     sys.setswitchinterval(0.0005)  # a busy loop would keep the store's thread waiting for 5 ms at each commit
     async with contextlib.AsyncExitStack() as stack:
         directory = DataDirectory(config.data)
@@ -121,11 +125,9 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         for note in (*broker.catalogue.notes, *broker.notes):
             announce(f"warning: {note}")
         _warn(config, namespace, broker.catalogue, announce)
-        authority = Authority(_rules(config, key, namespace), broker.catalogue.authorization_rules)
-        gateway = Gateway(broker.port, authority, namespace.limits, secure)
-        await gateway.start()
-        stack.push_async_callback(gateway.stop)
-        ports = await _open_ports(gateway, config, announce)
+        edge = await _edge(broker, _rules(config, key, namespace), namespace.limits, tls, secure)
+        stack.push_async_callback(edge.stop)
+        ports = await _open_ports(edge, config, announce)
         # What was loaded stays: the collector need not look at it again and again. Nor at the messages of every page and
         # window: they come by thousands, and are never part of a cycle.
         gc.collect()
@@ -146,6 +148,30 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         await stop.wait()
     if broker.fenced:
         raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
+
+
+class Edge(Protocol):
+    """Where clients come."""
+
+    async def listen(self, host: str, port: int) -> int:
+        """One more port; returns its number (0 asks for a free one). Raises OSError."""
+
+    async def stop(self) -> None: ...
+
+
+async def _edge(
+    broker: _Broker, rules: list[SasRule], limits: Limits, tls: TlsFiles, secure: ssl.SSLContext
+) -> Edge:
+    """One gateway here, or one in each broker process."""
+    if broker.processes is None:
+        gateway = Gateway(broker.port, Authority(rules, broker.catalogue.authorization_rules), limits, secure)
+        await gateway.start()
+        return gateway
+    owners = {store.name: store.broker for store in broker.stores.hosts}
+    settings = GatewaySettings(rules, limits, str(tls.certificate), str(tls.key), owners)
+    front = Front(broker.processes)
+    await front.start(encode(settings))
+    return front
 
 
 def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[SasRule]:
@@ -174,6 +200,8 @@ def _leave_endpoint(directory: DataDirectory, endpoint: Endpoint, announce: Anno
 class _Broker:
     port: LocalPort
     catalogue: Catalogue
+    stores: Stores
+    processes: BrokerProcesses | None
     fenced: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -188,7 +216,8 @@ async def _broker(
     nonces = nonce_source()
     found, wanted = stores_in(directory.path), store_names(config.stores)
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
-    processes = BrokerProcesses(brokers, directory.path, directory.lock) if brokers > 1 else None
+    members = Members(port)
+    processes = BrokerProcesses(brokers, directory.path, directory.lock, members) if brokers > 1 else None
 
     def fenced() -> None:
         broker.fenced = True
@@ -205,8 +234,9 @@ async def _broker(
 
     stores = Stores([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
-    broker = _Broker(port, catalogue)
     port.serve(stores, catalogue)
+    members.watch()
+    broker = _Broker(port, catalogue, stores, processes)
     try:
         try:
             if processes is not None:
@@ -247,16 +277,16 @@ class _Ports:
     tls: int
 
 
-async def _open_ports(gateway: Gateway, config: ServeConfig, announce: Announce) -> _Ports:
+async def _open_ports(edge: Edge, config: ServeConfig, announce: Announce) -> _Ports:
     """The extra ports first: the main one is open when all is ready."""
-    http = await _open_port(gateway, config, announce, config.http_port, HTTP_PORT, "--http-port")
-    tls = await _open_port(gateway, config, announce, config.tls_port, TLS_PORT, "--tls-port")
-    main = await _listen(gateway, config.host, config.port, "--port")
+    http = await _open_port(edge, config, announce, config.http_port, HTTP_PORT, "--http-port")
+    tls = await _open_port(edge, config, announce, config.tls_port, TLS_PORT, "--tls-port")
+    main = await _listen(edge, config.host, config.port, "--port")
     return _Ports(main, http or main, tls or main)
 
 
 async def _open_port(
-    gateway: Gateway,
+    edge: Edge,
     config: ServeConfig,
     announce: Announce,
     asked: int | None,
@@ -265,19 +295,19 @@ async def _open_port(
 ) -> int | None:
     """A port that the user named must be had; the conventional one is a convenience."""
     if asked is not None:
-        return await _listen(gateway, config.host, asked, option)
+        return await _listen(edge, config.host, asked, option)
     if config.port == conventional:
         return None
     try:
-        return await _listen(gateway, config.host, conventional, option)
+        return await _listen(edge, config.host, conventional, option)
     except ServeError as error:
         announce(f"warning: {error} The main port understands the same.")
         return None
 
 
-async def _listen(gateway: Gateway, host: str, port: int, option: str) -> int:
+async def _listen(edge: Edge, host: str, port: int, option: str) -> int:
     try:
-        return await gateway.listen(host, port)
+        return await edge.listen(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ServeError(
@@ -295,14 +325,6 @@ def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.S
         return files, server_context(files)
     except CertificateError as error:
         raise ConfigError(str(error)) from None
-
-
-def _raise_descriptor_limit() -> None:
-    """A connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use select()."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _address(host: str) -> str:

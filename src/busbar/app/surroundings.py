@@ -1,9 +1,11 @@
-"""What brokers get from the machine they run on: time, chance and an event loop."""
+"""What brokers get from the machine they run on: time, chance, descriptors and an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import resource
 import secrets
 import time
 from collections.abc import Callable
@@ -28,3 +30,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def raise_descriptor_limit() -> None:
+    """A connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

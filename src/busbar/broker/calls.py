@@ -83,7 +83,8 @@ class ChangeStore(msgspec.Struct, array_like=True, tag="store"):
 
 OfStores = AskFragments | AskStores | ChangeStore
 OfTaps = CreateTap | ChangeTap
-Request = FindEntity | Create | Update | Delete | ListEntities | AskRuntime | AskNamespace | OfTaps | OfStores
+Change = Create | Update | Delete | OfTaps
+Request = Change | FindEntity | ListEntities | AskRuntime | AskNamespace | OfStores
 
 _runtimes = msgspec.json.Decoder(RuntimeProperties)
 _namespaces = msgspec.json.Decoder(NamespaceProperties)

@@ -281,6 +281,10 @@ class Catalogue:
         applied = [self._stores.active(fragment) for fragment in view.fragments]
         return max(self._in_use.get(key_of(view.path), 0), *applied, 0)
 
+    async def learn_use(self, view: EntityView) -> None:
+        """Let `used` know what is known in other processes. Raises a BusbarError."""
+        await self._stores.learn_use(view.fragments)
+
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
         self._watching.append(changed)
 
@@ -439,7 +443,7 @@ class Catalogue:
         changes.update({f"{_EMPTYING}{fragment}": store.encode() for fragment, store in homes.items()})
         await self._copies.write(changes, _holders(gone))
         self._emptying.update(homes)
-        self._stores.leave(homes)
+        self._stores.homes.leave(homes)
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._in_use.pop(key_of(one.path), None)
@@ -495,6 +499,7 @@ class Catalogue:
                 if not self._idle(view):
                     continue
                 try:
+                    await self.learn_use(view)
                     async with self._changing:
                         current = self._entries.get(view.path)
                         if current is not None and self._idle(current):

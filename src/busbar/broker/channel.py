@@ -1,4 +1,4 @@
-"""What the serving process and a broker process say to each other, over a socket that only the two of them have.
+"""What the processes of a namespace say to each other, over a socket that only the two of them have.
 
 Rules:
 1. Frames are read in the order in which they were written: who hears an answer knows all that was said before it, effects
@@ -18,12 +18,10 @@ from typing import cast
 import msgspec
 
 from busbar.broker.place import StoreMissing
-from busbar.broker.wire import Frames, Int, WireError
+from busbar.broker.says import Answer, Call, Failure, Frame, Operation, Perform, State, Submit
+from busbar.broker.wire import WireError
 from busbar.model.errors import BusbarError, InternalError, error_of
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull, StoreInUse
-
-MAX_FRAME = 2**32 - 1
-"""What four bytes can say. Both sides are ours, and what crosses is bounded by those who make it."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,169 +30,18 @@ class ChannelLost(Exception):
     """The other process ended; what it was asked for may or may not have taken place."""
 
 
-# ---- what is asked: of a store in the broker process, and (the last two) of the serving process ----
-
-
-class Serve(msgspec.Struct, array_like=True, tag="serve"):
-    """There is such a store, and it is yours."""
-
-
-class Open(msgspec.Struct, array_like=True, tag="open"):
-    pass
-
-
-class Make(msgspec.Struct, array_like=True, tag="make"):
-    pass
-
-
-class KeepOut(msgspec.Struct, array_like=True, tag="keep out"):
-    reason: str
-
-
-class KeepTrying(msgspec.Struct, array_like=True, tag="keep trying"):
-    pass
-
-
-class Return(msgspec.Struct, array_like=True, tag="return"):
-    """The broker process was started again: open the store when that is possible, and as the operator wants it."""
-
-    reason: str
-    offline: bool
-    reset: bool
-
-
-class Add(msgspec.Struct, array_like=True, tag="add"):
-    settings: bytes
-
-
-class Change(msgspec.Struct, array_like=True, tag="change"):
-    settings: bytes
-
-
-class Remove(msgspec.Struct, array_like=True, tag="remove"):
-    fragment: int
-
-
-class ReadCatalogue(msgspec.Struct, array_like=True, tag="read catalogue"):
-    pass
-
-
-class RepairCatalogue(msgspec.Struct, array_like=True, tag="repair catalogue"):
-    rows: dict[str, bytes | None]
-
-
-class WriteCatalogue(msgspec.Struct, array_like=True, tag="write catalogue"):
-    rows: dict[str, bytes | None]
-
-
-class TakeOffline(msgspec.Struct, array_like=True, tag="offline"):
-    pass
-
-
-class BringOnline(msgspec.Struct, array_like=True, tag="online"):
-    pass
-
-
-class Reset(msgspec.Struct, array_like=True, tag="reset"):
-    pass
-
-
-class WindDown(msgspec.Struct, array_like=True, tag="wind down"):
-    pass
-
-
-class Drain(msgspec.Struct, array_like=True, tag="drain"):
-    timeout: float
-
-
-class Close(msgspec.Struct, array_like=True, tag="close"):
-    pass
-
-
-class Admit(msgspec.Struct, array_like=True, tag="admit"):
-    """A store was opened, or made anew: may it serve?"""
-
-    anew: bool
-
-
-class TakenAway(msgspec.Struct, array_like=True, tag="taken away"):
-    """Another owner has the store."""
-
-
-Operation = (
-    Serve
-    | Open
-    | Make
-    | KeepOut
-    | KeepTrying
-    | Return
-    | Add
-    | Change
-    | Remove
-    | ReadCatalogue
-    | RepairCatalogue
-    | WriteCatalogue
-    | TakeOffline
-    | BringOnline
-    | Reset
-    | WindDown
-    | Drain
-    | Close
-    | Admit
-    | TakenAway
-)
-
-
-# ---- frames: four bytes of length, then one of these ----
-
-
-class Call(msgspec.Struct, array_like=True, tag=1):
-    number: Int
-    store: str
-    operation: Operation
-
-
-class Answer(msgspec.Struct, array_like=True, tag=2):
-    number: Int
-    value: msgspec.Raw
-
-
-class Failure(msgspec.Struct, array_like=True, tag=3):
-    number: Int
-    kind: str
-    """The class of a StoreError, or empty: a BusbarError with this condition."""
-    condition: str
-    text: str
-    certain: bool
-
-
-class Submit(msgspec.Struct, array_like=True, tag=4):
-    store: str
-    commands: msgspec.Raw
-
-
-class Perform(msgspec.Struct, array_like=True, tag=5):
-    store: str
-    effects: msgspec.Raw
-
-
-class State(msgspec.Struct, array_like=True, tag=6):
-    """Of a store in the broker process. `loss` is what Loss has."""
-
-    store: str
-    state: str
-    reason: str
-    loss: tuple[Int, Int, Int] | None
-
-
-Frame = Call | Answer | Failure | Submit | Perform | State
 _frames = msgspec.msgpack.Decoder(Frame)
 _STORE_ERRORS = {
     kind.__name__: kind for kind in (StoreError, StoreFull, OutcomeUnknown, Fenced, StoreInUse, StoreMissing)
 }
 
 
-def _decode(body: bytes) -> Frame:
+def encode_frame(frame: Frame) -> bytes:
+    body = msgspec.msgpack.encode(frame)
+    return len(body).to_bytes(4, "big") + body
+
+
+def decode_frame(body: bytes) -> Frame:
     try:
         frame: Frame = _frames.decode(body)
         return frame
@@ -202,11 +49,33 @@ def _decode(body: bytes) -> Frame:
         raise WireError(str(error)) from None
 
 
+class Frames:
+    """Cuts a stream of bytes into frames. Both sides are ours, and what crosses is bounded by those who make it."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now. Raises WireError; the stream is of no use after it."""
+        buffer = self._buffer
+        buffer += data
+        frames = []
+        start = 0
+        while len(buffer) - start >= 4:
+            end = start + 4 + int.from_bytes(buffer[start : start + 4], "big")
+            if len(buffer) < end:
+                break
+            frames.append(decode_frame(bytes(memoryview(buffer)[start + 4 : end])))
+            start = end
+        del buffer[:start]
+        return frames
+
+
 class Channel(asyncio.Protocol):
     """One end. Who has it says what becomes of frames (`received`), calls (`perform`) and the end (`lost`)."""
 
     def __init__(self) -> None:
-        self._frames = Frames(_decode, MAX_FRAME)
+        self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_call = 0
@@ -227,22 +96,25 @@ class Channel(asyncio.Protocol):
 
     def write(self, frame: Frame) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            body = msgspec.msgpack.encode(frame)
-            self._transport.write(len(body).to_bytes(4, "big") + body)
+            self._transport.write(encode_frame(frame))
 
     def tell(self, store: str, operation: Operation) -> None:
         self.write(Call(0, store, operation))
 
     async def call(self, store: str, operation: Operation) -> msgspec.Raw:
         """The answer. Raises what the other side raised, or ChannelLost."""
-        if self.is_lost:
-            raise ChannelLost
-        self._last_call += 1
-        number = self._last_call
+        return await self.begin(store, operation)
+
+    def begin(self, store: str, operation: Operation) -> asyncio.Future[msgspec.Raw]:
+        """The same, said now, for an answer that may be waited for later."""
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
-        self._calls[number] = answer
-        self.write(Call(number, store, operation))
-        return await answer
+        if self.is_lost:
+            answer.set_exception(ChannelLost())
+            return answer
+        self._last_call += 1
+        self._calls[self._last_call] = answer
+        self.write(Call(self._last_call, store, operation))
+        return answer
 
     def close(self) -> None:
         if self._transport is not None:

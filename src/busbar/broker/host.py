@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from busbar.broker.comeback import Comeback, Watch
@@ -251,9 +251,11 @@ class StoreHost:
         return len(self._turns.slots)
 
     def active(self, fragment: int) -> int:
-        """When a gateway last did something with the fragment, in ms (0: not since it was taken into service)."""
         slot = self._turns.slots.get(fragment)
         return 0 if slot is None else slot.active
+
+    async def learn_use(self, fragments: Sequence[int]) -> None:
+        """All of it is known here."""
 
     def __contains__(self, fragment: int) -> bool:
         return fragment in self._turns.slots

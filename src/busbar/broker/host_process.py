@@ -7,13 +7,17 @@ is the serving process's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from typing import Protocol
 
 import msgspec
 
-from busbar.broker import channel as says
-from busbar.broker.channel import Channel, ChannelLost, Operation
+from busbar.broker import says
+from busbar.broker.channel import Channel, ChannelLost
+from busbar.broker.exchange import OURSELVES
 from busbar.broker.host import StoreHost
 from busbar.broker.hosting import Host
+from busbar.broker.says import Operation
+from busbar.broker.served_peer import ServedPeer, state_of
 from busbar.broker.settings_wire import SettingsReader
 from busbar.broker.wire import WireError, commands_codec, effects_codec
 from busbar.model.effects import Effect
@@ -24,13 +28,25 @@ MakeHost = Callable[[str, Emit, Callable[[], None]], StoreHost]
 """For a store's name, with what performs its effects and who hears that another owner took it."""
 
 
+class Member(Protocol):
+    """What a broker process is besides its stores: a gateway, and a port to the fragments of all."""
+
+    def emit(self, effects: list[Effect]) -> None: ...
+
+    def perform(self, operation: says.OfMembers) -> Coroutine[None, None, object] | None: ...
+
+
 class HostsChannel(Channel):
-    def __init__(self, make_host: MakeHost, ended: Callable[[], None]) -> None:
+    def __init__(self, make_host: MakeHost, ended: Callable[[], None], member: Member | None = None) -> None:
+        """Without a member, all effects go to the serving process."""
         super().__init__()
         self.hosts: dict[str, StoreHost] = {}
         """Those that were not closed."""
+        self.peers: set[ServedPeer] = set()
+        """Other broker processes that have commands for them."""
         self._make_host = make_host
         self._ended = ended
+        self._member = member
         self._settings = SettingsReader()
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
@@ -42,6 +58,8 @@ class HostsChannel(Channel):
         self._ended()
 
     def perform(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.OfMembers) and self._member is not None:
+            return self._member.perform(operation)
         if isinstance(operation, says.Serve):
             self._serve(store)
             return None
@@ -71,6 +89,8 @@ class HostsChannel(Channel):
             return host.drain(operation.timeout)
         if isinstance(operation, says.TakeOffline):
             return host.take_offline()
+        if isinstance(operation, says.TellUse):
+            return _use_of(host, operation.fragments)
         return self._open_or_close(host, operation)
 
     def _open_or_close(self, host: StoreHost, operation: Operation) -> Coroutine[None, None, object]:
@@ -92,12 +112,20 @@ class HostsChannel(Channel):
 
     def _serve(self, store: str) -> None:
         def emit(effects: list[Effect]) -> None:
+            if self._member is not None:
+                others = [effect for effect in effects if effect.origin != OURSELVES]
+                if others:
+                    self._member.emit(others)
+                if len(others) == len(effects):
+                    return
+                effects = [effect for effect in effects if effect.origin == OURSELVES]
             self.write(says.Perform(store, msgspec.Raw(effects_codec.encode(effects))))
 
         def show() -> None:
-            loss = host.loss
-            lost = None if loss is None else (loss.at, loss.messages, loss.size)
-            self.write(says.State(store, host.state.value, host.reason, lost))
+            state = state_of(host)
+            self.write(state)
+            for peer in self.peers:
+                peer.write(state)
 
         async def admit(_: Host, anew: bool) -> None:
             try:
@@ -119,6 +147,10 @@ class HostsChannel(Channel):
         if host is None:
             raise WireError(f"There is no store {store} here.")
         return host
+
+
+async def _use_of(host: StoreHost, fragments: list[int]) -> list[int]:
+    return [host.active(fragment) for fragment in fragments]
 
 
 async def _return(host: StoreHost, as_it_was: says.Return) -> None:

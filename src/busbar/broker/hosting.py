@@ -4,7 +4,7 @@ process of its own (remote_host.py)."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from busbar.broker.place import Loss, Place
@@ -69,7 +69,11 @@ class Host(Protocol):
 
     def submit(self, commands: Iterable[Command]) -> None: ...
 
-    def active(self, fragment: int) -> int: ...
+    def active(self, fragment: int) -> int:
+        """When a gateway last did something with the fragment, in ms (0: not since it was taken into service)."""
+
+    async def learn_use(self, fragments: Sequence[int]) -> None:
+        """Let `active` know of these what the process knows that has the store."""
 
     # What operators say
 

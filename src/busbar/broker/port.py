@@ -1,41 +1,26 @@
-"""The port of fragments in this process: commands go to the hosts, effects to the connections that asked.
+"""The port of a namespace whose catalogue is in this process.
 
-Rules:
-1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
-2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
-   their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
-3. A command for a fragment that nobody hosts is refused as an unknown entity.
-4. What an entity holds is the sum over the fragments that answer; one that is out makes it less available, not unknown.
+What an entity holds is the sum over the fragments that answer; one that is out makes it less available, not unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 
 from busbar.broker.catalogue import Catalogue
+from busbar.broker.exchange import OURSELVES, Exchange
 from busbar.broker.stores import Stores
-from busbar.model.commands import (
-    RELEASE,
-    AcceptSession,
-    AwaitSession,
-    Command,
-    Demand,
-    Inspect,
-    Leave,
-    Peek,
-    Settle,
-)
-from busbar.model.effects import Delivered, Effect, Inspected, Peeked, Refused
+from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import EntityNotFound
+from busbar.model.errors import BusbarError
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
 from busbar.model.port import (
     ChangeSink,
     Commands,
     Effects,
-    EffectSink,
     EntityView,
     FragmentView,
     NamedRule,
@@ -45,22 +30,12 @@ from busbar.model.port import (
 )
 from busbar.model.taps import TapChange, TapDescription
 
-_log = logging.getLogger(__name__)
 
-
-OURSELVES = 0
-"""The origin of what the broker itself asks: that does not use an entity."""
-STAYING = (Demand, AwaitSession, AcceptSession)
-"""Commands that a fragment remembers their origin by, until it leaves."""
-
-
-class LocalPort:
-    """A NamespacePort over the stores of this process. `emit` is what their hosts perform effects with."""
+class LocalPort(Exchange):
+    """A NamespacePort over the stores of a namespace, and the catalogue of this process."""
 
     def __init__(self) -> None:
-        self._sinks: dict[int, EffectSink] = {}
-        self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
-        self._last_origin = 0
+        super().__init__()
         self._stores: Stores | None = None
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
@@ -71,33 +46,7 @@ class LocalPort:
         """Where commands go and entities are found."""
         self._stores = stores
         self._known = catalogue
-
-    def connect(self, sink: EffectSink) -> int:
-        self._last_origin += 1
-        self._sinks[self._last_origin] = sink
-        self._consuming[self._last_origin] = set()
-        return self._last_origin
-
-    def disconnect(self, origin: int) -> None:
-        if self._sinks.pop(origin, None) is None:
-            return
-        fragments = self._consuming.pop(origin, None)
-        if fragments:
-            self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
-
-    def submit(self, commands: Commands) -> None:
-        assert self._stores is not None, "serve() comes before any command"
-        for command in commands:
-            if type(command) in STAYING:
-                fragments = self._consuming.get(command.origin)
-                if fragments is None:
-                    # Its origin is gone: nobody would ever take the consumer away again.
-                    commands = [other for other in commands if other is not command]
-                else:
-                    fragments.add(command.fragment)
-        unknown = self._stores.submit(commands)
-        if unknown:
-            asyncio.get_running_loop().call_soon(self.emit, _refusals(unknown))
+        self.homes = stores.homes
 
     # ---- entities ----
 
@@ -105,6 +54,9 @@ class LocalPort:
     def _catalogue(self) -> Catalogue:
         assert self._known is not None, "serve() comes before any question"
         return self._known
+
+    def entities(self) -> Iterable[EntityView]:
+        return self._catalogue.entities()
 
     async def entity(self, path: str) -> EntityView:
         return self._catalogue.find(path)
@@ -139,9 +91,10 @@ class LocalPort:
         self._catalogue.note_use(paths)
 
     async def runtime(self, path: str) -> RuntimeProperties:
-        """Rule 4."""
         view = self._catalogue.find(path)
         answers = await asyncio.gather(*self._ask(view.fragments, _inspect))
+        with contextlib.suppress(BusbarError):  # then it is not known how lately it was used
+            await self._catalogue.learn_use(view)
         inspected = [answer for answer in answers if isinstance(answer, Inspected)]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
@@ -176,7 +129,7 @@ class LocalPort:
         for index, (counters, first) in enumerate(answers):
             id, store = view.fragments[index], view.stores[index]
             assert self._stores is not None
-            home = self._stores.home(id)
+            home = self._stores.homes.of(id)
             broker = home.broker if home is not None else ""
             if not isinstance(counters, Inspected):
                 reason = home.reason if home is not None else ""
@@ -230,41 +183,6 @@ class LocalPort:
             if answer is not None and not answer.done():
                 answer.set_result(effect)
 
-    def emit(self, effects: Effects) -> None:
-        """Perform effects: hand each origin its own, in one batch."""
-        by_origin: dict[int, list[Effect]] = {}
-        for effect in effects:
-            batch = by_origin.get(effect.origin)
-            if batch is None:
-                by_origin[effect.origin] = [effect]
-            else:
-                batch.append(effect)
-        for origin, batch in by_origin.items():
-            sink = self._sinks.get(origin)
-            if sink is None:
-                releases = releases_of(batch)
-                if releases:
-                    self.submit(releases)
-                continue
-            try:
-                sink(batch)
-            except Exception:
-                _log.exception("connection %d failed on %d effects", origin, len(batch))
-
-
-def _refusals(unknown: Commands) -> Effects:
-    """Rule 3."""
-    return [
-        Refused(
-            command.origin,
-            command.request,
-            EntityNotFound.condition,
-            EntityNotFound(f"fragment {command.fragment}").text,
-        )
-        for command in unknown
-        if command.request > 0
-    ]
-
 
 def _inspect(fragment: int, origin: int, request: int) -> Command:
     return Inspect(fragment, origin, request)
@@ -272,22 +190,3 @@ def _inspect(fragment: int, origin: int, request: int) -> Command:
 
 def _peek_first(fragment: int, origin: int, request: int) -> Command:
     return Peek(fragment, origin, request, ACTIVE, 1, 1, 1)
-
-
-def releases_of(effects: list[Effect]) -> list[Command]:
-    """Rule 2: what gives messages back that nobody is there to receive. What was received and deleted is gone: at most
-    once is what that mode promises."""
-    return [
-        Settle(
-            effect.fragment,
-            0,
-            0,
-            RELEASE,
-            [record.n for record in effect.records],
-            [effect.nonce] * len(effect.records),
-            None,
-            False,
-        )
-        for effect in effects
-        if type(effect) is Delivered and effect.until
-    ]

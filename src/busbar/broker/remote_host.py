@@ -1,44 +1,41 @@
 """The host of a store that a broker process has: this end of it, in the serving process.
 
-Rules:
-1. Everything is passed on in the order in which it was said; the state of the store is what the broker process last said.
-2. When the broker process ends, its stores are out, like those with any other fault: whoever waits for an answer hears that
-   its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers asked for is kept
-   (standing.py, parking.py).
-3. When it was started again, its stores come back as stores do: each is opened when that is possible, looked at by the
-   catalogue, and its fragments are taken into service. Then consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended: who holds one finds that it is lost.
+Rules, beside those of far_store.py:
+1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
+   at by the catalogue, and its fragments are taken into service.
+2. Commands of gateways do not come through here. When a fragment was last used is learnt from the broker process; what was
+   not learnt when it ended is made good by taking its return for a use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
-from busbar.broker import channel as says
-from busbar.broker.channel import Channel, ChannelLost, Operation
-from busbar.broker.host import OFFLINE, STORE_FAILED, STORE_OUT
+from busbar.broker import says
+from busbar.broker.calls import Request
+from busbar.broker.channel import Channel, ChannelLost
+from busbar.broker.far_store import ENDED, FarStore
+from busbar.broker.host import OFFLINE, STORE_FAILED
 from busbar.broker.hosting import Admit, HostState, Rows
-from busbar.broker.parking import Parking
-from busbar.broker.place import Loss, Place
+from busbar.broker.place import Place
+from busbar.broker.says import Operation
 from busbar.broker.settings_wire import encode_settings
-from busbar.broker.standing import Standing
-from busbar.broker.wire import WireError, commands_codec, effects_codec
-from busbar.model.commands import Command, Tick
-from busbar.model.effects import Effect, Refused
+from busbar.broker.wire import WireError, effects_codec
+from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import StoreError
 
-ENDED = "its broker process ended"
-
 _catalogues = msgspec.msgpack.Decoder(tuple[dict[str, bytes], int])
+_times = msgspec.msgpack.Decoder(list[int])
 
 
-class RemoteHost:
+class RemoteHost(FarStore):
     """A hosting.Host."""
 
     def __init__(
@@ -51,67 +48,42 @@ class RemoteHost:
         fenced: Callable[[], None] | None = None,
         place: Place | None = None,
     ) -> None:
-        self.name = name
-        self.broker = broker
+        super().__init__(name, broker, loop, clock, emit)
         self.place = place
-        self.state = HostState.STOPPED
-        self.since = 0
-        self.reason = ""
-        self.loss: Loss | None = None
         self.admit: Admit | None = None
-        self.clock = clock
-        self._loop = loop
-        self._emit = emit
         self._fenced = fenced
-        self._channel: Channel | None = None
-        self._away = False
-        """The broker process ended, and the store is not back yet."""
         self._trying = False
         self._closed = False
         self._offline = False
         self._reset = False
-        self._standing = Standing()
-        self._parking = Parking()
         self._active: dict[int, int] = {}
+        self._returned = 0
+        """When it was last open again, in ms."""
 
     # ---- the broker process ----
 
     def found(self, channel: Channel) -> None:
         """The broker process is there (again)."""
-        if self._closed:
-            return
-        self._channel = channel
-        channel.tell(self.name, says.Serve())
-        if self._away and self._trying:
-            self._return()
+        if not self._closed:
+            self.met(channel)
+            channel.tell(self.name, says.Serve())
+
+    async def come_back(self) -> None:
+        """Rule 1. Returns when the store is in a state to be asked for something."""
+        if self._channel is not None and self.away and self._trying:
+            with contextlib.suppress(ChannelLost):
+                await self._channel.call(self.name, self._as_it_was())
 
     def lost(self, reason: str) -> None:
-        """Rule 2."""
-        self._channel = None
         if self._closed:
+            self._channel = None
             return
-        self._away = True
-        self._enter(HostState.OUT, OFFLINE if self._offline else reason)
-        asked, drained, demands = self._standing.take()
-        answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
-        answers += drained
-        for fragment, waiting in demands.items():
-            self._parking.replace_machine(fragment, waiting)
-        self._emit(answers)
+        super().lost(OFFLINE if self._offline else reason)
 
     def shown(self, frame: says.State) -> None:
-        """The store has another state, there."""
-        loss = frame.loss
-        self.loss = None if loss is None else Loss(*loss)
-        self._enter(HostState(frame.state), frame.reason)
-        if self._away and self.state is HostState.OPEN:
-            self._away = False
-            self.submit(self._parking.take())
-
-    def performed(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._standing.heard(effect)
-        self._emit(effects)
+        if self.away and frame.state == HostState.OPEN.value:
+            self._returned = self.clock()
+        super().shown(frame)
 
     async def admitted(self, anew: bool) -> None:
         if self.admit is not None:
@@ -121,16 +93,9 @@ class RemoteHost:
         if self._fenced is not None:
             self._fenced()
 
-    def _enter(self, state: HostState, reason: str) -> None:
-        if state is not self.state:
-            self.since = self.clock()
-        self.state, self.reason = state, reason
-
-    def _return(self) -> None:
-        """Rule 3."""
-        assert self._channel is not None
-        self._channel.tell(self.name, says.Return(self.reason, self._offline, self._reset))
-        self._reset = False
+    def _as_it_was(self) -> says.Return:
+        reset, self._reset = self._reset, False
+        return says.Return(self.reason, self._offline, reset)
 
     # ---- opening and closing ----
 
@@ -160,8 +125,8 @@ class RemoteHost:
     def keep_trying(self) -> None:
         self._trying = True
         if self.state is HostState.OUT and self._channel is not None:
-            if self._away:
-                self._return()
+            if self.away:
+                self._channel.tell(self.name, self._as_it_was())
             else:
                 self._channel.tell(self.name, says.KeepTrying())
 
@@ -195,39 +160,20 @@ class RemoteHost:
 
     async def remove(self, fragment: int) -> None:
         self._active.pop(fragment, None)
-        self._parking.drop(fragment)
-        self._standing.forget(fragment)
+        self._forget(fragment)
         await self._serving(says.Remove(fragment))
 
     async def write_catalogue(self, rows: Rows) -> None:
         await self._serving(says.WriteCatalogue(rows))
 
     def active(self, fragment: int) -> int:
-        return self._active.get(fragment, 0)
+        """Rule 2."""
+        return max(self._active.get(fragment, 0), self._returned)
 
-    def submit(self, commands: Iterable[Command]) -> None:
-        commands = list(commands)
-        if self._channel is None or self._away:
-            self._loop.call_soon(self._emit, self._answers_while_out(commands))
-            return
-        said, active, now = self._standing.said, self._active, self.clock()
-        for command in commands:
-            said(command)
-            if command.origin:
-                active[command.fragment] = now
-        if commands:
-            self._channel.write(says.Submit(self.name, msgspec.Raw(commands_codec.encode(commands))))
-
-    def _answers_while_out(self, commands: list[Command]) -> list[Effect]:
-        answers: list[Effect] = []
-        for command in commands:
-            if command.request > 0:
-                answers.append(self._busy(command.origin, command.request, self._out_text, certain=True))
-            elif not isinstance(command, Tick):
-                drained = self._parking.add(command)
-                if drained is not None:
-                    answers.append(drained)
-        return answers
+    async def learn_use(self, fragments: Sequence[int]) -> None:
+        times = _times.decode(await self._serving(says.TellUse([*fragments])))
+        for fragment, time in zip(fragments, times, strict=True):
+            self._active[fragment] = max(time, self._active.get(fragment, 0))
 
     # ---- what operators say ----
 
@@ -272,21 +218,25 @@ class RemoteHost:
             busy.certain = False
             raise busy from None
 
-    @property
-    def _out_text(self) -> str:
-        return f"{STORE_OUT} ({self.name} is out.)"
 
-    def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:
-        return Refused(origin, request, ServerBusy.condition, text, certain)
+class Served(Protocol):
+    """The namespace, as broker processes ask for it."""
+
+    def perform(self, request: Request) -> Coroutine[None, None, list[bytes]]: ...
+
+    def in_use(self, paths: Sequence[str]) -> None: ...
 
 
 class BrokerChannel(Channel):
     """The serving process's end of the channel to one broker process."""
 
-    def __init__(self, hosts: Mapping[str, RemoteHost], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, hosts: Mapping[str, RemoteHost], ended: Callable[[], None], namespace: Served | None = None
+    ) -> None:
         super().__init__()
         self._hosts = hosts
         self._ended = ended
+        self._namespace = namespace
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         host = self._host(frame.store)
@@ -298,11 +248,15 @@ class BrokerChannel(Channel):
             raise WireError("The serving process has no store to submit to.")
 
     def perform(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
-        host = self._host(store)
+        if isinstance(operation, says.Ask) and self._namespace is not None:
+            return self._namespace.perform(operation.request)
+        if isinstance(operation, says.InUse) and self._namespace is not None:
+            self._namespace.in_use(operation.paths)
+            return None
         if isinstance(operation, says.Admit):
-            return host.admitted(operation.anew)
+            return self._host(store).admitted(operation.anew)
         if isinstance(operation, says.TakenAway):
-            host.taken_away()
+            self._host(store).taken_away()
             return None
         raise WireError(f"The serving process was asked for {type(operation).__name__}.")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from busbar.broker.homes import Homes
 from busbar.broker.hosting import Host, HostState
-from busbar.model.commands import Command
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.port import StoreView
 
@@ -21,7 +21,7 @@ class Stores:
         self.needs_majority = True
         """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
-        self._homes: dict[int, Host] = {}
+        self.homes: Homes[Host] = Homes()
 
     # ---- which there are ----
 
@@ -61,42 +61,20 @@ class Stores:
     def settle(self, fragments: Iterable[int], stores: Iterable[str]) -> None:
         """Note which store each fragment lives in."""
         hosts = {host.name: host for host in self.hosts}
-        self._homes.update(zip(fragments, (hosts[name] for name in stores), strict=True))
-
-    def leave(self, fragments: Iterable[int]) -> None:
-        """These are of no entity any more."""
-        for fragment in fragments:
-            self._homes.pop(fragment, None)
-
-    def home(self, fragment: int) -> Host | None:
-        return self._homes.get(fragment)
-
-    def submit(self, commands: list[Command]) -> list[Command]:
-        """Hand commands to their hosts, one batch for each; those of unknown fragments are returned."""
-        homes = self._homes
-        if len(commands) == 1:
-            home = homes.get(commands[0].fragment)
-            if home is None:
-                return commands
-            home.submit(commands)
-            return []
-        groups: dict[Host | None, list[Command]] = {}
-        for command in commands:
-            host = homes.get(command.fragment)
-            group = groups.get(host)
-            if group is None:
-                groups[host] = [command]
-            else:
-                group.append(command)
-        unknown = groups.pop(None, [])
-        for host, group in groups.items():
-            assert host is not None
-            host.submit(group)
-        return unknown
+        self.homes.settle(fragments, [hosts[name] for name in stores])
 
     def active(self, fragment: int) -> int:
-        host = self._homes.get(fragment)
+        host = self.homes.of(fragment)
         return 0 if host is None else host.active(fragment)
+
+    async def learn_use(self, fragments: Iterable[int]) -> None:
+        """Let `active` know what hosts in other processes know. Raises a BusbarError."""
+        groups: dict[Host, list[int]] = {}
+        for fragment in fragments:
+            host = self.homes.of(fragment)
+            if host is not None:
+                groups.setdefault(host, []).append(fragment)
+        await asyncio.gather(*[host.learn_use(group) for host, group in groups.items()])
 
     # ---- the end ----
 
@@ -121,7 +99,7 @@ class Stores:
             state="open" if host.is_open else "out",
             since=host.since,
             reason=host.reason,
-            fragments=sum(1 for home in self._homes.values() if home is host),
+            fragments=self.homes.count(host),
             size=place.size() if place is not None else 0,
             lost_at=loss.at if loss is not None else 0,
             lost_messages=loss.messages if loss is not None else 0,

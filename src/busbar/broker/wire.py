@@ -1,4 +1,4 @@
-"""Commands, effects and entities as bytes, for a port whose two sides are different processes.
+"""Commands and effects as bytes, for processes that do not have both sides of a fragment.
 
 Each value is an array: the tag of its class, then its fields in their order (msgpack). Decoding is strict: a tag, a
 type or a number that does not fit is a WireError, never another exception and never a half-read value.
@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Annotated, Any, Generic, TypeVar, Union
+from typing import Annotated, Any, Union
 
 import msgspec
 
-from busbar.broker.calls import Request
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.message import Draft, Record
 
-MAX_FRAME = 64 * 1024 * 1024
-
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Overlay = dict[str, bytes] | None
-F = TypeVar("F")
 
 
 class WireError(Exception):
@@ -305,101 +301,3 @@ def _builder(kind: type[Any], fields: _Fields) -> Callable[[Any], Any]:
 
 commands_codec = Codec(_COMMANDS)
 effects_codec = Codec(_EFFECTS)
-
-
-# ---- frames: four bytes of length, then one of these ----
-
-
-class Connect(msgspec.Struct, array_like=True, tag=1):
-    """Gateway: a new origin. Origins are numbered by the gateway; each process has its own numbers."""
-
-    origin: Int
-
-
-class Disconnect(msgspec.Struct, array_like=True, tag=2):
-    origin: Int
-
-
-class Submit(msgspec.Struct, array_like=True, tag=3):
-    commands: msgspec.Raw
-
-
-class Ask(msgspec.Struct, array_like=True, tag=4):
-    """Gateway: a call of the catalogue."""
-
-    question: Int
-    request: Request
-
-
-class Perform(msgspec.Struct, array_like=True, tag=5):
-    effects: msgspec.Raw
-
-
-class Answered(msgspec.Struct, array_like=True, tag=6):
-    question: Int
-    answers: list[bytes]
-
-
-class Failed(msgspec.Struct, array_like=True, tag=7):
-    question: Int
-    condition: str
-    text: str
-
-
-class Changed(msgspec.Struct, array_like=True, tag=8):
-    """Fragments' side: what was created or updated, or (with None) deleted."""
-
-    path: str
-    definition: bytes | None
-
-
-class InUse(msgspec.Struct, array_like=True, tag=9):
-    """Gateway: entities with links."""
-
-    paths: list[str]
-
-
-Frame = Connect | Disconnect | Submit | Ask | Perform | Answered | Failed | Changed | InUse
-_frames = msgspec.msgpack.Decoder(Frame)
-
-
-def encode_frame(frame: Frame) -> bytes:
-    body = msgspec.msgpack.encode(frame)
-    if len(body) > MAX_FRAME:
-        raise WireError(f"A frame of {len(body)} bytes; {MAX_FRAME} are allowed.")
-    return len(body).to_bytes(4, "big") + body
-
-
-def decode_frame(body: bytes) -> Frame:
-    try:
-        frame: Frame = _frames.decode(body)
-        return frame
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WireError(str(error)) from None
-
-
-class Frames(Generic[F]):
-    """Cuts a stream of bytes into frames."""
-
-    def __init__(self, decode: Callable[[bytes], F], limit: int = MAX_FRAME) -> None:
-        self._decode = decode
-        self._limit = limit
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[F]:
-        """The frames that are complete now. Raises WireError; the stream is of no use after it."""
-        buffer = self._buffer
-        buffer += data
-        frames = []
-        start = 0
-        while len(buffer) - start >= 4:
-            size = int.from_bytes(buffer[start : start + 4], "big")
-            if size > self._limit:
-                raise WireError(f"A frame of {size} bytes; {self._limit} are allowed.")
-            end = start + 4 + size
-            if len(buffer) < end:
-                break
-            frames.append(self._decode(bytes(memoryview(buffer)[start + 4 : end])))
-            start = end
-        del buffer[:start]
-        return frames

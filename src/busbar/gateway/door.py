@@ -1,51 +1,43 @@
-"""The listening ports. Every one understands everything: AMQP, HTTP, WebSocket, and all of them inside TLS.
+"""What becomes of a new connection. Every one may speak everything: AMQP, HTTP, WebSocket, and all of them inside TLS.
 
 1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
    read, and a connection that says nothing costs a descriptor and a timer.
-2. From accepting to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
+2. From coming to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
 3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_handshakes`: a
    handshake that has taken longer than the lobby's grace for the silent makes room for one that waits.
-4. How many may be inside at all is the lobby's business: while it has no room, nobody is accepted, and the kernel's queue
-   holds those who come.
+4. How many may be inside at all is the lobby's business. Who was accepted by another process while it has no room waits
+   outside, as in the kernel's queue; who comes when that is full is turned away.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from busbar.gateway.lobby import SILENT_GRACE, Guest, Lobby
+from busbar.gateway.porch import BACKLOG
 from busbar.gateway.sniffing import TLS_HANDSHAKE, Sniffer, Speaks
 
-_log = logging.getLogger(__name__)
-
-BACKLOG = 1024
-ACCEPTS_PER_TURN = 64
-"""Then the connections that are there already get their turn."""
 FLOOD = 500
 """As many that wait for a place are more than a restart of the clients explains."""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Successor = Callable[[Speaks, Guest], asyncio.Protocol]
 """Makes the protocol that takes over a connection which speaks AMQP or HTTP."""
 
 
 class Door:
-    """All ports of a gateway. `tls` may be None: then a ClientHello is nobody we know."""
+    """Of a gateway. `tls` may be None: then a ClientHello is nobody we know."""
 
     def __init__(self, lobby: Lobby, successor: Successor, tls: ssl.SSLContext | None) -> None:
         self.lobby = lobby
         self.successor = successor
         self.tls = tls
         self.loop = asyncio.get_running_loop()
-        self._listening: list[socket.socket] = []
-        self._pauses: set[asyncio.TimerHandle] = set()
+        self._outside: deque[socket.socket] = deque()
+        self._next_admission: asyncio.TimerHandle | None = None
         self._handshakes: dict[_Newcomer, float] = {}
         self._waiting_plain: deque[_Newcomer] = deque()
         self._waiting_tls: deque[_Newcomer] = deque()
@@ -53,84 +45,40 @@ class Door:
         lobby.place_free = self._look_soon
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int) -> int:
-        """Listen on all addresses of the host; returns the port (0 asks for a free one). Raises OSError."""
-        found = await self.loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        opened: list[socket.socket] = []
-        failed: OSError | None = None
-        for family, kind, protocol, _name, address in dict.fromkeys(found):
-            try:
-                # All addresses of a host get the port that the first one got.
-                opened.append(_listening(family, kind, protocol, (address[0], port, *address[2:])))
-                port = opened[0].getsockname()[1]
-            except OSError as error:
-                failed = error
-                # A name may stand for an address that this machine does not have (::1 where there is no IPv6).
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    break
-        else:
-            failed = None if opened else failed
-        if failed is not None:
-            for listener in opened:
-                listener.close()
-            raise failed
-        for listener in opened:
-            self._listening.append(listener)
-            self.loop.add_reader(listener, self._acceptable, listener)
-        return port
+    def came(self, accepted: socket.socket) -> None:
+        """Somebody for whom the lobby has room."""
+        _Newcomer(self, accepted)
+
+    def handed_in(self, accepted: socket.socket) -> None:
+        """Rule 4: somebody whom another process has accepted."""
+        if len(self._outside) >= BACKLOG:
+            accepted.close()
+            return
+        self._outside.append(accepted)
+        if self._next_admission is None:
+            self._admit()
+
+    def _admit(self) -> None:
+        self._next_admission = None
+        while self._outside:
+            wait = self.lobby.room_in()
+            if wait:
+                self._next_admission = self.loop.call_later(min(wait, 0.05), self._admit)
+                return
+            self.came(self._outside.popleft())
 
     def close(self) -> None:
-        """Accept nobody any more, and give up on those who have not spoken yet."""
-        for listener in self._listening:
-            self.loop.remove_reader(listener)
-            listener.close()
-        self._listening.clear()
-        for pause in self._pauses:
-            pause.cancel()
+        """Give up on those who have not spoken yet."""
+        if self._next_admission is not None:
+            self._next_admission.cancel()
+        while self._outside:
+            self._outside.popleft().close()
         self._waiting_plain.clear()
         self._waiting_tls.clear()
         if self._next_look is not None:
             self._next_look.cancel()
         for task in self._tasks:
             task.cancel()
-
-    # Accepting
-
-    def _acceptable(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            wait = self.lobby.room_in()
-            if wait:
-                self._pause(listener, wait)
-                return
-            try:
-                accepted, _address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in EXHAUSTED:
-                    raise
-                _log.warning("no connection can be accepted for a moment: %s", error.strerror)
-                self.lobby.turn_out_oldest()
-                self._pause(listener, 0.2)
-                return
-            accepted.setblocking(False)
-            with suppress(OSError):
-                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _Newcomer(self, accepted)
-
-    def _pause(self, listener: socket.socket, seconds: float) -> None:
-        self.loop.remove_reader(listener)
-
-        def go_on() -> None:
-            self._pauses.discard(timer)
-            if listener in self._listening:
-                self.loop.add_reader(listener, self._acceptable, listener)
-
-        # Not the whole wait: others may prove themselves meanwhile and make room.
-        timer = self.loop.call_later(min(seconds, 0.05), go_on)
-        self._pauses.add(timer)
 
     # Letting in those whose first byte is there
 
@@ -283,18 +231,3 @@ class _Newcomer:
         if self._ours:
             self._socket.close()
         self._guest.leave()
-
-
-def _listening(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener

@@ -1,9 +1,10 @@
-"""The whole edge of a namespace: one lobby, one door with as many ports as wanted, AMQP and HTTP behind it."""
+"""The whole edge of a namespace: as many ports as wanted, one door and one lobby, AMQP and HTTP behind them."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.lobby import Guest, Lobby
+from busbar.gateway.porch import Porch
 from busbar.gateway.service import Service, wall_clock
 from busbar.gateway.sniffing import Speaks
 from busbar.gateway.websocket import WebSocketBridge
@@ -45,19 +47,34 @@ class Gateway:
         context = HttpContext(port, authority, limits, wall_clock, identity)
         self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
         self._door = Door(self._lobby, self._successor, tls)
+        self._porch = Porch(self._lobby.room_in, self._door.came, self._lobby.turn_out_oldest)
 
     async def start(self) -> None:
-        """Get ready; nobody is accepted before `listen`."""
+        """Get ready; nobody comes before `listen` or `handed_in`."""
         await self._http.start()
         self._unwatch = self._port.watch(self._attached.changed)
         self._beating = asyncio.get_running_loop().create_task(self._tell_in_use())
 
     async def listen(self, host: str, port: int) -> int:
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
-        return await self._door.listen(host, port)
+        return await self._porch.listen(host, port)
+
+    def handed_in(self, accepted: socket.socket) -> None:
+        """A client whom another process has accepted."""
+        self._door.handed_in(accepted)
+
+    def turn_out_oldest(self) -> None:
+        """There was no descriptor left for one more."""
+        self._lobby.turn_out_oldest()
+
+    @property
+    def population(self) -> int:
+        """How many connections there are."""
+        return self._lobby.population
 
     async def stop(self) -> None:
         """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
+        self._porch.close()
         self._door.close()
         await self._lobby.close()
         await self._http.stop()

@@ -120,6 +120,11 @@ class Lobby:
         self._visitors: dict[Visitor, None] = {}
         self.now = asyncio.get_running_loop().time
 
+    @property
+    def population(self) -> int:
+        """Those who have said what they speak, about: who is just doing so is counted soon."""
+        return len(self.residents) + len(self._visitors)
+
     def enter(self, turn_out: Callable[[], None]) -> Guest:
         """Take somebody in; `turn_out` ends the connection."""
         guest = Guest(self, self.now(), turn_out)

@@ -10,18 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.broker import wire
-from busbar.broker.calls import FindEntity
-from busbar.broker.wire import (
-    Ask,
-    Frame,
-    Frames,
-    Submit,
-    WireError,
-    commands_codec,
-    decode_frame,
-    effects_codec,
-    encode_frame,
-)
+from busbar.broker.wire import WireError, commands_codec, effects_codec
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import Draft, Record
@@ -150,25 +139,3 @@ def test_any_bytes_are_commands_or_an_error(data: bytes) -> None:
             codec.decode(data)
         except WireError:
             pass
-
-
-@given(st.integers(1, 9), st.integers(0, 5))
-def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
-    sent: list[Frame] = [
-        Ask(1, FindEntity("queue")),
-        Submit(msgspec.Raw(commands_codec.encode(COMMANDS))),
-        Ask(2, FindEntity("x" * extra)),
-    ]
-    stream = b"".join(encode_frame(frame) for frame in sent)
-    frames = Frames(decode_frame)
-    got = [frame for i in range(0, len(stream), step) for frame in frames.feed(stream[i : i + step])]
-    assert [type(frame) for frame in got] == [Ask, Submit, Ask]
-    assert isinstance(got[1], Submit)
-    assert shape(commands_codec.decode(got[1].commands)) == shape(COMMANDS)
-
-
-def test_a_frame_without_measure_is_refused_before_it_is_kept() -> None:
-    with pytest.raises(WireError, match="4294967295"):
-        Frames(decode_frame).feed(b"\xff\xff\xff\xff")
-    with pytest.raises(WireError):
-        Frames(decode_frame).feed(b"\x00\x00\x00\x01\xc1")

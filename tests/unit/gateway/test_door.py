@@ -16,6 +16,7 @@ import uvloop
 from busbar.app.certificates import own_files, server_context
 from busbar.gateway.door import Door
 from busbar.gateway.lobby import Guest, Lobby
+from busbar.gateway.porch import Porch
 from busbar.gateway.sniffing import Speaks, spoken
 from busbar.model.limits import Limits
 
@@ -58,13 +59,18 @@ class Echo(asyncio.Protocol):
         self._guest.leave()
 
 
+def porch_of(door: Door) -> Porch:
+    return Porch(door.lobby.room_in, door.came, door.lobby.turn_out_oldest)
+
+
 @asynccontextmanager
 async def opened(data: Path, **limits: int) -> AsyncIterator[tuple[Door, int]]:
     door = Door(Lobby(Limits(**limits)), Echo, server_context(own_files(data, ())))
-    port = await door.listen("127.0.0.1", 0)
+    porch = porch_of(door)
     try:
-        yield door, port
+        yield door, await porch.listen("127.0.0.1", 0)
     finally:
+        porch.close()
         door.close()
         await door.lobby.close()
         await asyncio.sleep(0.01)
@@ -232,8 +238,10 @@ def test_handshakes_take_turns(runner: asyncio.Runner, data: Path) -> None:
 def test_without_a_certificate_tls_is_nobody_we_know(runner: asyncio.Runner) -> None:
     async def scene() -> None:
         door = Door(Lobby(Limits()), Echo, None)
-        port = await door.listen("127.0.0.1", 0)
+        porch = porch_of(door)
+        port = await porch.listen("127.0.0.1", 0)
         assert await exchange(port, b"\x16\x03\x01") == b"AMQP\x03\x01\x00\x00"
+        porch.close()
         door.close()
 
     runner.run(scene())
@@ -242,9 +250,11 @@ def test_without_a_certificate_tls_is_nobody_we_know(runner: asyncio.Runner) -> 
 def test_localhost_has_one_port_on_all_its_addresses(runner: asyncio.Runner, data: Path) -> None:
     async def scene() -> None:
         async with opened(data) as (door, _port):
-            port = await door.listen("localhost", 0)
+            porch = porch_of(door)
+            port = await porch.listen("localhost", 0)
             assert await exchange(port, b"AMQP") == b"amqp:AMQP"
             with pytest.raises(OSError):
-                await door.listen("localhost", port)
+                await porch.listen("localhost", port)
+            porch.close()
 
     runner.run(scene())

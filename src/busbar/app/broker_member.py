@@ -1,0 +1,118 @@
+"""A broker process as a member of the namespace: its gateway, its port to all fragments, and the other broker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+
+from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.gateway_settings import GatewaySettings, decode
+from busbar.app.hatch import CLIENT, HatchEnd
+from busbar.app.surroundings import wall_clock
+from busbar.broker import says
+from busbar.broker.channel import Channel
+from busbar.broker.far_store import PeerStore
+from busbar.broker.homes import Taker
+from busbar.broker.host_process import HostsChannel
+from busbar.broker.member_port import MemberPort
+from busbar.broker.served_peer import ServedPeer
+from busbar.broker.wire import WireError
+from busbar.gateway.authority import Authority
+from busbar.gateway.gateway import Gateway
+from busbar.model.effects import Effect
+
+PEER = "peer"
+"""The label of a socket that leads to the stores of another broker process, whose name follows."""
+SERVED = "served"
+"""Of one from which another broker process uses the stores of this one."""
+
+
+class BrokerMember:
+    """A host_process.Member."""
+
+    def __init__(self, name: str, end: socket.socket) -> None:
+        self.channel: HostsChannel | None = None
+        """To the serving process; set before anything comes from there."""
+        self._name = name
+        self._port = MemberPort()
+        self._gateway: Gateway | None = None
+        self._hatch = HatchEnd(
+            end, self._got, lambda: self._gateway.population if self._gateway else 0, self._exhausted
+        )
+        self._linking: set[asyncio.Task[object]] = set()
+
+    def emit(self, effects: list[Effect]) -> None:
+        self._port.emit(effects)
+
+    def perform(self, operation: says.OfMembers) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.Know):
+            self._port.know(operation.definitions)
+            return None
+        if isinstance(operation, says.Changed):
+            self._port.changed(operation.path, operation.definition)
+            return _heard()
+        if isinstance(operation, says.OpenGateway):
+            self._take_part(decode(operation.settings))
+            return self._open(decode(operation.settings))
+        if isinstance(operation, says.MeetPeers):
+            return self._port.meet(operation.brokers)
+        return self._close()
+
+    def _take_part(self, settings: GatewaySettings) -> None:
+        """Before anything is told of entities: know where their fragments can be."""
+        assert self.channel is not None
+        loop = asyncio.get_running_loop()
+        takers: list[Taker] = []
+        for store, broker in settings.owners.items():
+            if broker == self._name:
+                takers.append(self.channel.hosts[store])
+            else:
+                takers.append(PeerStore(store, broker, loop, wall_clock, self._port.emit))
+        self._port.serve(self.channel, takers)
+
+    async def _open(self, settings: GatewaySettings) -> None:
+        tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
+        authority = Authority(settings.rules, self._port.authorization_rules)
+        gateway = Gateway(self._port, authority, settings.limits, tls)
+        await gateway.start()
+        self._gateway = gateway
+
+    async def _close(self) -> None:
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.stop()
+
+    def _got(self, label: str, what: socket.socket) -> None:
+        kind, _, broker = label.partition(" ")
+        if kind == CLIENT:
+            if self._gateway is not None:
+                self._gateway.handed_in(what)
+            else:
+                what.close()
+        elif kind == PEER:
+            self._link(self._port.introduce(broker), what)
+        elif kind == SERVED:
+            assert self.channel is not None
+            peers, hosts = self.channel.peers, self.channel.hosts
+            served = ServedPeer(self._port, lambda: [*hosts.values()], peers.discard)
+            peers.add(served)
+            self._link(served, what)
+        else:
+            what.close()
+            raise WireError(f"A broker process was handed a socket as {label!r}.")
+
+    def _link(self, channel: Channel, what: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[object] = loop.create_task(loop.create_unix_connection(lambda: channel, sock=what))
+        self._linking.add(task)
+        task.add_done_callback(self._linking.discard)
+
+    def _exhausted(self) -> None:
+        if self._gateway is not None:
+            self._gateway.turn_out_oldest()
+
+
+async def _heard() -> None:
+    """What was told is in force."""

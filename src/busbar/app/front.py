@@ -1,0 +1,24 @@
+"""The ports of a namespace that has several broker processes: each client is accepted here and handed to one of them."""
+
+from __future__ import annotations
+
+from busbar.app.broker_processes import BrokerProcesses
+from busbar.gateway.porch import Porch
+
+
+class Front:
+    def __init__(self, brokers: BrokerProcesses) -> None:
+        self._brokers = brokers
+        self._porch = Porch(brokers.room_in, brokers.hand_over)
+
+    async def start(self, settings: bytes) -> None:
+        """Open the gateways; nobody is accepted before `listen`."""
+        await self._brokers.open_gateways(settings)
+
+    async def listen(self, host: str, port: int) -> int:
+        return await self._porch.listen(host, port)
+
+    async def stop(self) -> None:
+        """Accept nobody, and let every gateway tell its clients."""
+        self._porch.close()
+        await self._brokers.close_gateways()

@@ -1,0 +1,131 @@
+"""Who asks fragments, and who hears their effects: the connections of gateways, by the number of their origin.
+
+Rules:
+1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
+2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
+   their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
+3. A command for a fragment that nobody hosts is refused as an unknown entity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from busbar.model.commands import (
+    RELEASE,
+    AcceptSession,
+    AwaitSession,
+    Command,
+    Demand,
+    Leave,
+    Settle,
+)
+from busbar.model.effects import Delivered, Effect, Refused
+from busbar.model.errors import EntityNotFound
+from busbar.model.port import Commands, Effects, EffectSink
+
+_log = logging.getLogger(__name__)
+
+OURSELVES = 0
+"""The origin of what the broker itself asks: that does not use an entity."""
+STAYING = (Demand, AwaitSession, AcceptSession)
+"""Commands that a fragment remembers their origin by, until it leaves."""
+
+
+class Takers(Protocol):
+    def submit(self, commands: Commands) -> Commands:
+        """Hand them to whoever has their fragments; those that nobody has are returned."""
+
+
+class Exchange:
+    """The fragments' half of a NamespacePort. `emit` is what hosts perform effects with."""
+
+    def __init__(self) -> None:
+        self.homes: Takers | None = None
+        """Where commands go; set before any comes."""
+        self._sinks: dict[int, EffectSink] = {}
+        self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
+        self._last_origin = OURSELVES
+
+    def connect(self, sink: EffectSink) -> int:
+        self._last_origin += 1
+        self._sinks[self._last_origin] = sink
+        self._consuming[self._last_origin] = set()
+        return self._last_origin
+
+    def disconnect(self, origin: int) -> None:
+        if self._sinks.pop(origin, None) is None:
+            return
+        fragments = self._consuming.pop(origin, None)
+        if fragments:
+            self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
+
+    def submit(self, commands: Commands) -> None:
+        assert self.homes is not None, "nobody said where fragments are"
+        for command in commands:
+            if type(command) in STAYING:
+                fragments = self._consuming.get(command.origin)
+                if fragments is None:
+                    # Its origin is gone: nobody would ever take the consumer away again.
+                    commands = [other for other in commands if other is not command]
+                else:
+                    fragments.add(command.fragment)
+        unknown = self.homes.submit(commands)
+        if unknown:
+            asyncio.get_running_loop().call_soon(self.emit, _refusals(unknown))
+
+    def emit(self, effects: Effects) -> None:
+        """Perform effects: hand each origin its own, in one batch."""
+        by_origin: dict[int, list[Effect]] = {}
+        for effect in effects:
+            batch = by_origin.get(effect.origin)
+            if batch is None:
+                by_origin[effect.origin] = [effect]
+            else:
+                batch.append(effect)
+        for origin, batch in by_origin.items():
+            sink = self._sinks.get(origin)
+            if sink is None:
+                releases = releases_of(batch)
+                if releases:
+                    self.submit(releases)
+                continue
+            try:
+                sink(batch)
+            except Exception:
+                _log.exception("connection %d failed on %d effects", origin, len(batch))
+
+
+def _refusals(unknown: Commands) -> Effects:
+    """Rule 3."""
+    return [
+        Refused(
+            command.origin,
+            command.request,
+            EntityNotFound.condition,
+            EntityNotFound(f"fragment {command.fragment}").text,
+        )
+        for command in unknown
+        if command.request > 0
+    ]
+
+
+def releases_of(effects: list[Effect]) -> list[Command]:
+    """Rule 2: what gives messages back that nobody is there to receive. What was received and deleted is gone: at most
+    once is what that mode promises."""
+    return [
+        Settle(
+            effect.fragment,
+            0,
+            0,
+            RELEASE,
+            [record.n for record in effect.records],
+            [effect.nonce] * len(effect.records),
+            None,
+            False,
+        )
+        for effect in effects
+        if type(effect) is Delivered and effect.until
+    ]

@@ -1,0 +1,189 @@
+"""A store that another process has, as those see it who have commands for its fragments.
+
+Rules:
+1. Everything is passed on in the order in which it was said; the state of the store is what the other process last said.
+2. When the other process ends, its stores are out, like those with any other fault: whoever waits for an answer hears that
+   its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers asked for is kept
+   (standing.py, parking.py).
+3. When the store is open again, consumers' credit is asked for again.
+4. Message locks and sessions are memory of the process that ended: who holds one finds that it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+import msgspec
+
+from busbar.broker import says
+from busbar.broker.channel import Channel
+from busbar.broker.host import STORE_FAILED, STORE_OUT
+from busbar.broker.hosting import HostState
+from busbar.broker.parking import Parking
+from busbar.broker.place import Loss
+from busbar.broker.standing import Standing
+from busbar.broker.wire import WireError, commands_codec, effects_codec
+from busbar.model.commands import Command, Tick
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import ServerBusy
+
+ENDED = "its broker process ended"
+
+
+class FarStore:
+    """A homes.Taker."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+    ) -> None:
+        self.name = name
+        self.broker = broker
+        self.state = HostState.STOPPED
+        self.since = 0
+        self.reason = ""
+        self.loss: Loss | None = None
+        self.clock = clock
+        self.away = False
+        """The other process ended, or was not met yet, and the store is not open since."""
+        self._loop = loop
+        self._emit = emit
+        self._channel: Channel | None = None
+        self._standing = Standing()
+        self._parking = Parking()
+
+    # ---- the other process ----
+
+    def met(self, channel: Channel) -> None:
+        """The other process is there."""
+        self._channel = channel
+
+    def lost(self, reason: str) -> None:
+        """Rule 2."""
+        self._channel = None
+        self.away = True
+        self._enter(HostState.OUT, reason)
+        asked, drained, demands = self._standing.take()
+        answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
+        answers += drained
+        for fragment, waiting in demands.items():
+            self._parking.replace_machine(fragment, waiting)
+        self._emit(answers)
+
+    def shown(self, frame: says.State) -> None:
+        """The store has another state, there."""
+        loss = frame.loss
+        self.loss = None if loss is None else Loss(*loss)
+        self._enter(HostState(frame.state), frame.reason)
+        if self.away and self.state is HostState.OPEN:
+            self.away = False
+            self.submit(self._parking.take())
+
+    def performed(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._standing.heard(effect)
+        self._emit(effects)
+
+    def _enter(self, state: HostState, reason: str) -> None:
+        if state is not self.state:
+            self.since = self.clock()
+        self.state, self.reason = state, reason
+
+    # ---- commands ----
+
+    def submit(self, commands: Iterable[Command]) -> None:
+        commands = list(commands)
+        if self._channel is None or self.away:
+            self._loop.call_soon(self._emit, self._answers_while_out(commands))
+            return
+        said = self._standing.said
+        for command in commands:
+            said(command)
+        if commands:
+            self._channel.write(says.Submit(self.name, msgspec.Raw(commands_codec.encode(commands))))
+
+    def _answers_while_out(self, commands: list[Command]) -> list[Effect]:
+        answers: list[Effect] = []
+        for command in commands:
+            if command.request > 0:
+                answers.append(self._busy(command.origin, command.request, self._out_text, certain=True))
+            elif not isinstance(command, Tick):
+                drained = self._parking.add(command)
+                if drained is not None:
+                    answers.append(drained)
+        return answers
+
+    def _forget(self, fragment: int) -> None:
+        """There is no such fragment any more."""
+        self._parking.drop(fragment)
+        self._standing.forget(fragment)
+
+    @property
+    def _out_text(self) -> str:
+        return f"{STORE_OUT} ({self.name} is out.)"
+
+    def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:
+        return Refused(origin, request, ServerBusy.condition, text, certain)
+
+
+class PeerStore(FarStore):
+    """One of another broker process, which is met when somebody introduces the two."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+    ) -> None:
+        super().__init__(name, broker, loop, clock, emit)
+        self.away = True
+
+    def forget(self, fragment: int) -> None:
+        self._forget(fragment)
+
+
+class PeerChannel(Channel):
+    """To the stores of another broker process."""
+
+    def __init__(self, stores: Mapping[str, PeerStore], ended: Callable[[], None]) -> None:
+        super().__init__()
+        self.met: asyncio.Event = asyncio.Event()
+        """All its stores have shown themselves, or it has ended."""
+        self._stores = stores
+        self._ended = ended
+        self._unseen = {*stores}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        for store in self._stores.values():
+            store.met(self)
+
+    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+        store = self._stores.get(frame.store)
+        if store is None:
+            raise WireError(f"A broker process spoke of the store {frame.store}.")
+        if isinstance(frame, says.Perform):
+            store.performed(effects_codec.decode(frame.effects))
+        elif isinstance(frame, says.State):
+            store.shown(frame)
+            self._unseen.discard(frame.store)
+            if not self._unseen:
+                self.met.set()
+        else:
+            raise WireError("Commands came where effects should.")
+
+    def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
+        raise WireError(f"A gateway was asked for {type(operation).__name__}.")
+
+    def lost(self) -> None:
+        self.met.set()
+        for store in self._stores.values():
+            store.lost(ENDED)
+        self._ended()

@@ -1,0 +1,210 @@
+"""The port of a broker process that has a gateway of its own: some fragments are here, the others in other broker processes.
+
+Rules:
+1. All entities of the namespace are known here, as the serving process tells of them (members.py). What is not known is
+   asked for: the serving process has the last word on what there is.
+2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the serving process.
+3. When a fragment is no more, nothing is kept for those who waited for it in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from busbar.broker import calls, says
+from busbar.broker.channel import Channel, ChannelLost
+from busbar.broker.definition import decode_definition
+from busbar.broker.exchange import Exchange
+from busbar.broker.far_store import PeerChannel, PeerStore
+from busbar.broker.homes import Homes, Taker
+from busbar.model.entities import (
+    AuthorizationRule,
+    Description,
+    EntityKind,
+    QueueDescription,
+    RuleDescription,
+    TopicDescription,
+)
+from busbar.model.errors import ServerBusy
+from busbar.model.names import key_of
+from busbar.model.port import (
+    ChangeSink,
+    EntityView,
+    FragmentView,
+    NamedRule,
+    NamespaceProperties,
+    RuntimeProperties,
+    StoreView,
+)
+from busbar.model.taps import TapChange, TapDescription
+
+SERVING_ENDED = "The namespace is out of reach; the operation may or may not have taken place. Retry."
+MEETING_SECONDS = 5.0
+
+Answers = list[bytes]
+_answers = msgspec.msgpack.Decoder(Answers)
+_log = logging.getLogger(__name__)
+
+
+class MemberPort(Exchange):
+    """A NamespacePort."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.homes: Homes[Taker] = Homes()
+        self._serving: Channel | None = None
+        self._takers: dict[str, Taker] = {}
+        self._peers: dict[str, PeerChannel] = {}
+        self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._views: dict[str, EntityView] = {}
+        self._watching: list[ChangeSink] = []
+
+    # ---- the other processes ----
+
+    def serve(self, serving: Channel, takers: Iterable[Taker]) -> None:
+        """`serving` leads to the serving process; `takers` are all stores of the namespace, here and elsewhere."""
+        self._serving = serving
+        self._takers = {taker.name: taker for taker in takers}
+
+    def introduce(self, broker: str) -> PeerChannel:
+        """Another broker process is there: the channel to its stores, to be connected."""
+        stores = {
+            name: taker
+            for name, taker in self._takers.items()
+            if isinstance(taker, PeerStore) and taker.broker == broker
+        }
+
+        def ended() -> None:
+            if self._peers.get(broker) is channel:
+                del self._peers[broker]
+                self._introduced[broker].clear()
+
+        channel = self._peers[broker] = PeerChannel(stores, ended)
+        self._introduced[broker].set()
+        return channel
+
+    async def meet(self, brokers: Sequence[str]) -> None:
+        """Wait until these can be reached, or have ended, but not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MEETING_SECONDS):
+                for broker in brokers:
+                    await self._introduced[broker].wait()
+                    channel = self._peers.get(broker)
+                    if channel is not None:
+                        await channel.met.wait()
+
+    def disconnect(self, origin: int) -> None:
+        super().disconnect(origin)
+        for channel in self._peers.values():
+            channel.tell("", says.Gone(origin))
+
+    # ---- what the serving process tells ----
+
+    def know(self, definitions: Iterable[bytes]) -> None:
+        for definition in definitions:
+            self._put(decode_definition(definition))
+
+    def changed(self, path: str, definition: bytes | None) -> None:
+        view = None if definition is None else decode_definition(definition)
+        if view is not None:
+            self._put(view)
+        else:
+            self._remove(path)
+        for watcher in tuple(self._watching):
+            try:
+                watcher(path, view)
+            except Exception:
+                _log.exception("a change of '%s' could not be told to one who watches", path)
+
+    def _put(self, view: EntityView) -> None:
+        if not isinstance(view.description, RuleDescription):
+            self._views[key_of(view.path)] = view
+            self.homes.settle(view.fragments, [self._takers[store] for store in view.stores])
+
+    def _remove(self, path: str) -> None:
+        view = self._views.pop(key_of(path), None)
+        if view is None:
+            return
+        for fragment in view.fragments:
+            home = self.homes.of(fragment)
+            if isinstance(home, PeerStore):
+                home.forget(fragment)  # rule 3
+        self.homes.leave(view.fragments)
+
+    # ---- entities ----
+
+    async def entity(self, path: str) -> EntityView:
+        """Rule 1."""
+        view = self._views.get(key_of(path))
+        return view if view is not None else calls.views(await self._ask(calls.FindEntity(path)))[0]
+
+    def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
+        """Those of the entity itself; none if there is no such entity."""
+        view = self._views.get(key_of(path))
+        if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
+            return ()
+        return view.description.authorization_rules
+
+    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+        self._watching.append(changed)
+
+        def stop() -> None:
+            if changed in self._watching:
+                self._watching.remove(changed)
+
+        return stop
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        if self._serving is not None:
+            self._serving.tell("", says.InUse([*paths]))
+
+    # ---- rule 2 ----
+
+    async def create(
+        self, path: str, description: Description, default_rule: NamedRule | None = None
+    ) -> EntityView:
+        return calls.views(await self._ask(calls.create(path, description, default_rule)))[0]
+
+    async def update(self, path: str, description: Description) -> EntityView:
+        return calls.views(await self._ask(calls.update(path, description)))[0]
+
+    async def delete(self, path: str) -> None:
+        await self._ask(calls.Delete(path))
+
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        return calls.views(await self._ask(calls.ListEntities(kind, parent, skip, top)))
+
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        return calls.views(await self._ask(calls.CreateTap(path, tap)))[0]
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        return calls.views(await self._ask(calls.ChangeTap(path, name, dead_letter, change)))[0]
+
+    async def runtime(self, path: str) -> RuntimeProperties:
+        return calls.runtime(await self._ask(calls.AskRuntime(path)))
+
+    async def namespace(self) -> NamespaceProperties:
+        return calls.namespace(await self._ask(calls.AskNamespace()))
+
+    async def fragments(self, path: str) -> Sequence[FragmentView]:
+        return calls.fragments(await self._ask(calls.AskFragments(path)))
+
+    async def stores(self) -> Sequence[StoreView]:
+        return calls.stores(await self._ask(calls.AskStores()))
+
+    async def change_store(self, name: str, to: str) -> StoreView:
+        return calls.stores(await self._ask(calls.ChangeStore(name, to)))[0]
+
+    async def _ask(self, request: calls.Request) -> Answers:
+        if self._serving is None:
+            raise ServerBusy(SERVING_ENDED)
+        try:
+            return _answers.decode(await self._serving.call("", says.Ask(request)))
+        except ChannelLost:
+            raise ServerBusy(SERVING_ENDED) from None

@@ -1,0 +1,67 @@
+"""The catalogue, as broker processes have it: each knows all entities, and all know the same when a change is answered.
+
+Rules:
+1. Who joins is told of every entity, and from then on of every change, in their order.
+2. A change that a gateway asked for is answered when everyone who is there has heard of it: whoever hears the answer finds
+   the change in force at every gateway. Who ends meanwhile is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from busbar.broker import calls, says
+from busbar.broker.channel import Channel
+from busbar.broker.definition import encode_definition
+from busbar.broker.port import LocalPort
+from busbar.model.port import EntityView
+
+AT_ONCE = 1_000
+"""Entities in one frame."""
+
+
+class Members:
+    """In the serving process."""
+
+    def __init__(self, port: LocalPort) -> None:
+        self._port = port
+        self._channels: set[Channel] = set()
+        self._unheard: set[asyncio.Future[msgspec.Raw]] = set()
+
+    def watch(self) -> None:
+        """Begin, before anyone joins."""
+        self._port.watch(self._changed)
+
+    def join(self, channel: Channel) -> None:
+        """Rule 1."""
+        definitions = [encode_definition(view) for view in self._port.entities()]
+        for first in range(0, len(definitions), AT_ONCE):
+            channel.tell("", says.Know(definitions[first : first + AT_ONCE]))
+        self._channels.add(channel)
+
+    def leave(self, channel: Channel) -> None:
+        self._channels.discard(channel)
+
+    async def perform(self, request: calls.Request) -> list[bytes]:
+        """Do what a gateway asks for. Raises what the port raises."""
+        answers = await calls.perform(self._port, request)
+        if isinstance(request, calls.Change) and self._unheard:
+            await asyncio.wait([*self._unheard])
+        return answers
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        self._port.in_use(paths)
+
+    def _changed(self, path: str, view: EntityView | None) -> None:
+        changed = says.Changed(path, None if view is None else encode_definition(view))
+        for channel in self._channels:
+            heard = channel.begin("", changed)
+            self._unheard.add(heard)
+            heard.add_done_callback(self._heard)
+
+    def _heard(self, answer: asyncio.Future[msgspec.Raw]) -> None:
+        self._unheard.discard(answer)
+        answer.exception()  # rule 2: that nobody is there any more is no failure of the change

@@ -1,0 +1,225 @@
+"""The words of the channels between processes of a namespace: what is asked for by name, and the frames that carry it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from busbar.broker.calls import Request
+from busbar.broker.wire import Int
+
+# ---- what is asked of a store in a broker process, and (the last two) of the serving process about it ----
+
+
+class Serve(msgspec.Struct, array_like=True, tag="serve"):
+    """There is such a store, and it is yours."""
+
+
+class Open(msgspec.Struct, array_like=True, tag="open"):
+    pass
+
+
+class Make(msgspec.Struct, array_like=True, tag="make"):
+    pass
+
+
+class KeepOut(msgspec.Struct, array_like=True, tag="keep out"):
+    reason: str
+
+
+class KeepTrying(msgspec.Struct, array_like=True, tag="keep trying"):
+    pass
+
+
+class Return(msgspec.Struct, array_like=True, tag="return"):
+    """The broker process was started again: open the store when that is possible, and as the operator wants it."""
+
+    reason: str
+    offline: bool
+    reset: bool
+
+
+class Add(msgspec.Struct, array_like=True, tag="add"):
+    settings: bytes
+
+
+class Change(msgspec.Struct, array_like=True, tag="change"):
+    settings: bytes
+
+
+class Remove(msgspec.Struct, array_like=True, tag="remove"):
+    fragment: int
+
+
+class ReadCatalogue(msgspec.Struct, array_like=True, tag="read catalogue"):
+    pass
+
+
+class RepairCatalogue(msgspec.Struct, array_like=True, tag="repair catalogue"):
+    rows: dict[str, bytes | None]
+
+
+class WriteCatalogue(msgspec.Struct, array_like=True, tag="write catalogue"):
+    rows: dict[str, bytes | None]
+
+
+class TakeOffline(msgspec.Struct, array_like=True, tag="offline"):
+    pass
+
+
+class BringOnline(msgspec.Struct, array_like=True, tag="online"):
+    pass
+
+
+class Reset(msgspec.Struct, array_like=True, tag="reset"):
+    pass
+
+
+class WindDown(msgspec.Struct, array_like=True, tag="wind down"):
+    pass
+
+
+class Drain(msgspec.Struct, array_like=True, tag="drain"):
+    timeout: float
+
+
+class Close(msgspec.Struct, array_like=True, tag="close"):
+    pass
+
+
+class Admit(msgspec.Struct, array_like=True, tag="admit"):
+    """A store was opened, or made anew: may it serve?"""
+
+    anew: bool
+
+
+class TakenAway(msgspec.Struct, array_like=True, tag="taken away"):
+    """Another owner has the store."""
+
+
+class TellUse(msgspec.Struct, array_like=True, tag="use"):
+    """When were these fragments last used? Answered with a time for each."""
+
+    fragments: list[Int]
+
+
+# ---- what the serving process asks of a broker process as a whole (its store is "") ----
+
+
+class Know(msgspec.Struct, array_like=True, tag="know"):
+    """Entities that are there."""
+
+    definitions: list[bytes]
+
+
+class Changed(msgspec.Struct, array_like=True, tag="changed"):
+    """What was created or updated, or (with None) deleted. Answered when nothing here goes by what was before."""
+
+    path: str
+    definition: bytes | None
+
+
+class OpenGateway(msgspec.Struct, array_like=True, tag="open gateway"):
+    settings: bytes
+
+
+class MeetPeers(msgspec.Struct, array_like=True, tag="meet"):
+    """Answered when these other broker processes can be reached."""
+
+    brokers: list[str]
+
+
+class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
+    pass
+
+
+# ---- what a broker process asks of the serving process, or of another broker process ----
+
+
+class Ask(msgspec.Struct, array_like=True, tag="ask"):
+    """Something of the catalogue. Answered with a list of encoded answers."""
+
+    request: Request
+
+
+class InUse(msgspec.Struct, array_like=True, tag="in use"):
+    """Entities with links."""
+
+    paths: list[str]
+
+
+class Gone(msgspec.Struct, array_like=True, tag="gone"):
+    """A connection of the gateway has ended."""
+
+    origin: Int
+
+
+OfStores = (
+    Serve
+    | Open
+    | Make
+    | KeepOut
+    | KeepTrying
+    | Return
+    | Add
+    | Change
+    | Remove
+    | ReadCatalogue
+    | RepairCatalogue
+    | WriteCatalogue
+    | TakeOffline
+    | BringOnline
+    | Reset
+    | WindDown
+    | Drain
+    | Close
+    | Admit
+    | TakenAway
+    | TellUse
+)
+OfMembers = Know | Changed | OpenGateway | MeetPeers | CloseGateway
+Operation = OfStores | OfMembers | Ask | InUse | Gone
+
+
+# ---- frames: four bytes of length, then one of these ----
+
+
+class Call(msgspec.Struct, array_like=True, tag=1):
+    number: Int
+    store: str
+    operation: Operation
+
+
+class Answer(msgspec.Struct, array_like=True, tag=2):
+    number: Int
+    value: msgspec.Raw
+
+
+class Failure(msgspec.Struct, array_like=True, tag=3):
+    number: Int
+    kind: str
+    """The class of a StoreError, or empty: a BusbarError with this condition."""
+    condition: str
+    text: str
+    certain: bool
+
+
+class Submit(msgspec.Struct, array_like=True, tag=4):
+    store: str
+    commands: msgspec.Raw
+
+
+class Perform(msgspec.Struct, array_like=True, tag=5):
+    store: str
+    effects: msgspec.Raw
+
+
+class State(msgspec.Struct, array_like=True, tag=6):
+    """Of a store in another process. `loss` is what Loss has."""
+
+    store: str
+    state: str
+    reason: str
+    loss: tuple[Int, Int, Int] | None
+
+
+Frame = Call | Answer | Failure | Submit | Perform | State

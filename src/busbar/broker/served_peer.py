@@ -1,0 +1,86 @@
+"""The fragments of this broker process, served to the gateway of another one.
+
+Rules:
+1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it has
+   to do with, so that effects go back by the store they are of.
+2. Who is there hears the state of every store, now and whenever it changes.
+3. When the other process ends, its connections have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+
+import msgspec
+
+from busbar.broker import says
+from busbar.broker.channel import Channel
+from busbar.broker.exchange import OURSELVES, Exchange
+from busbar.broker.hosting import Host
+from busbar.broker.wire import WireError, commands_codec, effects_codec
+from busbar.model.effects import Effect
+from busbar.model.port import EffectSink
+
+
+def state_of(host: Host) -> says.State:
+    loss = host.loss
+    lost = None if loss is None else (loss.at, loss.messages, loss.size)
+    return says.State(host.name, host.state.value, host.reason, lost)
+
+
+class ServedPeer(Channel):
+    def __init__(
+        self, exchange: Exchange, hosts: Callable[[], Collection[Host]], ended: Callable[[ServedPeer], None]
+    ) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._hosts = hosts
+        self._ended = ended
+        self._origins: dict[int, dict[str, int]] = {}
+        """By theirs, by store: ours."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        for host in self._hosts():  # rule 2
+            self.write(state_of(host))
+
+    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+        if not isinstance(frame, says.Submit):
+            raise WireError(f"A broker process got {type(frame).__name__} of another one.")
+        commands = commands_codec.decode(frame.commands)
+        for command in commands:
+            if command.origin != OURSELVES:
+                command.origin = self._ours(command.origin, frame.store)
+        self._exchange.submit(commands)
+
+    def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
+        if not isinstance(operation, says.Gone):
+            raise WireError(f"A broker process was asked for {type(operation).__name__} by another one.")
+        for ours in self._origins.pop(operation.origin, {}).values():
+            self._exchange.disconnect(ours)
+        return None
+
+    def lost(self) -> None:
+        """Rule 3."""
+        origins, self._origins = self._origins, {}
+        for by_store in origins.values():
+            for ours in by_store.values():
+                self._exchange.disconnect(ours)
+        self._ended(self)
+
+    def _ours(self, theirs: int, store: str) -> int:
+        """Rule 1."""
+        by_store = self._origins.setdefault(theirs, {})
+        ours = by_store.get(store)
+        if ours is None:
+            ours = by_store[store] = self._exchange.connect(self._sink(theirs, store))
+        return ours
+
+    def _sink(self, theirs: int, store: str) -> EffectSink:
+        def sink(effects: list[Effect]) -> None:
+            for effect in effects:
+                effect.origin = theirs  # ours alone once they were handed to us
+            self.write(says.Perform(store, msgspec.Raw(effects_codec.encode(effects))))
+
+        return sink
