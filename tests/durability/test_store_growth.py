@@ -1,13 +1,12 @@
 """More messaging stores, more throughput: a partitioned queue is not limited by one of them.
 
 Disks are made slow (tests/faults/slow_sync.c), so that they are what everybody waits for: then the time that the same load
-takes says how many of them work at once, on a machine of any speed. It is the half of P3 that speaks of stores.
+takes says how many of them work at once, on a machine of any speed. test_broker_growth.py does the same for brokers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from bench.load import LoadConnection, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from tests.durability.outage_load import keys_by_fragment
+from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
 
 SYNC_MS = 120
@@ -27,10 +27,7 @@ KEYS = keys_by_fragment()
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "slow_sync.so"
-    source = Path(__file__).parents[1] / "faults" / "slow_sync.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+    return build_shim("slow_sync", tmp_path_factory.mktemp("shim"))
 
 
 def keyed(number: int) -> bytes:
@@ -73,6 +70,7 @@ def seconds_with(stores: int, shim: Path, data: Path) -> dict[str, float]:
         server.stop()
 
 
+@pytest.mark.req("P3")
 def test_a_partitioned_queue_is_as_fast_as_all_stores_together(shim: Path, tmp_path: Path) -> None:
     one, four = (seconds_with(stores, shim, tmp_path / f"data-{stores}") for stores in (1, 4))
     print(f"seconds with one store: {one}, with four: {four}")

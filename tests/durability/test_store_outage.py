@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from busbar.cli.failure import CommandFailure
 from busbar.cli.kinds import QUEUE
 from busbar.cli.target import Target
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
+from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
 
 OUT = "store-1"
@@ -33,10 +33,7 @@ BEFORE, OUTAGE, AFTER = 0.6, 2.0, 0.8
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "io_error.so"
-    source = Path(__file__).parents[1] / "faults" / "io_error.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+    return build_shim("io_error", tmp_path_factory.mktemp("shim"))
 
 
 class Operator:

@@ -18,6 +18,7 @@ import pytest
 
 from busbar.store.sqlite import SqliteStore
 from tests.durability.store_writer import commits_in
+from tests.faults.shims import build_shim
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITER = ROOT / "tests" / "durability" / "store_writer.py"
@@ -27,10 +28,7 @@ POWER_CUT = 137
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "unsynced.so"
-    source = ROOT / "tests" / "faults" / "unsynced.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, source, "-ldl"], check=True)
-    return built
+    return build_shim("unsynced", tmp_path_factory.mktemp("shim"))
 
 
 def write_until_the_power_goes(

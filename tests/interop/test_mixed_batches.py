@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from busbar.cli.target import Target
 from busbar.gateway.incoming import MIXED_BATCHES
 from busbar.gateway.sends import FAILED, UNKNOWN
 from busbar.model.partitioning import index_of_key
+from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,10 +30,7 @@ QUEUES = {"p": {"EnablePartitioning": True}, "r": {}}
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "io_error.so"
-    source = Path(__file__).parents[1] / "faults" / "io_error.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+    return build_shim("io_error", tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def serve(
     brokers: Annotated[
         int,
         typer.Option(
-            min=1, max=64, metavar="N", help="Broker processes that share the stores; 1: all in this process."
+            min=1, max=64, metavar="N", help="Broker processes that share stores and clients; 1: all in this one."
         ),
     ] = 1,
     dev: Annotated[

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from busbar.app.certificates import own_files, server_context
+from busbar.gateway import door as door_module
 from busbar.gateway.door import Door
 from busbar.gateway.lobby import Guest, Lobby
 from busbar.gateway.porch import Porch
@@ -256,5 +257,45 @@ def test_localhost_has_one_port_on_all_its_addresses(runner: asyncio.Runner, dat
             with pytest.raises(OSError):
                 await porch.listen("localhost", port)
             porch.close()
+
+    runner.run(scene())
+
+
+def test_who_was_accepted_elsewhere_waits_outside_for_room(runner: asyncio.Runner) -> None:
+    async def scene() -> None:
+        door = Door(Lobby(Limits(max_silent_connections=2)), Echo, None)
+        pairs = [socket.socketpair() for _ in range(4)]
+        for ours, theirs in pairs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            door.handed_in(theirs)
+        assert len(door.lobby.silent) == 2, "nobody is turned out for one who has just come"
+        for ours, _ in pairs:
+            ours.sendall(b"AMQP")
+        loop = asyncio.get_running_loop()
+        for ours, _ in pairs:
+            assert await asyncio.wait_for(loop.sock_recv(ours, 100), 10) == b"amqp:AMQP"
+        for ours, _ in pairs:
+            ours.close()
+        door.close()
+
+    runner.run(scene())
+
+
+def test_when_too_many_wait_outside_the_next_is_turned_away(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "BACKLOG", 2)
+
+    async def scene() -> None:
+        door = Door(Lobby(Limits(max_silent_connections=1)), Echo, None)
+        pairs = [socket.socketpair() for _ in range(4)]
+        for _, theirs in pairs:
+            theirs.setblocking(False)
+            door.handed_in(theirs)
+        assert pairs[3][0].recv(1) == b"", "one is inside, and two wait"
+        door.close()
+        for ours, _ in pairs:
+            ours.close()
 
     runner.run(scene())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.shims import build_shim
+
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS = (
     "a_full_disk_refuses_and_stays_as_it_was",
@@ -22,10 +24,7 @@ SCENARIOS = (
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "failing_disk.so"
-    source = ROOT / "tests" / "faults" / "failing_disk.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, source, "-ldl"], check=True)
-    return built
+    return build_shim("failing_disk", tmp_path_factory.mktemp("shim"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -1,0 +1,116 @@
+"""The hatch: sockets that pass from one process to another, and who has how many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from busbar.app import hatch
+from busbar.app.hatch import CLIENT, WAITING, Hatch, HatchEnd
+
+
+async def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.002)
+
+
+class Broker:
+    """The other end."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.got: list[tuple[str, socket.socket]] = []
+        self.population = 0
+        self._end = HatchEnd(end, lambda *one: self.got.append(one), lambda: self.population, lambda: None)
+
+    @property
+    def labels(self) -> list[str]:
+        return [label for label, _ in self.got]
+
+    def close(self) -> None:
+        self._end.close()
+        for _, one in self.got:
+            one.close()
+
+
+@contextmanager
+def client() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The client's end, and the one to be handed over."""
+    here, there = socket.socketpair()
+    with here:
+        yield here, there
+
+
+async def test_what_is_handed_over_is_the_same_connection() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way, broker = Hatch(ours), Broker(theirs)
+    with client() as (here, there):
+        here.sendall(b"before")
+        way.hand_over(CLIENT, there)
+        way.hand_over("peer broker-1", socket.socketpair()[0])
+        assert there.fileno() == -1, "it is closed here"
+        await until(lambda: broker.labels == [CLIENT, "peer broker-1"])
+        assert broker.got[0][1].recv(10) == b"before"
+        broker.got[0][1].sendall(b"after")
+        assert here.recv(10) == b"after"
+    broker.close()
+    assert way.close() == []
+
+
+async def test_the_count_is_what_was_said_and_what_was_handed_over_since() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way, broker = Hatch(ours), Broker(theirs)
+    for _ in range(3):
+        way.hand_over(CLIENT, socket.socketpair()[0])
+    assert way.population == 3, "nobody has heard of them yet"
+    broker.population = 2  # one has left already
+    await until(lambda: way.population == 2)
+    way.hand_over(CLIENT, socket.socketpair()[0])
+    assert way.population == 3
+    broker.population = 0
+    await until(lambda: way.population == 0)
+    broker.close()
+    way.close()
+
+
+async def test_who_cannot_be_handed_over_waits_and_is_given_back_at_the_end() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way = Hatch(ours)  # nobody reads
+    ends = []
+    while not way.is_full:
+        here, there = socket.socketpair()
+        ends.append(here)
+        way.hand_over(CLIENT, there)
+        assert len(ends) < 10_000
+    broker = Broker(theirs)
+    await until(lambda: len(broker.got) == len(ends))
+    assert not way.is_full
+    broker.close()
+    with client() as (here, there):
+        way.hand_over(CLIENT, there)  # it has ended, and nobody knows
+        (left,) = way.close()
+        left.sendall(b"still there")
+        assert here.recv(20) == b"still there"
+        left.close()
+    for end in ends:
+        end.close()
+    assert len(ends) >= WAITING
+
+
+async def test_a_report_comes_only_when_there_is_news() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    broker = Broker(theirs)
+    broker.population = 5
+    await asyncio.sleep(3 * hatch.REPORT_SECONDS)
+    assert ours.recv(64) == b"0 5"
+    try:
+        assert not ours.recv(64)
+    except BlockingIOError:
+        pass
+    broker.close()
+    ours.close()

@@ -1,0 +1,86 @@
+"""Who has to hear of a change of the catalogue before it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+
+import pytest
+
+from busbar.broker import calls, says
+from busbar.broker.channel import Channel
+from busbar.broker.definition import decode_definition
+from busbar.broker.members import Members
+from busbar.model.entities import QueueDescription
+from busbar.model.errors import EntityAlreadyExists
+from tests.conformance.port_process import fragments
+
+
+class Listener(Channel):
+    """A broker process that knows what it is told, and says so when it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, bool] = {}
+        self.ready = asyncio.Event()
+
+    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+        raise AssertionError(frame)
+
+    def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.Know):
+            for definition in operation.definitions:
+                self.known[decode_definition(definition).path] = True
+            return None
+        assert isinstance(operation, says.Changed)
+        self.known[operation.path] = operation.definition is not None
+        return self._heard()
+
+    async def _heard(self) -> None:
+        await self.ready.wait()
+
+    def lost(self) -> None:
+        pass
+
+
+class Ours(Listener):
+    """The serving process's end, of which nothing is asked here."""
+
+
+async def joined(members: Members) -> tuple[Listener, Ours]:
+    loop = asyncio.get_running_loop()
+    there, here = Listener(), Ours()
+    for end, one in zip((there, here), socket.socketpair(), strict=True):
+        await loop.create_unix_connection(lambda end=end: end, sock=one)  # type: ignore[misc]
+    members.join(here)
+    return there, here
+
+
+async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
+    async with fragments() as port:
+        members = Members(port)
+        members.watch()
+        (quick, _), (slow, far) = await joined(members), await joined(members)
+        quick.ready.set()
+        change = asyncio.create_task(members.perform(calls.create("new", QueueDescription(), None)))
+        while not slow.known.get("new"):
+            await asyncio.sleep(0.001)
+        assert {"Orders", "other", "short", "news", "new"} <= quick.known.keys() & slow.known.keys()
+        await asyncio.sleep(0.02)
+        assert not change.done()
+        assert await members.perform(calls.FindEntity("new")), "who only looks does not wait"
+        slow.ready.set()
+        assert await change
+
+        slow.ready.clear()
+        change = asyncio.create_task(members.perform(calls.Delete("new")))
+        while slow.known["new"]:
+            await asyncio.sleep(0.001)
+        assert not change.done()
+        far.close()  # who ends is not waited for
+        assert await change == []
+        members.leave(far)
+        with pytest.raises(EntityAlreadyExists):
+            await members.perform(calls.create("orders", QueueDescription(), None))
+        quick.close()
