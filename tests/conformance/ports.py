@@ -13,7 +13,7 @@ from pathlib import Path
 
 from busbar.broker import says
 from busbar.broker.channel import Channel
-from busbar.broker.far_store import PeerStore
+from busbar.broker.far_store import FarStore
 from busbar.broker.member_port import MemberPort
 from tests.conformance.port_process import clock
 
@@ -60,7 +60,7 @@ async def other_process() -> AsyncIterator[tuple[MemberPort, Callable[[], None]]
         process = start_namespace(far_catalogue.fileno(), far_fragments.fileno())
     port = MemberPort()
     to_serving = ToServing(port)
-    port.serve(to_serving, [PeerStore("port", "broker-1", loop, clock, port.emit)])
+    port.serve(to_serving, [FarStore("port", "broker-1", loop, clock, port.emit)])
     to_peer = port.introduce("broker-1")
     try:
         await loop.create_unix_connection(lambda: to_serving, sock=catalogue)

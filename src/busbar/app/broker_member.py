@@ -13,7 +13,7 @@ from busbar.app.hatch import CLIENT, HatchEnd
 from busbar.app.surroundings import wall_clock
 from busbar.broker import says
 from busbar.broker.channel import Channel
-from busbar.broker.far_store import PeerStore
+from busbar.broker.far_store import FarStore
 from busbar.broker.homes import Taker
 from busbar.broker.host_process import HostsChannel
 from busbar.broker.member_port import MemberPort
@@ -69,7 +69,7 @@ class BrokerMember:
             if broker == self._name:
                 takers.append(self.channel.hosts[store])
             else:
-                takers.append(PeerStore(store, broker, loop, wall_clock, self._port.emit))
+                takers.append(FarStore(store, broker, loop, wall_clock, self._port.emit))
         self._port.serve(self.channel, takers)
 
     async def _open(self, settings: GatewaySettings) -> None:

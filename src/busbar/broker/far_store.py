@@ -49,8 +49,8 @@ class FarStore:
         self.reason = ""
         self.loss: Loss | None = None
         self.clock = clock
-        self.away = False
-        """The other process ended, or was not met yet, and the store is not open since."""
+        self.away = True
+        """The other process was not met yet, or ended, and the store is not open since."""
         self._loop = loop
         self._emit = emit
         self._channel: Channel | None = None
@@ -61,7 +61,14 @@ class FarStore:
 
     def met(self, channel: Channel) -> None:
         """The other process is there."""
+        if self._channel is not None:  # another one in its place, before we heard of the end of the first
+            self.lost(ENDED)
         self._channel = channel
+
+    def heard_of_end(self, channel: Channel) -> None:
+        """The other process ended. It may have been replaced before we heard of it."""
+        if channel is self._channel:
+            self.lost(ENDED)
 
     def lost(self, reason: str) -> None:
         """Rule 2."""
@@ -118,7 +125,7 @@ class FarStore:
                     answers.append(drained)
         return answers
 
-    def _forget(self, fragment: int) -> None:
+    def forget(self, fragment: int) -> None:
         """There is no such fragment any more."""
         self._parking.drop(fragment)
         self._standing.forget(fragment)
@@ -131,28 +138,10 @@ class FarStore:
         return Refused(origin, request, ServerBusy.condition, text, certain)
 
 
-class PeerStore(FarStore):
-    """One of another broker process, which is met when somebody introduces the two."""
-
-    def __init__(
-        self,
-        name: str,
-        broker: str,
-        loop: asyncio.AbstractEventLoop,
-        clock: Callable[[], int],
-        emit: Callable[[list[Effect]], None],
-    ) -> None:
-        super().__init__(name, broker, loop, clock, emit)
-        self.away = True
-
-    def forget(self, fragment: int) -> None:
-        self._forget(fragment)
-
-
 class PeerChannel(Channel):
     """To the stores of another broker process."""
 
-    def __init__(self, stores: Mapping[str, PeerStore], ended: Callable[[], None]) -> None:
+    def __init__(self, stores: Mapping[str, FarStore], ended: Callable[[], None]) -> None:
         super().__init__()
         self.met: asyncio.Event = asyncio.Event()
         """All its stores have shown themselves, or it has ended."""
@@ -185,5 +174,5 @@ class PeerChannel(Channel):
     def lost(self) -> None:
         self.met.set()
         for store in self._stores.values():
-            store.lost(ENDED)
+            store.heard_of_end(self)
         self._ended()

@@ -21,7 +21,7 @@ from busbar.broker import calls, says
 from busbar.broker.channel import Channel, ChannelLost
 from busbar.broker.definition import decode_definition
 from busbar.broker.exchange import Exchange
-from busbar.broker.far_store import PeerChannel, PeerStore
+from busbar.broker.far_store import FarStore, PeerChannel
 from busbar.broker.homes import Homes, Taker
 from busbar.model.entities import (
     AuthorizationRule,
@@ -77,7 +77,7 @@ class MemberPort(Exchange):
         stores = {
             name: taker
             for name, taker in self._takers.items()
-            if isinstance(taker, PeerStore) and taker.broker == broker
+            if isinstance(taker, FarStore) and taker.broker == broker
         }
 
         def ended() -> None:
@@ -133,7 +133,7 @@ class MemberPort(Exchange):
             return
         for fragment in view.fragments:
             home = self.homes.of(fragment)
-            if isinstance(home, PeerStore):
+            if isinstance(home, FarStore):
                 home.forget(fragment)  # rule 3
         self.homes.leave(view.fragments)
 

@@ -49,6 +49,7 @@ class RemoteHost(FarStore):
         place: Place | None = None,
     ) -> None:
         super().__init__(name, broker, loop, clock, emit)
+        self.away = False  # it is opened from here, and may be asked for that from the beginning
         self.place = place
         self.admit: Admit | None = None
         self._fenced = fenced
@@ -160,7 +161,7 @@ class RemoteHost(FarStore):
 
     async def remove(self, fragment: int) -> None:
         self._active.pop(fragment, None)
-        self._forget(fragment)
+        self.forget(fragment)
         await self._serving(says.Remove(fragment))
 
     async def write_catalogue(self, rows: Rows) -> None:

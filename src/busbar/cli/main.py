@@ -97,7 +97,10 @@ def serve(
     brokers: Annotated[
         int,
         typer.Option(
-            min=1, max=64, metavar="N", help="Broker processes that share stores and clients; 1: all in this one."
+            min=1,
+            max=64,
+            metavar="N",
+            help="Broker processes that share stores and clients; 1: all in this one.",
         ),
     ] = 1,
     dev: Annotated[
