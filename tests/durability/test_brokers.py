@@ -255,6 +255,46 @@ def test_a_broker_is_killed_under_load_then_all_are_stopped_then_killed(tmp_path
         server.stop()
 
 
+@pytest.mark.req("P25")
+def test_a_broker_that_hangs_is_replaced_and_others_go_on(tmp_path: Path) -> None:
+    text = json.loads(config())
+    text["Busbar"] = {"Limits": {"broker_patience": 4_000}}
+    server = Busbar(tmp_path / "data", json.dumps(text), arguments=("--brokers", "2")).start()
+    try:
+        asyncio.run(one_hangs(server))
+        assert "broker-1 does not answer" in server.error_text
+    finally:
+        server.stop()
+    assert "Traceback" not in server.error_text, server.error_text
+
+
+async def one_hangs(server: Busbar) -> None:
+    before = brokers_of(server)
+    connection = await connection_at(server, before["broker-0"])
+    views = await asyncio.to_thread(Operator(server).ask, "GET", "fragments/p")
+    theirs = next(view["index"] for view in views if view["broker"] == "broker-1")
+    os.kill(before["broker-1"], signal.SIGSTOP)
+    hung = time.monotonic()
+    book = Book()
+    keyless, keyed = Client(book, "free", "p"), Client(book, "keyed", "p", KEYS[theirs])
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(client.run(connection, stop)) for client in (keyless, keyed)]
+    async with asyncio.timeout(60):
+        while not (keyless.at and keyed.at):
+            await asyncio.sleep(0.02)
+        while brokers_of(server).get("broker-1") in (before["broker-1"], None):
+            await asyncio.sleep(0.02)
+    print(
+        f"others went on {keyless.at[0] - hung:.1f} s after it hung, itself after {keyed.at[0] - hung:.1f} s"
+    )
+    assert keyless.at[0] < keyed.at[0]
+    assert brokers_of(server)["broker-0"] == before["broker-0"]
+    stop.set()
+    await asyncio.gather(*tasks)
+    assert book.faults == []
+    await connection.close()
+
+
 @asynccontextmanager
 async def http(server: Busbar) -> AsyncIterator[Http]:
     client = Http(server.port, server.key)

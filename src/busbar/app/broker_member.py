@@ -53,6 +53,8 @@ class BrokerMember:
         if isinstance(operation, says.Changed):
             self._port.changed(operation.path, operation.definition)
             return _heard()
+        if isinstance(operation, says.Ping):
+            return _heard()
         if isinstance(operation, says.OpenGateway):
             self._take_part(decode(operation.settings))
             return self._open(decode(operation.settings))
@@ -115,4 +117,4 @@ class BrokerMember:
 
 
 async def _heard() -> None:
-    """What was told is in force."""
+    """It was."""

@@ -7,7 +7,8 @@ Rules:
    and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
-5. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
+5. A broker that is there and does not answer, twice in its patience, is killed: rule 4.
+6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
 
@@ -42,8 +43,8 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerProcess:
-    def __init__(self, name: str, directory: Path, lock: int, members: Members) -> None:
-        """`lock` is the descriptor by which the data directory is held."""
+    def __init__(self, name: str, directory: Path, lock: int, members: Members, patience: float) -> None:
+        """`lock` is the descriptor by which the data directory is held; `patience` is in seconds."""
         self.name = name
         self.hosts: dict[str, RemoteHost] = {}
         self.channel: BrokerChannel | None = None
@@ -55,6 +56,8 @@ class BrokerProcess:
         self._directory = directory
         self._lock = lock
         self._members = members
+        self._patience = patience
+        self._watching: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._pause = FIRST_PAUSE
@@ -95,11 +98,29 @@ class BrokerProcess:
             host.found(self.channel)
 
     async def open_gateway(self, settings: bytes) -> None:
-        """Rule 5, but for the others. Raises ChannelLost, or what the gateway raises."""
+        """Rule 6, but for the others. Raises ChannelLost, or what the gateway raises."""
         assert self.channel is not None
         opened = self.channel.begin("", says.OpenGateway(settings))
         self._members.join(self.channel)
         await opened
+        self._watching = asyncio.get_running_loop().create_task(self._watch(self.channel))
+
+    async def _watch(self, channel: BrokerChannel) -> None:
+        """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
+        silent = 0
+        while silent < 2:
+            try:
+                async with asyncio.timeout(self._patience / 2):
+                    await channel.call("", says.Ping())
+                silent = 0
+                await asyncio.sleep(self._patience / 4)
+            except TimeoutError:
+                silent += 1
+            except ChannelLost:
+                return
+        _log.error("%s does not answer for %g s and is ended", self.name, self._patience)
+        if self._process is not None:
+            self._process.kill()
 
     async def close_gateway(self) -> None:
         if self.channel is not None:
@@ -128,6 +149,8 @@ class BrokerProcess:
         return hatch.close() if hatch is not None else []
 
     def _lost(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         if self.channel is not None:
             self._members.leave(self.channel)
         left = self._close_hatch()
@@ -171,9 +194,9 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    def __init__(self, count: int, directory: Path, lock: int, members: Members) -> None:
+    def __init__(self, count: int, directory: Path, lock: int, members: Members, patience: float) -> None:
         self._brokers = [
-            BrokerProcess(f"broker-{number}", directory, lock, members) for number in range(count)
+            BrokerProcess(f"broker-{number}", directory, lock, members, patience) for number in range(count)
         ]
         self._settings = b""
         self._open: set[BrokerProcess] = set()
@@ -192,7 +215,7 @@ class BrokerProcesses:
         number = re.search(r"\d+$", store)
         return self._brokers[int(number[0]) % len(self._brokers) if number is not None else 0]
 
-    # ---- gateways (rule 5) ----
+    # ---- gateways (rule 6) ----
 
     async def open_gateways(self, settings: bytes) -> None:
         self._settings = settings

@@ -217,7 +217,10 @@ async def _broker(
     found, wanted = stores_in(directory.path), store_names(config.stores)
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
     members = Members(port)
-    processes = BrokerProcesses(brokers, directory.path, directory.lock, members) if brokers > 1 else None
+    processes: BrokerProcesses | None = None
+    if brokers > 1:
+        patience = namespace.limits.broker_patience / 1000
+        processes = BrokerProcesses(brokers, directory.path, directory.lock, members, patience)
 
     def fenced() -> None:
         broker.fenced = True

@@ -128,6 +128,10 @@ class MeetPeers(msgspec.Struct, array_like=True, tag="meet"):
     brokers: list[str]
 
 
+class Ping(msgspec.Struct, array_like=True, tag="ping"):
+    """Are you there? Answered at once."""
+
+
 class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
     pass
 
@@ -176,7 +180,7 @@ OfStores = (
     | TakenAway
     | TellUse
 )
-OfMembers = Know | Changed | OpenGateway | MeetPeers | CloseGateway
+OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | CloseGateway
 Operation = OfStores | OfMembers | Ask | InUse | Gone
 
 
