@@ -36,6 +36,7 @@ from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count,
 from busbar.broker.hosting import Host
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
+from busbar.broker.watchers import Watchers
 from busbar.model.entities import (
     DEFAULT_RULE,
     AuthorizationRule,
@@ -99,7 +100,7 @@ class Catalogue:
         self._gathered: _Gathered | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._idler: asyncio.Task[None] | None = None
-        self._watching: list[ChangeSink] = []
+        self._watchers = Watchers()
         self._loaded = 0
         self._in_use: dict[str, int] = {}
 
@@ -286,13 +287,7 @@ class Catalogue:
         await self._stores.learn_use(view.fragments)
 
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
-        self._watching.append(changed)
-
-        def stop() -> None:
-            if changed in self._watching:
-                self._watching.remove(changed)
-
-        return stop
+        return self._watchers.add(changed)
 
     # ---- changing ----
 
@@ -337,7 +332,7 @@ class Catalogue:
         if self._gathered is None:
             self._tell_topics(new)
         for view in new:
-            self._tell(view.path, view)
+            self._watchers.tell(view.path, view)
 
     def _tell_topics(self, changed: Iterable[EntityView]) -> None:
         """Rule 8."""
@@ -428,7 +423,7 @@ class Catalogue:
         if self._gathered is None:
             self._tell_fragments(view)
             self._tell_topics([view])
-        self._tell(view.path, view)
+        self._watchers.tell(view.path, view)
         return view
 
     async def delete(self, path: str) -> None:
@@ -449,14 +444,7 @@ class Catalogue:
             self._in_use.pop(key_of(one.path), None)
         self._tell_topics(gone)
         for one in gone:
-            self._tell(one.path, None)
-
-    def _tell(self, path: str, view: EntityView | None) -> None:
-        for changed in list(self._watching):
-            try:
-                changed(path, view)
-            except Exception:
-                _log.exception("a change of '%s' could not be told to one who watches", path)
+            self._watchers.tell(one.path, None)
 
     # ---- what time brings ----
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -23,6 +22,7 @@ from busbar.broker.definition import decode_definition
 from busbar.broker.exchange import Exchange
 from busbar.broker.far_store import FarStore, PeerChannel
 from busbar.broker.homes import Homes, Taker
+from busbar.broker.watchers import Watchers
 from busbar.model.entities import (
     AuthorizationRule,
     Description,
@@ -49,7 +49,6 @@ MEETING_SECONDS = 5.0
 
 Answers = list[bytes]
 _answers = msgspec.msgpack.Decoder(Answers)
-_log = logging.getLogger(__name__)
 
 
 class MemberPort(Exchange):
@@ -63,7 +62,7 @@ class MemberPort(Exchange):
         self._peers: dict[str, PeerChannel] = {}
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._views: dict[str, EntityView] = {}
-        self._watching: list[ChangeSink] = []
+        self._watchers = Watchers()
 
     # ---- the other processes ----
 
@@ -116,11 +115,7 @@ class MemberPort(Exchange):
             self._put(view)
         else:
             self._remove(path)
-        for watcher in tuple(self._watching):
-            try:
-                watcher(path, view)
-            except Exception:
-                _log.exception("a change of '%s' could not be told to one who watches", path)
+        self._watchers.tell(path, view)
 
     def _put(self, view: EntityView) -> None:
         if not isinstance(view.description, RuleDescription):
@@ -152,13 +147,7 @@ class MemberPort(Exchange):
         return view.description.authorization_rules
 
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
-        self._watching.append(changed)
-
-        def stop() -> None:
-            if changed in self._watching:
-                self._watching.remove(changed)
-
-        return stop
+        return self._watchers.add(changed)
 
     def in_use(self, paths: Sequence[str]) -> None:
         if self._serving is not None:
