@@ -17,6 +17,8 @@ from typing import Any
 
 Properties = Mapping[str, object]
 
+BROKERS = os.environ.get("BUSBAR_TEST_BROKERS", "")
+"""So many broker processes for every server that is not given a number: `make deep` repeats suites with several."""
 READY_SECONDS = 30.0
 PATIENCE = {"hello_wait": 120_000, "token_wait": 120_000, "link_wait": 120_000}
 """Limits for servers whose clients share an event loop with tests that block it: a client that is being opened must not be
@@ -77,6 +79,8 @@ class Busbar:
         command = [*self._prefix, sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--port", str(self.port), "--http-port", "0", "--tls-port", "0"]
         command += ["--key-name", "RootManageSharedAccessKey", *self._arguments]
+        if BROKERS and "--brokers" not in self._arguments:
+            command += ["--brokers", BROKERS]
         if "--dev" not in self._arguments:  # which brings the emulator's key
             command += ["--key", self.key]
         if self._config is not None:

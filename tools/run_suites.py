@@ -2,7 +2,8 @@
 
     python tools/run_suites.py             check and every suite (`make test`)
     python tools/run_suites.py check       format, lint, types, contracts only
-    python tools/run_suites.py deep        every suite with its long campaigns, then the mutations
+    python tools/run_suites.py deep        every suite with its long campaigns, some again with several broker processes,
+                                           then the mutations
     python tools/run_suites.py unit ...    the suites named
 
 Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
@@ -62,6 +63,12 @@ SUITES = (
     # Alone on the machine: they measure, kill and flood.
     Suite("durability", ("tests/durability",)),
     Suite("robustness", ("tests/robustness",)),
+)
+
+SEVERAL_BROKERS = {"BUSBAR_TEST_BROKERS": "3"}
+DEEP_SUITES = (
+    Suite("interop, brokers", ("tests/interop",), ("-n", "4"), SEVERAL_BROKERS),
+    Suite("durability, brokers", ("tests/durability",), (), SEVERAL_BROKERS),
 )
 
 CHECKS = (
@@ -157,6 +164,7 @@ def main() -> int:
             if row is not None:
                 rows.append(row)
     if "deep" in chosen:
+        rows += [row for row in map(run_suite, DEEP_SUITES) if row is not None]
         rows.append(run_mutations())
     return report(rows)
 
