@@ -1,5 +1,9 @@
 """The buffers that Arrow's arrays are made of, filled value by value: bitmaps, offsets, data.
 
+A value is added with the number of its row; rows in between that got none are null. Most columns of a page have a value in
+every row or in none, so a null costs nothing until both occur: a column without any value stays empty, and any other one has
+to be told how many rows there are before it is read (`skip_to`).
+
 Integers are little-endian, as Arrow's are; a bitmap has the first row in its lowest bit. What becomes of an AMQP value
 that has no exact place in a column is said at the top of columns.py.
 """
@@ -23,9 +27,12 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from busbar.amqp.codec import read_u32
+from busbar.model.errors import MalformedMessage
 
 MAX_MICROSECONDS: Final = 9_223_372_036_854_775
 """The times, in ms, that a long of µs can hold."""
+
+_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # of eight bytes: those that no ASCII character has
 
 # Constructors by name; several encode one type. Those that are missing are compound or unknown.
 _TYPE_NAMES: Final[dict[int, bytes]] = {
@@ -70,21 +77,20 @@ _TYPE_NAMES: Final[dict[int, bytes]] = {
     0xF0: b"array",
     0x00: b"described",
 }
+_TYPE_OF: Final = [_TYPE_NAMES.get(code, b"described") for code in range(256)]
 
 
 @final
 class Bits:
-    """A bitmap: which values are there, or booleans."""
+    """A bitmap."""
 
     def __init__(self) -> None:
         self.writer = BytesWriter()
         self.pending: i64 = 0
         self.count: i64 = 0
-        self.unset: i64 = 0
 
     def add(self, bit: i64) -> None:
         self.pending |= bit << (self.count & 7)
-        self.unset += 1 - bit
         self.count += 1
         if self.count & 7 == 0:
             self.writer.append(self.pending)
@@ -97,55 +103,111 @@ class Bits:
 
 
 @final
+class Valid:
+    """Which rows have a value. Bits are written from the first row on that differs from those before it."""
+
+    def __init__(self) -> None:
+        self.bits = Bits()
+        self.count: i64 = 0
+        self.there: i64 = 0
+
+    def add(self) -> None:
+        """The next row has a value."""
+        if self.there < self.count:
+            while self.bits.count < self.count:
+                self.bits.add(0)  # until now, none had one
+            self.bits.add(1)
+        self.count += 1
+        self.there += 1
+
+    def skip_to(self, row: i64) -> None:
+        """Those before this row have none."""
+        if self.there > 0 and row > self.count:
+            while self.bits.count < self.count:
+                self.bits.add(1)  # until now, all had one
+            while self.bits.count < row:
+                self.bits.add(0)
+        if row > self.count:
+            self.count = row
+
+
+@final
 class Texts:
     """A column of text or binary."""
 
     def __init__(self) -> None:
         self.data = BytesWriter()
         self.offsets = BytesWriter()
-        self.valid = Bits()
+        self.valid = Valid()
         write_i32_le(self.offsets, 0)
 
-    def add(self, value: bytes) -> None:
+    def add(self, row: i64, value: bytes) -> None:
+        if self.valid.count < row:
+            self.skip_to(row)
         self.data.write(value)
         write_i32_le(self.offsets, i32(len(self.data)))
-        self.valid.add(1)
+        self.valid.add()
 
-    def null(self) -> None:
-        write_i32_le(self.offsets, i32(len(self.data)))
-        self.valid.add(0)
+    def skip_to(self, row: i64) -> None:
+        missing = row - self.valid.count
+        while missing > 0:
+            write_i32_le(self.offsets, i32(len(self.data)))
+            missing -= 1
+        self.valid.skip_to(row)
 
 
 @final
-class Blobs:
-    """A column of large binaries: their pieces are joined at the end, copied once more and not twice."""
+class Cuts:
+    """A column of large binaries that lie in a page: where there, so that they are copied once, all together.
+
+    `bounds` are positions in the page that never fall: 0, and for each piece where it begins and where it ends. What lies
+    between an even one and the next is not wanted, what lies between an odd one and the next is; of all that is wanted, one
+    after the other, `offsets` says where each value ends.
+    """
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.page = b""
+        self.bounds = BytesWriter()
+        self.pieces: i64 = 0
         self.size: i64 = 0
         self.offsets = BytesWriter()
-        self.valid = Bits()
+        self.valid = Valid()
+        self._last: i64 = 0
+        write_i32_le(self.bounds, 0)
         write_i32_le(self.offsets, 0)
 
-    def add(self, value: bytes) -> None:
-        self.part(value)
+    def add(self, row: i64, begin: i64, end: i64) -> None:
+        """A value that lies in one piece."""
+        self.open(row)
+        self.piece(begin, end)
         self.close()
 
-    def part(self, value: bytes) -> None:
-        """A piece of the next value; `close` ends it."""
-        self.parts.append(value)
-        self.size += len(value)
+    def open(self, row: i64) -> None:
+        """A value of any number of pieces begins; `close` ends it."""
+        if self.valid.count < row:
+            self.skip_to(row)
+
+    def piece(self, begin: i64, end: i64) -> None:
+        """Raises MalformedMessage."""
+        if begin < self._last or end < begin:
+            # Nobody looks at bounds again before memory is read by them.
+            raise MalformedMessage(f"bytes {begin} to {end} of a page stand behind byte {self._last}")
+        write_i32_le(self.bounds, i32(begin))
+        write_i32_le(self.bounds, i32(end))
+        self._last = end
+        self.pieces += 1
+        self.size += end - begin
 
     def close(self) -> None:
         write_i32_le(self.offsets, i32(self.size))
-        self.valid.add(1)
+        self.valid.add()
 
-    def null(self) -> None:
-        write_i32_le(self.offsets, i32(self.size))
-        self.valid.add(0)
-
-    def value(self) -> bytes:
-        return b"".join(self.parts)
+    def skip_to(self, row: i64) -> None:
+        missing = row - self.valid.count
+        while missing > 0:
+            write_i32_le(self.offsets, i32(self.size))
+            missing -= 1
+        self.valid.skip_to(row)
 
 
 @final
@@ -154,22 +216,69 @@ class Longs:
 
     def __init__(self) -> None:
         self.data = BytesWriter()
-        self.valid = Bits()
+        self.valid = Valid()
 
-    def add(self, value: i64) -> None:
+    def add(self, row: i64, value: i64) -> None:
+        if self.valid.count < row:
+            self.skip_to(row)
         write_i64_le(self.data, value)
-        self.valid.add(1)
+        self.valid.add()
 
-    def null(self) -> None:
-        write_i64_le(self.data, 0)
-        self.valid.add(0)
+    def skip_to(self, row: i64) -> None:
+        missing = row - self.valid.count
+        while missing > 0:
+            write_i64_le(self.data, 0)
+            missing -= 1
+        self.valid.skip_to(row)
 
-    def time(self, ms: i64) -> None:
+    def time(self, row: i64, ms: i64) -> None:
         """A time in ms; 0, and what µs cannot hold, is none."""
-        if ms == 0 or ms > MAX_MICROSECONDS or ms < -MAX_MICROSECONDS:
-            self.null()
-        else:
-            self.add(ms * 1000)
+        if ms != 0 and -MAX_MICROSECONDS <= ms <= MAX_MICROSECONDS:
+            self.add(row, ms * 1000)
+
+
+@final
+class Doubles:
+    """A column of doubles."""
+
+    def __init__(self) -> None:
+        self.data = BytesWriter()
+        self.valid = Valid()
+
+    def add(self, row: i64, value: float) -> None:
+        if self.valid.count < row:
+            self.skip_to(row)
+        write_f64_le(self.data, value)
+        self.valid.add()
+
+    def skip_to(self, row: i64) -> None:
+        missing = row - self.valid.count
+        while missing > 0:
+            write_f64_le(self.data, 0.0)
+            missing -= 1
+        self.valid.skip_to(row)
+
+
+@final
+class Booleans:
+    """A column of booleans."""
+
+    def __init__(self) -> None:
+        self.data = Bits()
+        self.valid = Valid()
+
+    def add(self, row: i64, value: i64) -> None:
+        if self.valid.count < row:
+            self.skip_to(row)
+        self.data.add(value)
+        self.valid.add()
+
+    def skip_to(self, row: i64) -> None:
+        missing = row - self.valid.count
+        while missing > 0:
+            self.data.add(0)
+            missing -= 1
+        self.valid.skip_to(row)
 
 
 @final
@@ -183,10 +292,8 @@ class Properties:
         self.types = Texts()
         self.texts = Texts()
         self.longs = Longs()
-        self.doubles = BytesWriter()
-        self.doubles_valid = Bits()
-        self.booleans = Bits()
-        self.booleans_valid = Bits()
+        self.doubles = Doubles()
+        self.booleans = Booleans()
         self.times = Longs()
         self.binaries = Texts()
         write_i32_le(self.offsets, 0)
@@ -197,80 +304,61 @@ class Properties:
 
     def add(self, name: bytes, buf: bytes, pos: i64, end: i64) -> None:
         """The value at buf[pos:end] under a name."""
+        entry = self.count
         code: i64 = buf[pos]
         self.count += 1
-        self.names.add(name)
-        kind = _TYPE_NAMES.get(int(code))
-        self.types.add(b"described" if kind is None else kind)
-        filled: i64 = 0
+        self.names.add(entry, name)
+        self.types.add(entry, _TYPE_OF[code])
         if code == 0xA1 or code == 0xA3:
-            self.texts.add(clean(buf[pos + 2 : end]))
-            filled = 1
+            self.texts.add(entry, utf8(buf, pos + 2, end))
         elif code == 0xB1 or code == 0xB3:
-            self.texts.add(clean(buf[pos + 5 : end]))
-            filled = 1
+            self.texts.add(entry, utf8(buf, pos + 5, end))
         elif code == 0x41 or code == 0x42 or code == 0x56:
-            self.booleans.add(1 if code == 0x41 or (code == 0x56 and buf[pos + 1] == 1) else 0)
-            self.booleans_valid.add(1)
-            filled = 4
-        elif code == 0x72 or code == 0x82:
-            write_f64_le(
-                self.doubles, read_f32_be(buf, pos + 1) if code == 0x72 else read_f64_be(buf, pos + 1)
-            )
-            self.doubles_valid.add(1)
-            filled = 3
+            self.booleans.add(entry, 1 if code == 0x41 or (code == 0x56 and buf[pos + 1] == 1) else 0)
+        elif code == 0x72:
+            self.doubles.add(entry, read_f32_be(buf, pos + 1))
+        elif code == 0x82:
+            self.doubles.add(entry, read_f64_be(buf, pos + 1))
         elif code == 0x83:
             ms = read_i64_be(buf, pos + 1)
             if -MAX_MICROSECONDS <= ms <= MAX_MICROSECONDS:
-                self.times.add(ms * 1000)
-                filled = 5
+                self.times.add(entry, ms * 1000)
             else:
-                self.longs.add(ms)
-                filled = 2
+                self.longs.add(entry, ms)
         elif code == 0x80 and buf[pos + 1] > 127:
-            self.texts.add(str(int.from_bytes(buf[pos + 1 : end], "big")).encode())
-            filled = 1
+            self.texts.add(entry, str(int.from_bytes(buf[pos + 1 : end], "big")).encode())
         elif is_integer(code):
-            self.longs.add(integer(buf, pos))
-            filled = 2
+            self.longs.add(entry, integer(buf, pos))
         elif code == 0x98:
-            self.texts.add(str(UUID(bytes=buf[pos + 1 : end])).encode())
-            filled = 1
+            self.texts.add(entry, str(UUID(bytes=buf[pos + 1 : end])).encode())
         elif code == 0x73:
-            self.texts.add(_char(read_u32(buf, pos + 1)))
-            filled = 1
+            self.texts.add(entry, _char(read_u32(buf, pos + 1)))
         elif code == 0xA0:
-            self.binaries.add(buf[pos + 2 : end])
-            filled = 6
+            self.binaries.add(entry, buf[pos + 2 : end])
         elif code == 0xB0:
-            self.binaries.add(buf[pos + 5 : end])
-            filled = 6
+            self.binaries.add(entry, buf[pos + 5 : end])
         elif code == 0x74 or code == 0x84 or code == 0x94:
-            self.binaries.add(buf[pos + 1 : end])
-            filled = 6
+            self.binaries.add(entry, buf[pos + 1 : end])
         elif code != 0x40:
-            self.binaries.add(buf[pos:end])
-            filled = 6
-        if filled != 1:
-            self.texts.null()
-        if filled != 2:
-            self.longs.null()
-        if filled != 3:
-            write_f64_le(self.doubles, 0.0)
-            self.doubles_valid.add(0)
-        if filled != 4:
-            self.booleans.add(0)
-            self.booleans_valid.add(0)
-        if filled != 5:
-            self.times.null()
-        if filled != 6:
-            self.binaries.null()
+            self.binaries.add(entry, buf[pos:end])
+
+
+def utf8(buf: bytes, pos: i64, end: i64) -> bytes:
+    """The text buf[pos:end] as UTF-8, whatever it was."""
+    at = pos
+    while at + 8 <= end:
+        if read_i64_be(buf, at) & _HIGH_BITS != 0:
+            return clean(buf[pos:end])
+        at += 8
+    while at < end:
+        if buf[at] > 127:
+            return clean(buf[pos:end])
+        at += 1
+    return buf[pos:end]
 
 
 def clean(text: bytes) -> bytes:
     """The text as UTF-8, whatever it was."""
-    if text.isascii():
-        return text
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
@@ -284,9 +372,9 @@ def text_of(buf: bytes, pos: i64, end: i64) -> bytes | None:
         return None
     code: i64 = buf[pos]
     if code == 0xA1 or code == 0xA3:
-        return clean(buf[pos + 2 : end])
+        return utf8(buf, pos + 2, end)
     if code == 0xB1 or code == 0xB3:
-        return clean(buf[pos + 5 : end])
+        return utf8(buf, pos + 5, end)
     return None
 
 

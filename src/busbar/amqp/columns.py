@@ -1,7 +1,8 @@
 """Rows of a bulk read (bulk.py has the format) as columns: the buffers that an Arrow array is made of.
 
 For readers that want whole columns and not messages: nothing is decoded into Python values, bytes go from the page to
-the columns. Integers are little-endian, as Arrow's are; a bitmap has the first row in its lowest bit.
+the columns. Bodies and whole messages stay in the page, and their columns say where. Integers are little-endian, as Arrow's
+are; a bitmap has the first row in its lowest bit.
 
 The rules, for contents that a broker has accepted:
 
@@ -29,14 +30,14 @@ from busbar.amqp.bulk import run_heads_end
 from busbar.amqp.codec import DecodeError, read_u32, skip_value, write_u32
 from busbar.amqp.column_buffers import (
     MAX_MICROSECONDS,
-    Blobs,
+    Cuts,
     Longs,
     Properties,
     Texts,
-    clean,
     integer,
     is_integer,
     text_of,
+    utf8,
 )
 from busbar.amqp.sections import DATA, SEQUENCE, VALUE, Sections, find_sections, open_compound, value_of
 from busbar.model.errors import MalformedMessage
@@ -49,6 +50,7 @@ _HEADER: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS: Final = b"\x00\x53\x72\xd1"
 
 _NUMBER_BITS: Final = 48
+_NULL: Final = 0x40
 
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
@@ -58,7 +60,10 @@ _DESCRIPTION: Final = b"DeadLetterErrorDescription"
 
 @final
 class MessageColumns:
-    """The messages of one fragment as columns. Without bodies, neither `body` nor `raw` has values."""
+    """The messages of a page of one fragment as columns. Without bodies, neither `body` nor `raw` has values.
+
+    A raw message is what `raw_heads` has of it and behind that what `raw` has.
+    """
 
     def __init__(self, index: i64, bodies: bool) -> None:
         self.base: i64 = index << _NUMBER_BITS
@@ -86,12 +91,18 @@ class MessageColumns:
         self.descriptions = Texts()
         self.properties = Properties()
         self.annotations = Properties()
-        self.body = Blobs()
+        self.body = Cuts()
         self.body_types = Texts()
-        self.raw = Blobs()
+        self.raw_heads = Texts()
+        self.raw = Cuts()
+        self._head_of: i64 = 0  # what the head at hand was made of
+        self._head_size: i64 = 0
+        self._head = b""
 
     def add_rows(self, rows: bytes) -> None:
-        """Raises MalformedMessage if the rows are not what bulk.py writes."""
+        """All rows of the page. Raises MalformedMessage if they are not what bulk.py writes."""
+        self.body.page = rows
+        self.raw.page = rows
         start: i64 = 0
         size: i64 = len(rows)
         try:
@@ -118,19 +129,16 @@ class MessageColumns:
         dead = read_i64_be(buf, pos + 8)
         enqueued = read_i64_be(buf, pos + 16)
         ttl = read_i64_be(buf, pos + 24)
+        row = self.count
         self.count += 1
         self.last = n
-        self.numbers.add(self.base | n)
+        self.numbers.add(row, self.base | n)
         if dead > 0:
-            self.dead_numbers.add(dead)
-        else:
-            self.dead_numbers.null()
-        self.enqueued.add(enqueued * 1000)
+            self.dead_numbers.add(row, dead)
+        self.enqueued.add(row, enqueued * 1000)
         # A ttl that never ends would not fit; Service Bus's largest one does not either.
         if ttl > 0 and ttl < MAX_MICROSECONDS - enqueued:
-            self.expires.add((enqueued + ttl) * 1000)
-        else:
-            self.expires.null()
+            self.expires.add(row, (enqueued + ttl) * 1000)
         write_i32_le(self.deliveries, i32(read_i32_be(buf, pos + 32)))
         self.lanes.append(buf[pos + 36])
         if buf[overlay_end] & 0xF0 != VERSION:
@@ -140,33 +148,31 @@ class MessageColumns:
         bare = kept + read_u32(buf, overlay_end + 4)
         if bare > end:
             raise MalformedMessage(f"the annotations of message {n} are cut off")
-        self._annotations(buf, kept, bare, kept_count)
-        if bare == end:
-            self._nothing(buf, overlay, overlay_end)
-        else:
-            found = find_sections(buf, bare, end)
-            self._fields(buf, found)
-            self._application(buf, found, overlay, overlay_end)
-            self._body(buf, found)
+        self._annotations(row, buf, kept, bare, kept_count)
+        # One without a section is a row all the same, though brokers give each message an id.
+        found = find_sections(buf, bare, end) if bare < end else Sections()
+        self._fields(row, buf, found)
+        self._application(row, buf, found, overlay, overlay_end)
+        self._body(row, buf, found)
         if self.bodies:
             flags: i64 = buf[overlay_end] & (DURABLE | PRIORITY)
             if buf[overlay_end] & ENQUEUED and kept_count >= 2 and bare >= kept + _ENQUEUED_SIZE:
                 kept += _ENQUEUED_SIZE  # a topic's number is no part of what a client would send
                 kept_count -= 2
             if flags != 0 or bare > kept:
-                self.raw.part(raw_head(flags, buf[overlay_end + 1], kept_count, bare - kept))
-            self.raw.add(buf[kept:end])
-        else:
-            self.raw.null()
+                self.raw_heads.add(row, self._raw_head(flags, buf[overlay_end + 1], kept_count, bare - kept))
+            self.raw.add(row, kept, end)
 
-    def _nothing(self, buf: bytes, overlay: i64, overlay_end: i64) -> None:
-        """A message without a section. Brokers give each an id; it would be a row all the same."""
-        self._fields(buf, Sections())
-        self._application(buf, Sections(), overlay, overlay_end)
-        self.body.null()
-        self.body_types.null()
+    def _raw_head(self, flags: i64, priority: i64, count: i64, size: i64) -> bytes:
+        """`raw_head`, made anew only if it differs from the last message's."""
+        made_of = flags << 24 | priority << 16 | count
+        if made_of != self._head_of or size != self._head_size:
+            self._head = raw_head(flags, priority, count, size)
+            self._head_of = made_of
+            self._head_size = size
+        return self._head
 
-    def _annotations(self, buf: bytes, pos: i64, end: i64, count: i64) -> None:
+    def _annotations(self, row: i64, buf: bytes, pos: i64, end: i64, count: i64) -> None:
         scheduled: i64 = 0
         keyed = False
         while count > 1 and pos < end:
@@ -177,7 +183,7 @@ class MessageColumns:
                 if name == _PARTITION_KEY and not keyed:
                     key = text_of(buf, value, after)
                     if key is not None:
-                        self.partition_keys.add(key)
+                        self.partition_keys.add(row, key)
                         keyed = True
                 elif name == _SCHEDULED and after - value == 9 and buf[value] in (0x83, 0x81):
                     scheduled = read_i64_be(buf, value + 1)
@@ -187,42 +193,39 @@ class MessageColumns:
             pos = after
             count -= 2
         self.annotations.close()
-        self.scheduled.time(scheduled)
-        if not keyed:
-            self.partition_keys.null()
+        self.scheduled.time(row, scheduled)
 
-    def _fields(self, buf: bytes, found: Sections) -> None:
+    def _fields(self, row: i64, buf: bytes, found: Sections) -> None:
         """Of the properties section, in its order; those that are not there are null."""
-        count: i64 = 0
-        pos: i64 = 0
         stop = found.application
-        if found.properties < stop:
-            count, pos = open_compound(buf, value_of(buf, found.properties, stop), stop)
+        if found.properties >= stop:
+            return
+        count, pos = open_compound(buf, value_of(buf, found.properties, stop), stop)
         i: i64 = 0
-        while i < 13:
-            after = pos
-            if i < count:
-                after = skip_value(buf, pos, stop)
-            if i == 0:
-                _add_id(self.message_ids, buf, pos, after)
+        while i < count and i < 13:
+            after = skip_value(buf, pos, stop)
+            if buf[pos] == _NULL:
+                pass
+            elif i == 0:
+                _add_id(self.message_ids, row, buf, pos, after)
             elif i == 2:
-                _add_text(self.to, buf, pos, after)
+                _add_text(self.to, row, buf, pos, after)
             elif i == 3:
-                _add_text(self.subjects, buf, pos, after)
+                _add_text(self.subjects, row, buf, pos, after)
             elif i == 4:
-                _add_text(self.reply_to, buf, pos, after)
+                _add_text(self.reply_to, row, buf, pos, after)
             elif i == 5:
-                _add_id(self.correlation_ids, buf, pos, after)
+                _add_id(self.correlation_ids, row, buf, pos, after)
             elif i == 6:
-                _add_text(self.content_types, buf, pos, after)
+                _add_text(self.content_types, row, buf, pos, after)
             elif i == 10:
-                _add_text(self.session_ids, buf, pos, after)
+                _add_text(self.session_ids, row, buf, pos, after)
             elif i == 12:
-                _add_text(self.reply_to_session_ids, buf, pos, after)
+                _add_text(self.reply_to_session_ids, row, buf, pos, after)
             pos = after
             i += 1
 
-    def _application(self, buf: bytes, found: Sections, overlay: i64, overlay_end: i64) -> None:
+    def _application(self, row: i64, buf: bytes, found: Sections, overlay: i64, overlay_end: i64) -> None:
         reason = b""
         description = b""
         changed: dict[bytes, bool] | None = None
@@ -261,50 +264,41 @@ class MessageColumns:
                 count -= 2
         self.properties.close()
         if reason:
-            self.reasons.add(reason)
-        else:
-            self.reasons.null()
+            self.reasons.add(row, reason)
         if description:
-            self.descriptions.add(description)
-        else:
-            self.descriptions.null()
+            self.descriptions.add(row, description)
 
-    def _body(self, buf: bytes, found: Sections) -> None:
+    def _body(self, row: i64, buf: bytes, found: Sections) -> None:
         code = found.body_code
         pos = found.body
         end = found.footer
         if code == DATA:
-            self.body_types.add(b"data")
+            self.body_types.add(row, b"data")
             if self.bodies:
+                self.body.open(row)
                 while pos < end:
                     value = value_of(buf, pos, end)
                     pos = skip_value(buf, value, end)
-                    self.body.part(buf[value + (2 if buf[value] == 0xA0 else 5) : pos])
+                    self.body.piece(value + (2 if buf[value] == 0xA0 else 5), pos)
                 self.body.close()
         elif code == VALUE:
             value = value_of(buf, pos, end)
-            kind: i64 = buf[value] if value < end else 0x40
+            kind: i64 = buf[value] if value < end else _NULL
             head: i64 = 0
             if kind == 0xA1 or kind == 0xB1:
-                self.body_types.add(b"string")
+                self.body_types.add(row, b"string")
                 head = 2 if kind == 0xA1 else 5
             elif kind == 0xA0 or kind == 0xB0:
-                self.body_types.add(b"binary")
+                self.body_types.add(row, b"binary")
                 head = 2 if kind == 0xA0 else 5
             else:
-                self.body_types.add(b"value")
+                self.body_types.add(row, b"value")
             if self.bodies:
-                self.body.add(buf[value + head : end])
+                self.body.add(row, value + head, end)
         elif code == SEQUENCE:
-            self.body_types.add(b"sequence")
+            self.body_types.add(row, b"sequence")
             if self.bodies:
-                self.body.add(buf[pos:end])
-        else:
-            self.body_types.null()
-            if self.bodies:
-                self.body.null()
-        if not self.bodies:
-            self.body.null()
+                self.body.add(row, pos, end)
 
 
 @final
@@ -334,21 +328,18 @@ class EventColumns:
             pos += 4
             if end > size or pos + EVENT_HEAD > end:
                 raise MalformedMessage(f"the row at byte {pos - 4} has a length that cannot be")
+            row = self.count
             self.last = read_i64_be(rows, pos)
-            self.positions.add(self.last)
+            self.positions.add(row, self.last)
             n = read_i64_be(rows, pos + 8)
             if n > 0:
-                self.numbers.add(self.base | n)
-            else:
-                self.numbers.null()
+                self.numbers.add(row, self.base | n)
             self.outcomes.append(rows[pos + 16])
-            self.times.time(read_i64_be(rows, pos + 17))
-            self.enqueued.time(read_i64_be(rows, pos + 25))
+            self.times.time(row, read_i64_be(rows, pos + 17))
+            self.enqueued.time(row, read_i64_be(rows, pos + 25))
             write_i32_le(self.deliveries, i32(read_i32_be(rows, pos + 33)))
             if pos + EVENT_HEAD < end:
-                self.reasons.add(clean(rows[pos + EVENT_HEAD : end]))
-            else:
-                self.reasons.null()
+                self.reasons.add(row, utf8(rows, pos + EVENT_HEAD, end))
             self.count += 1
             pos = end
 
@@ -381,28 +372,21 @@ def _text_or_nothing(buf: bytes, pos: i64, end: i64) -> bytes:
     return b"" if text is None else text
 
 
-def _add_text(column: Texts, buf: bytes, pos: i64, end: i64) -> None:
-    text = text_of(buf, pos, end)
-    if text is None:
-        column.null()
-    else:
-        column.add(text)
-
-
-def _add_id(column: Texts, buf: bytes, pos: i64, end: i64) -> None:
-    if pos >= end or buf[pos] == 0x40:
-        column.null()
-        return
+def _add_text(column: Texts, row: i64, buf: bytes, pos: i64, end: i64) -> None:
     text = text_of(buf, pos, end)
     if text is not None:
-        column.add(text)
+        column.add(row, text)
+
+
+def _add_id(column: Texts, row: i64, buf: bytes, pos: i64, end: i64) -> None:
+    text = text_of(buf, pos, end)
+    if text is not None:
+        column.add(row, text)
         return
     code: i64 = buf[pos]
     if code == 0x98:
-        column.add(str(UUID(bytes=buf[pos + 1 : end])).encode())
+        column.add(row, str(UUID(bytes=buf[pos + 1 : end])).encode())
     elif code == 0x44 or code == 0x53 or code == 0x80:
-        column.add(str(int.from_bytes(buf[pos + 1 : end], "big")).encode())
+        column.add(row, str(int.from_bytes(buf[pos + 1 : end], "big")).encode())
     elif code == 0xA0 or code == 0xB0:
-        column.add(buf[pos + (2 if code == 0xA0 else 5) : end].hex().encode())
-    else:
-        column.null()
+        column.add(row, buf[pos + (2 if code == 0xA0 else 5) : end].hex().encode())

@@ -1,6 +1,7 @@
 """Pages of a tap as Arrow record batches that equal the schema exactly, one for each page.
 
-The columns come from amqp/columns.py as buffers; they are put together here without a copy.
+The columns come from amqp/columns.py as buffers; they are put together here without a copy. Bodies and raw messages lie in
+the page, from where Arrow copies them all at once.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from busbar.amqp.column_buffers import Bits, Blobs, Longs, Properties, Texts
+from busbar.amqp.column_buffers import Booleans, Cuts, Doubles, Longs, Properties, Texts, Valid
 from busbar.amqp.columns import EventColumns, MessageColumns
 from busbar.spark.schema import EVENTS, MESSAGES, OUTCOMES, PROPERTY, STATES
 
@@ -19,6 +21,7 @@ EVENT_SCHEMA: Final = to_arrow_schema(EVENTS, timezone="UTC")
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = MESSAGE_SCHEMA.field("properties").type
+_FIELDS: Final = list(to_arrow_schema(PROPERTY, timezone="UTC"))
 _STATES: Final = pa.array(STATES, pa.string())
 _OUTCOMES: Final = pa.array(OUTCOMES, pa.string())
 
@@ -31,29 +34,29 @@ def message_batch(entity: str, index: int, rows: bytes, bodies: bool = True) -> 
     arrays = [
         pa.repeat(entity, count),
         pa.repeat(pa.scalar(index, pa.int32()), count),
-        _longs(columns.numbers, pa.int64()),
-        _longs(columns.dead_numbers, pa.int64()),
-        _longs(columns.enqueued, _TIME),
-        _longs(columns.scheduled, _TIME),
-        _longs(columns.expires, _TIME),
-        _texts(columns.message_ids, pa.string()),
-        _texts(columns.session_ids, pa.string()),
-        _texts(columns.partition_keys, pa.string()),
-        _texts(columns.correlation_ids, pa.string()),
-        _texts(columns.subjects, pa.string()),
-        _texts(columns.content_types, pa.string()),
-        _texts(columns.to, pa.string()),
-        _texts(columns.reply_to, pa.string()),
-        _texts(columns.reply_to_session_ids, pa.string()),
+        _fixed(columns.numbers, pa.int64(), count),
+        _fixed(columns.dead_numbers, pa.int64(), count),
+        _fixed(columns.enqueued, _TIME, count),
+        _fixed(columns.scheduled, _TIME, count),
+        _fixed(columns.expires, _TIME, count),
+        _texts(columns.message_ids, pa.string(), count),
+        _texts(columns.session_ids, pa.string(), count),
+        _texts(columns.partition_keys, pa.string(), count),
+        _texts(columns.correlation_ids, pa.string(), count),
+        _texts(columns.subjects, pa.string(), count),
+        _texts(columns.content_types, pa.string(), count),
+        _texts(columns.to, pa.string(), count),
+        _texts(columns.reply_to, pa.string(), count),
+        _texts(columns.reply_to_session_ids, pa.string(), count),
         _integers(columns.deliveries.getvalue(), count),
         _named(columns.lanes.getvalue(), count, _STATES),
-        _texts(columns.reasons, pa.string()),
-        _texts(columns.descriptions, pa.string()),
+        _texts(columns.reasons, pa.string(), count),
+        _texts(columns.descriptions, pa.string(), count),
         _maps(columns.properties, count),
         _maps(columns.annotations, count),
-        _blobs(columns.body),
-        _texts(columns.body_types, pa.string()),
-        _blobs(columns.raw),
+        _cut(columns.body, count),
+        _texts(columns.body_types, pa.string(), count),
+        _raw(columns, count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
 
@@ -66,44 +69,80 @@ def event_batch(entity: str, index: int, rows: bytes) -> pa.RecordBatch:
     arrays = [
         pa.repeat(entity, count),
         pa.repeat(pa.scalar(index, pa.int32()), count),
-        _longs(columns.positions, pa.int64()),
-        _longs(columns.numbers, pa.int64()),
+        _fixed(columns.positions, pa.int64(), count),
+        _fixed(columns.numbers, pa.int64(), count),
         _named(columns.outcomes.getvalue(), count, _OUTCOMES),
-        _longs(columns.times, _TIME),
-        _longs(columns.enqueued, _TIME),
+        _fixed(columns.times, _TIME, count),
+        _fixed(columns.enqueued, _TIME, count),
         _integers(columns.deliveries.getvalue(), count),
-        _texts(columns.reasons, pa.string()),
+        _texts(columns.reasons, pa.string(), count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
 
 
-def _valid(bits: Bits) -> pa.Buffer | None:
-    return pa.py_buffer(bits.value()) if bits.unset else None
+def _valid(valid: Valid) -> pa.Buffer | None:
+    return pa.py_buffer(valid.bits.value()) if valid.there < valid.count else None
 
 
-def _texts(column: Texts, kind: pa.DataType) -> pa.Array:
+def _nulls(valid: Valid) -> int:
+    return int(valid.count - valid.there)
+
+
+def _texts(column: Texts, kind: pa.DataType, count: int) -> pa.Array:
+    if column.valid.there == 0:
+        return pa.nulls(count, kind)
+    column.skip_to(count)
     buffers = [
         _valid(column.valid),
         pa.py_buffer(column.offsets.getvalue()),
         pa.py_buffer(column.data.getvalue()),
     ]
-    return pa.Array.from_buffers(kind, int(column.valid.count), buffers, null_count=int(column.valid.unset))
+    return pa.Array.from_buffers(kind, count, buffers, null_count=_nulls(column.valid))
 
 
-def _blobs(column: Blobs) -> pa.Array:
-    buffers = [
-        _valid(column.valid),
-        pa.py_buffer(column.offsets.getvalue()),
-        pa.py_buffer(column.value()),
-    ]
-    return pa.Array.from_buffers(
-        pa.binary(), int(column.valid.count), buffers, null_count=int(column.valid.unset)
+def _cut(column: Cuts, count: int) -> pa.Array:
+    """Values that lie in a page."""
+    if column.valid.there == 0:
+        return pa.nulls(count, pa.binary())
+    column.skip_to(count)
+    # The page as an array of what is not wanted and what is, in turn: filtering it copies the pieces side by side.
+    parts = 2 * int(column.pieces)
+    page = [None, pa.py_buffer(column.bounds.getvalue()), pa.py_buffer(column.page)]
+    wanted = [None, pa.py_buffer(b"\xaa" * (parts // 8 + 1))]
+    pieces = pc.filter(
+        pa.Array.from_buffers(pa.binary(), parts, page, null_count=0),
+        pa.Array.from_buffers(pa.bool_(), parts, wanted, null_count=0),
     )
+    buffers = [_valid(column.valid), pa.py_buffer(column.offsets.getvalue()), pieces.buffers()[2]]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=_nulls(column.valid))
 
 
-def _longs(column: Longs, kind: pa.DataType) -> pa.Array:
+def _raw(columns: MessageColumns, count: int) -> pa.Array:
+    """Whole messages: most of each lies in the page."""
+    messages = _cut(columns.raw, count)
+    heads = columns.raw_heads
+    if heads.valid.there == 0 or not columns.bodies:
+        return messages
+    heads.skip_to(count)
+    buffers = [None, pa.py_buffer(heads.offsets.getvalue()), pa.py_buffer(heads.data.getvalue())]
+    before = pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
+    return pc.binary_join_element_wise(before, messages, b"")
+
+
+def _fixed(column: Longs | Doubles, kind: pa.DataType, count: int) -> pa.Array:
+    if column.valid.there == 0:
+        return pa.nulls(count, kind)
+    column.skip_to(count)
     buffers = [_valid(column.valid), pa.py_buffer(column.data.getvalue())]
-    return pa.Array.from_buffers(kind, int(column.valid.count), buffers, null_count=int(column.valid.unset))
+    return pa.Array.from_buffers(kind, count, buffers, null_count=_nulls(column.valid))
+
+
+def _booleans(column: Booleans, count: int) -> pa.Array:
+    if column.valid.there == 0:
+        return pa.nulls(count, pa.bool_())
+    column.skip_to(count)
+    buffers = [_valid(column.valid), pa.py_buffer(column.data.value())]
+    return pa.Array.from_buffers(pa.bool_(), count, buffers, null_count=_nulls(column.valid))
 
 
 def _integers(data: bytes, count: int) -> pa.Array:
@@ -122,28 +161,18 @@ def _maps(column: Properties, count: int) -> pa.Array:
     entries = int(column.count)
     values = pa.StructArray.from_arrays(
         [
-            _texts(column.types, pa.string()),
-            _texts(column.texts, pa.string()),
-            _longs(column.longs, pa.int64()),
-            pa.Array.from_buffers(
-                pa.float64(),
-                entries,
-                [_valid(column.doubles_valid), pa.py_buffer(column.doubles.getvalue())],
-                null_count=int(column.doubles_valid.unset),
-            ),
-            pa.Array.from_buffers(
-                pa.bool_(),
-                entries,
-                [_valid(column.booleans_valid), pa.py_buffer(column.booleans.value())],
-                null_count=int(column.booleans_valid.unset),
-            ),
-            _longs(column.times, _TIME),
-            _texts(column.binaries, pa.binary()),
+            _texts(column.types, pa.string(), entries),
+            _texts(column.texts, pa.string(), entries),
+            _fixed(column.longs, pa.int64(), entries),
+            _fixed(column.doubles, pa.float64(), entries),
+            _booleans(column.booleans, entries),
+            _fixed(column.times, _TIME, entries),
+            _texts(column.binaries, pa.binary(), entries),
         ],
-        fields=list(to_arrow_schema(PROPERTY, timezone="UTC")),
+        fields=_FIELDS,
     )
     pairs = pa.StructArray.from_arrays(
-        [_texts(column.names, pa.string()), values], fields=[_MAP.key_field, _MAP.item_field]
+        [_texts(column.names, pa.string(), entries), values], fields=[_MAP.key_field, _MAP.item_field]
     )
     offsets = pa.py_buffer(column.offsets.getvalue())
     return pa.Array.from_buffers(_MAP, count, [None, offsets], null_count=0, children=[pairs])

@@ -72,9 +72,10 @@ def prepare_environment(*, local: bool = False) -> None:
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    python = private_python() if local else None
-    os.environ.setdefault("PYSPARK_PYTHON", str(python or sys.executable))
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = (private_python() if local else None) or Path(sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(python))
+    # Where Spark finds a data source by its name it runs the driver's Python, also for the workers that read it.
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(python))
 
 
 def private_python() -> Path | None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.column_buffers import Bits, Blobs, Longs, Texts
+from busbar.amqp.column_buffers import Bits, Booleans, Cuts, Doubles, Longs, Texts, Valid
 from busbar.amqp.columns import EventColumns, MessageColumns
 from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, decode_message, encode_message
@@ -57,26 +57,57 @@ def bits(column: Bits) -> list[bool]:
     return [bool(raw[i // 8] >> (i % 8) & 1) for i in range(int(column.count))]
 
 
-def texts(column: Texts | Blobs) -> list[bytes | None]:
+def valid(column: Valid) -> list[bool]:
+    """Of a column that knows how many rows there are."""
+    if column.there in (0, column.count):
+        return [column.there > 0] * int(column.count)
+    found = bits(column.bits)
+    assert len(found) == column.count and sum(found) == column.there
+    return found
+
+
+def texts(column: Texts | Cuts) -> list[bytes | None]:
     offsets = memoryview(column.offsets.getvalue()).cast("i")
-    data = column.value() if isinstance(column, Blobs) else column.data.getvalue()
+    data = cut(column) if isinstance(column, Cuts) else column.data.getvalue()
     return [
-        data[offsets[i] : offsets[i + 1]] if there else None for i, there in enumerate(bits(column.valid))
+        data[offsets[i] : offsets[i + 1]] if there else None for i, there in enumerate(valid(column.valid))
     ]
+
+
+def cut(column: Cuts) -> bytes:
+    bounds = memoryview(column.bounds.getvalue()).cast("i")
+    assert len(bounds) == 2 * column.pieces + 1 and list(bounds) == sorted(bounds)
+    return b"".join(column.page[bounds[i] : bounds[i + 1]] for i in range(1, len(bounds), 2))
+
+
+def raws(columns: MessageColumns) -> list[bytes | None]:
+    pairs = zip(texts(columns.raw_heads), texts(columns.raw), strict=True)
+    return [None if raw is None else (head or b"") + raw for head, raw in pairs]
 
 
 def longs(column: Longs) -> list[int | None]:
     values = memoryview(column.data.getvalue()).cast("q")
-    return [values[i] if there else None for i, there in enumerate(bits(column.valid))]
+    return [values[i] if there else None for i, there in enumerate(valid(column.valid))]
 
 
 def columns_of(*rows: bytes, index: int = 0, bodies: bool = True) -> MessageColumns:
     columns = MessageColumns(index, bodies)
     columns.add_rows(b"".join(rows))
+    closed(columns, columns.count)
+    for entries in (columns.properties, columns.annotations):
+        closed(entries, entries.count)
     return columns
 
 
-def only(column: Texts | Blobs) -> bytes | None:
+def closed(columns: object, count: int) -> None:
+    """All columns are told how many rows there are."""
+    for name in dir(columns):
+        column = getattr(columns, name)
+        if isinstance(column, Texts | Cuts | Longs | Doubles | Booleans):
+            column.skip_to(count)
+
+
+def only(column: Texts | Cuts) -> bytes | None:
     (value,) = texts(column)
     return value
 
@@ -84,14 +115,14 @@ def only(column: Texts | Blobs) -> bytes | None:
 def properties(columns: MessageColumns) -> dict[str, tuple[str, object]]:
     """Name to type and the one value that is set, of a single row."""
     found = columns.properties
-    doubles = memoryview(found.doubles.getvalue()).cast("d")
+    doubles = memoryview(found.doubles.data.getvalue()).cast("d")
     fields: list[list[object]] = [
         [None if text is None else text.decode() for text in texts(found.texts)],
         list(longs(found.longs)),
-        [doubles[i] if there else None for i, there in enumerate(bits(found.doubles_valid))],
+        [doubles[i] if there else None for i, there in enumerate(valid(found.doubles.valid))],
         [
             value if there else None
-            for value, there in zip(bits(found.booleans), bits(found.booleans_valid), strict=True)
+            for value, there in zip(bits(found.booleans.data), valid(found.booleans.valid), strict=True)
         ],
         list(longs(found.times)),
         list(texts(found.binaries)),
@@ -152,7 +183,7 @@ def test_fields_of_a_message() -> None:
         b"x-opt-scheduled-enqueue-time",
         b"mine",
     ]
-    raw = only(columns.raw)
+    (raw,) = raws(columns)
     assert raw is not None
     assert content_of(raw) == content  # a message that is sent again is the same message
 
@@ -187,7 +218,7 @@ def test_without_bodies_the_rest_is_there() -> None:
     message = Message(data=b"body", application_properties={"a": True})
     columns = columns_of(row(content_of(encode_message(message))), bodies=False)
     assert only(columns.body) is None
-    assert only(columns.raw) is None
+    assert raws(columns) == [None]
     assert only(columns.body_types) == b"data"
     assert properties(columns) == {"a": ("boolean", True)}
 
@@ -319,9 +350,8 @@ def encoded(text: object) -> bytes | None:
 def test_columns_say_what_decoding_says(given_messages: list[Message]) -> None:
     contents = [content_of(encode_message(message)) for message in given_messages]
     columns = columns_of(*[row(content, n=i + 1) for i, content in enumerate(contents)])
-    raws = texts(columns.raw)
     assert longs(columns.numbers) == list(range(1, len(contents) + 1))
-    decoded = [decode_message(raw) for raw in raws if raw is not None]
+    decoded = [decode_message(raw) for raw in raws(columns) if raw is not None]
     assert len(decoded) == len(contents)
     assert texts(columns.message_ids) == [encoded(message.message_id) for message in decoded]
     assert texts(columns.to) == [encoded(message.to) for message in decoded]
@@ -363,6 +393,7 @@ def test_events() -> None:
     rows = struct.pack(">I", len(body)) + body + struct.pack(">I", len(plain)) + plain
     columns = EventColumns(2)
     columns.add_rows(rows)
+    closed(columns, 2)
     assert longs(columns.positions) == [4, 5]
     assert longs(columns.numbers) == [2 << 48 | 9, None]
     assert columns.outcomes.getvalue() == b"\x05\x01"
