@@ -3,13 +3,18 @@
 A range lies below a durable end, so it gives the same messages whenever it is read: that is what lets Spark repeat a
 batch. Pages are read ahead while the last one is on its way to Spark, also those of the next range: a task that has
 many fragments does not wait at the beginning of each.
+
+Spark has a worker look for garbage after every task, among all that it ever imported: that takes as long as reading some ten
+thousand messages. So what a worker has when its first task begins is put out of the collector's sight.
 """
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -30,12 +35,18 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
     """What a task yields."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
+    _freeze_imports()
     with spoken(options), closing(_pages(options, taps_of(options), partition)) as pages:
         for fragment, page in pages:
             if options.stream == EVENTS:
                 yield event_batch(partition.entity, fragment, page.rows)
             else:
                 yield message_batch(partition.entity, fragment, page.rows, options.bodies)
+
+
+@cache
+def _freeze_imports() -> None:
+    gc.freeze()
 
 
 def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
