@@ -6,6 +6,7 @@ the page, from where Arrow copies them all at once.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ EVENT_SCHEMA: Final = to_arrow_schema(EVENTS, timezone="UTC")
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = MESSAGE_SCHEMA.field("properties").type
 _FIELDS: Final = list(to_arrow_schema(PROPERTY, timezone="UTC"))
+_PLACE_ROWS: Final = 4_096
 _STATES: Final = pa.array(STATES, pa.string())
 _OUTCOMES: Final = pa.array(OUTCOMES, pa.string())
 
@@ -32,8 +34,7 @@ def message_batch(entity: str, index: int, rows: bytes, bodies: bool = True) -> 
     columns.add_rows(rows)
     count = int(columns.count)
     arrays = [
-        pa.repeat(entity, count),
-        pa.repeat(pa.scalar(index, pa.int32()), count),
+        *_place(entity, index, count),
         _fixed(columns.numbers, pa.int64(), count),
         _fixed(columns.dead_numbers, pa.int64(), count),
         _fixed(columns.enqueued, _TIME, count),
@@ -67,8 +68,7 @@ def event_batch(entity: str, index: int, rows: bytes) -> pa.RecordBatch:
     columns.add_rows(rows)
     count = int(columns.count)
     arrays = [
-        pa.repeat(entity, count),
-        pa.repeat(pa.scalar(index, pa.int32()), count),
+        *_place(entity, index, count),
         _fixed(columns.positions, pa.int64(), count),
         _fixed(columns.numbers, pa.int64(), count),
         _named(columns.outcomes.getvalue(), count, _OUTCOMES),
@@ -78,6 +78,19 @@ def event_batch(entity: str, index: int, rows: bytes) -> pa.RecordBatch:
         _texts(columns.reasons, pa.string(), count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+def _place(entity: str, index: int, count: int) -> list[pa.Array]:
+    """Entity and fragment, the same for all rows: taken off longer columns, which every page would make again."""
+    length = _PLACE_ROWS
+    while length < count:
+        length *= 2
+    return [column.slice(0, count) for column in _long_place(entity, index, length)]
+
+
+@lru_cache(maxsize=64)
+def _long_place(entity: str, index: int, length: int) -> tuple[pa.Array, pa.Array]:
+    return pa.repeat(entity, length), pa.repeat(pa.scalar(index, pa.int32()), length)
 
 
 def _valid(valid: Valid) -> pa.Buffer | None:
