@@ -1,8 +1,9 @@
 """`busbar capture` under `kill -9`: the archive is what was sent, once, whatever died when.
 
-The whole process tree of Spark is killed: half of the times at a named point (fault_points.py), half of the times at
-random; the broker is killed in between. Senders and ordinary receivers are at the queues all the time, hours are
-compacted as soon as they have two files, and a witness reads the archive by its manifest throughout.
+The whole process tree of Spark is killed: half of the times at a named point (fault_points.py), each of them at least once,
+half of the times at random: in its work, or somewhere on the way there. The broker is killed in between. Senders and
+ordinary receivers are at the queues all the time, hours are compacted as soon as they have two files, and a witness reads
+the archive by its manifest throughout.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, event
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
-ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 6))
+ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (120 if DEEP else 2 * len(POINTS)))
 EAGER = str(Path(__file__).with_name("eager_capture.py"))
 
 
@@ -41,6 +42,8 @@ class Round:
     """How often the point is passed before."""
     broker: bool
     """Whether the broker is killed as well."""
+    early: bool = False
+    """At random: at any time from its start on, and not only once it has worked."""
 
 
 def plan(chance: random.Random) -> list[Round]:
@@ -49,9 +52,12 @@ def plan(chance: random.Random) -> list[Round]:
     chance.shuffle(points)
     named = [points[number % len(points)] for number in range(ROUNDS // 2)]
     rounds = [Round(point, chance.randrange(3), chance.random() < 0.25) for point in named]
-    others = [Round(None, 0, chance.random() < 0.5) for _ in range(ROUNDS - len(rounds))]
+    count = ROUNDS - len(rounds)
+    others = [Round(None, 0, chance.random() < 0.5, early=number % 2 == 0) for number in range(count)]
     mixed = rounds + others
     chance.shuffle(mixed)
+    first = next(number for number, each in enumerate(mixed) if not each.early)
+    mixed.insert(0, mixed.pop(first))  # what is killed early has to have been begun
     if not any(each.broker for each in mixed):
         mixed[-1] = replace(mixed[-1], broker=True)
     return mixed
@@ -68,10 +74,15 @@ def test_the_archive_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> No
     witness = Witness(directory).start()
     try:
         traffic.start_senders()
+        lives: list[float] = []
         for number, each in enumerate(plan(chance)):
             began = time.monotonic()
-            while not run_until_killed(each, server, directory, tmp_path, chance):
-                print(f"round {number}: Spark fell over, once more")
+            if each.early:
+                kill_early(max(lives), each, server, directory, tmp_path, chance)
+            else:
+                while not run_until_killed(each, server, directory, tmp_path, chance):
+                    print(f"round {number}: Spark fell over, once more")
+                lives.append(time.monotonic() - began)
             traffic.start_receivers()
             print(f"round {number}: {each}, {time.monotonic() - began:.1f} s")
         traffic.stop()
@@ -118,6 +129,17 @@ def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, c
         time.sleep(chance.uniform(0.0, 2.5))
         assert program.running or program.fell, program.said
         return program.running
+
+
+def kill_early(
+    life: float, each: Round, server: Busbar, directory: Path, base: Path, chance: random.Random
+) -> None:
+    """At any time of a life that lasts as long as others did."""
+    with start_capture(server, directory, base, EAGER):
+        time.sleep(life * chance.random())
+        if each.broker:
+            server.kill()
+            server.start()
 
 
 def check_archive(spark: SparkSession, directory: Path, traffic: Traffic) -> None:
