@@ -5,9 +5,9 @@ them to Spark, which throws them away (noop); so does the scan. The plain reader
 process, by the client alone, and decodes nothing. There are enough messages that starting a job, a third of a second, counts
 for little. All are measured in turn, each ratio is of neighbours in time, and the median of ROUNDS counts.
 
-A round before them does not count: what Java compiled for one of the works it gives up and compiles again when it sees the
-next, which takes seconds and would be held against whichever comes first. For the same reason every other round goes
-backwards. Asked for:
+WARM_UP rounds before them do not count, and every other one goes backwards: what Java compiled for a source it gives up at
+the first Parquet scan, and to compile it again takes seconds, which would be held against the source that comes next. Asked
+for:
 
     source / Parquet scan              at least 0.3
     source / plain tap reader          at least 0.5
@@ -33,6 +33,7 @@ from busbar.model.partitioning import index_of_key
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "400000"))
 RECEIVED = 20_000
+WARM_UP = 2
 ROUNDS = 3
 FRAGMENTS = 16
 TAP = "bench"
@@ -109,14 +110,15 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
         "Parquet scan": lambda: throw_away(spark.read.parquet(archive)),
         "plain tap reader": lambda: read_plainly(factory, "wide"),
     }
-    for work in works.values():
-        work()
     rates: dict[str, list[float]] = {name: [] for name in works}
     browse: list[float] = []
-    for number in range(ROUNDS):
+    for number in range(WARM_UP + ROUNDS):
         for name, work in list(works.items())[:: -1 if number % 2 else 1]:
             before = server.cpu_seconds()
-            rates[name].append(MESSAGES / seconds(work))
+            rate = MESSAGES / seconds(work)
+            if number < WARM_UP:
+                continue
+            rates[name].append(rate)
             if name.startswith("source"):
                 browse.append((server.cpu_seconds() - before) / MESSAGES * 1e6)
     before = server.cpu_seconds()
