@@ -3,11 +3,11 @@
 Unique bodies of 1 KiB, two cores, everything on this machine, the broker included. The source decodes every column and hands
 them to Spark, which throws them away (noop); so does the scan. The plain reader takes the pages of the same tap in one
 process, by the client alone, and decodes nothing. There are enough messages that starting a job, a third of a second, counts
-for little. All are measured in turn, each ratio is of neighbours in time, and the median of ROUNDS counts.
+for little. All are measured in turn, there and back, so that what comes first one way comes last the other; each ratio is of
+one such round, and the median of ROUNDS counts.
 
-WARM_UP rounds before them do not count, and every other one goes backwards: what Java compiled for a source it gives up at
-the first Parquet scan, and to compile it again takes seconds, which would be held against the source that comes next. Asked
-for:
+A round before them does not: what Java compiled for a source it gives up at the first Parquet scan, and to compile it again
+takes seconds, which would be held against the source that comes next. Asked for:
 
     source / Parquet scan              at least 0.3
     source / plain tap reader          at least 0.5
@@ -33,7 +33,6 @@ from busbar.model.partitioning import index_of_key
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "400000"))
 RECEIVED = 20_000
-WARM_UP = 2
 ROUNDS = 3
 FRAGMENTS = 16
 TAP = "bench"
@@ -112,15 +111,16 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
     }
     rates: dict[str, list[float]] = {name: [] for name in works}
     browse: list[float] = []
-    for number in range(WARM_UP + ROUNDS):
-        for name, work in list(works.items())[:: -1 if number % 2 else 1]:
+    for number in range(1 + ROUNDS):
+        taken = dict.fromkeys(works, 0.0)
+        for name in [*works, *reversed(works)]:
             before = server.cpu_seconds()
-            rate = MESSAGES / seconds(work)
-            if number < WARM_UP:
-                continue
-            rates[name].append(rate)
+            taken[name] += seconds(works[name])
             if name.startswith("source"):
                 browse.append((server.cpu_seconds() - before) / MESSAGES * 1e6)
+        if number > 0:
+            for name, spent in taken.items():
+                rates[name].append(2 * MESSAGES / spent)
     before = server.cpu_seconds()
     receive(factory, "narrow", RECEIVED)
     received = (server.cpu_seconds() - before) / RECEIVED * 1e6
