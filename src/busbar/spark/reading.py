@@ -4,8 +4,10 @@ A range lies below a durable end, so it gives the same messages whenever it is r
 batch. Pages are read ahead while the last one is on its way to Spark, also those of the next range: a task that has
 many fragments does not wait at the beginning of each.
 
-Spark has a worker look for garbage after every task, among all that it ever imported: that takes as long as reading some ten
-thousand messages. So what a worker has when its first task begins is put out of the collector's sight.
+Before its first task a worker is made ready for many. Spark has it look for garbage after every one, among all that it ever
+imported, which takes as long as reading some ten thousand messages: so what it has by then is put out of the collector's
+sight. And the C library is shown a large block of memory: it keeps freed memory for its next use up to twice the largest
+block that it has seen, and would give the pages of a tap back to the system, one by one, to have them cleared again.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
 from busbar.spark.planning import Ranges
 from busbar.spark.reach import log, loss, place, spoken, taps_of
 
+LARGE_BLOCK = 31 * 1024 * 1024
+"""Of a larger one (32 MiB) the C library would draw no conclusions."""
+
 FragmentPages = Generator[tuple[int, Page], None, None]
 """Pages with the fragment they are of."""
 
@@ -35,7 +40,7 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
     """What a task yields."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
-    _freeze_imports()
+    _make_ready()
     with spoken(options), closing(_pages(options, taps_of(options), partition)) as pages:
         for fragment, page in pages:
             if options.stream == EVENTS:
@@ -45,8 +50,9 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
 
 
 @cache
-def _freeze_imports() -> None:
+def _make_ready() -> None:
     gc.freeze()
+    bytes(LARGE_BLOCK)  # never touched, so it is memory by name alone
 
 
 def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
