@@ -99,7 +99,8 @@ class BrokerProcess:
 
     async def open_gateway(self, settings: bytes) -> None:
         """Rule 6, but for the others. Raises ChannelLost, or what the gateway raises."""
-        assert self.channel is not None
+        if self.channel is None:  # it has ended again already
+            raise ChannelLost
         opened = self.channel.begin("", says.OpenGateway(settings))
         self._members.join(self.channel)
         await opened
