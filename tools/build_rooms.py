@@ -1,8 +1,9 @@
 """Builds the compiled rooms in place if, and only if, they differ from what was built last.
 
-The fingerprint covers the sources, this interpreter and the compiler's version, so that a stale extension module is
-never used: before a build all old ones are removed, and a failed build leaves none. Without a C compiler it says
-once that the same source runs interpreted, and succeeds.
+The fingerprint covers the sources, this interpreter and the version of mypyc, so that a stale extension module is never
+used: before a build all old ones are removed, and a failed build leaves none. What the C compiler made is kept in
+build/, so the next build compiles only what changed. Without a C compiler it says once that the same source runs
+interpreted, and succeeds.
 
     python tools/build_rooms.py           build if needed
     python tools/build_rooms.py --check   say whether the built modules are those of the sources (exit 1: stale)
@@ -24,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from setup import compiled_sources  # noqa: E402
+from setup import compiled_groups, compiled_sources  # noqa: E402
 
 STAMP = ROOT / "build" / "rooms.stamp"
 WITHOUT_COMPILER = "without a compiler"
@@ -61,11 +62,11 @@ def built_modules() -> list[Path]:
 
 
 def complete() -> bool:
-    """Whether each compiled source, and the group that holds their code, has its module."""
+    """Whether each compiled source, and each group that holds their code, has its module."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    sources = (ROOT / name for name in compiled_sources())
-    group = ROOT / "src" / f"busbar_compiled__mypyc{suffix}"
-    return group.exists() and all(source.with_suffix(suffix).exists() for source in sources)
+    sources = [(ROOT / name).with_suffix(suffix) for name in compiled_sources()]
+    groups = [ROOT / "src" / f"{group}__mypyc{suffix}" for group in compiled_groups()]
+    return all(module.exists() for module in (*sources, *groups))
 
 
 def stale() -> bool:
@@ -94,20 +95,14 @@ def build() -> int:
         )
         STAMP.write_text(f"{WITHOUT_COMPILER} {wanted}")
         return 0
-    print(f"compiling {len(compiled_sources())} modules with mypyc (half a minute or so)", flush=True)
+    cores = os.cpu_count() or 1
+    print(f"compiling {len(compiled_sources())} modules with mypyc and C on {cores} processors", flush=True)
     began = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if name != "BUSBAR_INTERPRETED"}
-    result = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    # Its progress is on standard error, and so is what a compiler says.
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if result.returncode != 0 or not complete():
-        print(result.stdout)
         print("the compiled rooms could not be built; the reason stands above")
         for path in built_modules():
             path.unlink()
