@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import command
 from busbar.cli.replay import connection_for
 from busbar.cli.target import Where
@@ -70,9 +70,7 @@ def capture(
         from busbar.jobs.capture import capture as run_capture
         from busbar.jobs.capture import run_until_stopped
     except ImportError as error:
-        raise CommandFailure(
-            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
-        ) from None
+        raise without_spark(error) from None
     pairs = dict(_pair(text) for text in option or ())
     secret = connection_for(where, master, connection_file)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -23,3 +26,18 @@ class CommandFailure(Exception):
         super().__init__(text)
         self.text = text
         self.code = code
+
+
+def without_spark(error: ImportError) -> CommandFailure:
+    """For a command of the pipeline where Spark is not installed: the one command that installs it."""
+    return CommandFailure(
+        f"this command needs Spark ({error.name} is missing). This installs it: {how_to_install_spark()}"
+    )
+
+
+def how_to_install_spark() -> str:
+    """In a clone the Makefile knows which versions belong together; a wheel has an extra."""
+    clone = Path(__file__).resolve().parents[3]
+    if (clone / "Makefile").is_file() and (clone / "constraints.txt").is_file():
+        return "make spark" if Path.cwd() == clone else f"make -C {shlex.quote(str(clone))} spark"
+    return f"{shlex.quote(sys.executable)} -m pip install 'busbar-mq[spark]'"

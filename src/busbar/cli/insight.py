@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli import values
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
 from busbar.cli.replay import connection_for
@@ -99,9 +99,7 @@ def insight(
         from busbar.jobs.insight import Clients, render
         from busbar.jobs.insight import insight as run_insight
     except ImportError as error:
-        raise CommandFailure(
-            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
-        ) from None
+        raise without_spark(error) from None
     secret = None if archive else connection_for(where, master, None)
     made = _explained(
         lambda: run_insight(

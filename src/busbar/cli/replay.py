@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 from busbar.cli.target import Where, find_target
@@ -153,9 +153,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise CommandFailure(
-            f"this command needs Spark ({error.name} is missing): pip install 'busbar[spark]'."
-        ) from None
+        raise without_spark(error) from None
     except EditError as error:
         raise CommandFailure(f"--set: {error}.", ExitCode.USAGE) from None
     except (ReplayError, RedriveError) as error:
