@@ -60,6 +60,7 @@ SUITES = (
     Suite("interop", ("tests/interop",), ("-n", "4")),
     Suite("console", ("tests/console",), BY_FILE),  # a browser for each worker that needs one
     Suite("spark", ("tests/spark",), BY_FILE),  # a Spark session for each worker
+    Suite("set-up", ("tests/set_up",), BY_FILE),  # environments of their own; wheels are built once
     # Alone on the machine: they measure, kill and flood.
     Suite("durability", ("tests/durability",)),
     Suite("robustness", ("tests/robustness",)),

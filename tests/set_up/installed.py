@@ -1,0 +1,78 @@
+"""Busbar in an environment of its own, installed from a wheel, where there is neither a compiler nor this clone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+READY_SECONDS = 60.0
+
+
+class Installed:
+    """A virtual environment, and the programs in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        tools = directory / "no-tools"
+        tools.mkdir(parents=True)
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("BUSBAR_", "PYTHON"))
+        }
+        self.environment = inherited | {"PATH": str(tools), "CC": str(tools / "cc"), "COLUMNS": "200"}
+        subprocess.run([sys.executable, "-m", "venv", str(directory / "venv")], check=True)
+
+    def program(self, name: str) -> str:
+        return str(self._directory / "venv" / "bin" / name)
+
+    def install(self, *requirements: str) -> None:
+        command = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+        self.run("python", *command, "--constraint", str(CONSTRAINTS), *requirements)
+
+    def attempt(self, name: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program(name), *arguments],
+            cwd=self._directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def run(self, name: str, *arguments: str, timeout: float = 300) -> str:
+        """What a program prints, which must succeed."""
+        done = self.attempt(name, *arguments, timeout=timeout)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def serving(self, *arguments: str) -> Iterator[str]:
+        """`busbar serve --dev` on free ports, with the sample namespace; the connection string."""
+        command = [self.program("busbar"), "serve", "--dev", "--data", "data"]
+        command += ["--port", "0", "--http-port", "0", "--tls-port", "0", *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=self._directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        alarm = threading.Timer(READY_SECONDS, process.kill)
+        alarm.start()
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            assert first.startswith("ready "), f"it did not get ready: {first!r}"
+            yield first.removeprefix("ready ").strip()
+        finally:
+            alarm.cancel()
+            process.terminate()
+            assert process.wait(timeout=30) == 0
