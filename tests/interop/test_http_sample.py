@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 from tests.interop.queue_pool import QueuePool
 from tests.serving import Busbar
 
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("curl") and shutil.which("openssl")),
+    reason="the sample uses curl and openssl, which are not here",
+)
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "http" / "order.sh"
 
 

@@ -339,7 +339,8 @@ def test_tls_inside_tls_is_refused(server: Busbar, trust: ssl.SSLContext) -> Non
 def test_renegotiation_is_refused(server: Busbar, bystander: Bystander) -> None:
     """TLS 1.2, as openssl's own client asks for it. (TLS 1.3 has no renegotiation.)"""
     openssl = shutil.which("openssl")
-    assert openssl is not None, "this test needs the openssl command"
+    if openssl is None:
+        pytest.skip("openssl's client is not here")
     client = subprocess.Popen(
         [openssl, "s_client", "-connect", f"127.0.0.1:{server.port}", "-tls1_2",
          "-CAfile", str(server.data / "tls" / "ca.pem"), "-msg"],
