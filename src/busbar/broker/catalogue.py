@@ -11,7 +11,7 @@ Rules:
    finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which nobody uses.
 4. What may be created and changed stands in admission.py.
 5. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
-   broker's start) and no link was attached to it.
+   broker's start) and no link is attached to it (idleness.py).
 6. An entity is there as long as the catalogue has it, whether its stores are or not.
 7. Taps are part of their entity's entry, and a change of one is a change like others. Their ids are given once, like those
    of fragments.
@@ -24,7 +24,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -37,6 +38,7 @@ from busbar.broker.definition import decode_definition, decode_nested, encode_de
 from busbar.broker.entries import Entries
 from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count, topic_of
 from busbar.broker.hosting import Host
+from busbar.broker.idleness import IdleWatch
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
 from busbar.broker.watchers import Watchers
@@ -59,8 +61,6 @@ from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 
 MAX_FRAGMENT = 2**32 - 1
-LONGEST_WATCH = 30_000
-"""Idle entities are looked for at least this often, in ms."""
 
 _ENTITY = "entity/"
 _EMPTYING = "emptying/"
@@ -86,7 +86,12 @@ class Catalogue:
     """The entities of a namespace."""
 
     def __init__(
-        self, stores: Stores, limits: Limits, tier: Tier = Tier.STANDARD, name: str = "busbar"
+        self,
+        stores: Stores,
+        limits: Limits,
+        tier: Tier = Tier.STANDARD,
+        name: str = "busbar",
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.properties = NamespaceProperties(name, tier, 0, 0)
         self._stores = stores
@@ -106,6 +111,7 @@ class Catalogue:
         self._watchers = Watchers()
         self._loaded = 0
         self._in_use: dict[str, int] = {}
+        self._idle = IdleWatch(self._entries, stores, limits.min_auto_delete_on_idle, monotonic)
 
     # ---- opening and closing ----
 
@@ -273,12 +279,22 @@ class Catalogue:
             return ()
         return view.description.authorization_rules
 
-    def note_use(self, paths: Iterable[str]) -> None:
-        """Links are attached to these entities now."""
+    def note_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """Links of this gateway are attached to these entities now."""
         now = self._clock()
         for path in paths:
             if self._entries.get(path) is not None:
                 self._in_use[key_of(path)] = now
+                self._idle.times.attached(key_of(path), gateway)
+
+    def note_no_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """The last link of this gateway to each of these entities has ended."""
+        for path in paths:
+            self._idle.times.detached(key_of(path), gateway)
+
+    def note_gateway_ended(self, gateway: Hashable) -> None:
+        """And all its links with it."""
+        self._idle.times.gateway_ended(gateway)
 
     def used(self, view: EntityView) -> int:
         """When links or requests last had to do with its messages, since the broker started (0: not yet). Who looks at its
@@ -337,6 +353,7 @@ class Catalogue:
         for view in new:
             self._stores.settle(view.fragments, view.stores)
             self._entries.put(view)
+            self._idle.changed(view)
         if self._gathered is None:
             self._tell_topics(new)
         for view in new:
@@ -434,6 +451,7 @@ class Catalogue:
         else:
             await self._copies.write(changes, view.stores)
         self._entries.put(view)
+        self._idle.changed(view)
         if self._gathered is None:
             self._tell_fragments(view)
             self._tell_topics([view])
@@ -458,6 +476,8 @@ class Catalogue:
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._in_use.pop(key_of(one.path), None)
+            self._idle.times.forget(key_of(one.path))
+        self._idle.changed(view)
         self._tell_topics(gone)
         for one in gone:
             self._watchers.tell(one.path, None)
@@ -498,14 +518,15 @@ class Catalogue:
 
     async def _delete_idle(self) -> None:
         """Rule 5."""
-        pause = max(10, min(LONGEST_WATCH, self._limits.min_auto_delete_on_idle // 4)) / 1000
         while True:
-            await asyncio.sleep(pause)
-            for view in self._entries:
-                if not self._idle(view):
-                    continue
+            await asyncio.sleep(self._idle.pause)
+            try:
+                idle = await self._idle.look()
+            except BusbarError as error:
+                _log.warning("idle entities could not be looked for: %s", error)
+                continue
+            for view in idle:
                 try:
-                    await self.learn_use(view)
                     await self._changes.run(partial(self._delete_if_idle, view.path))
                 except BusbarError as error:
                     _log.warning("'%s' is idle and could not be deleted yet: %s", view.path, error)
@@ -513,19 +534,9 @@ class Catalogue:
 
     async def _delete_if_idle(self, path: str) -> None:
         view = self._entries.get(path)
-        if view is not None and self._idle(view):
+        if view is not None and await self._idle.confirms(view):
             _log.info("'%s' was idle for too long and is deleted", path)
             await self._remove(view)
-
-    def _idle(self, view: EntityView) -> bool:
-        description = view.description
-        if isinstance(description, RuleDescription) or not description.auto_delete_on_idle:
-            return False
-        if self._stores.out() & {*view.stores}:
-            return False  # nobody could use it
-        rules = self._entries.children(EntityKind.RULE, view.path)  # who gives it a rule has a use for it
-        since = max(self.used(view), view.updated, self._loaded, *[rule.updated for rule in rules])
-        return self._clock() - since >= description.auto_delete_on_idle
 
 
 def _definitions(views: Iterable[EntityView]) -> dict[str, bytes | None]:

@@ -328,10 +328,11 @@ async def test_an_idle_queue_is_deleted_and_a_used_one_stays(tmp_path: Path) -> 
         (fragment,) = here.catalogue.find("peeked").fragments
         for request in range(1, 17):
             await asyncio.sleep(0.05)
-            here.catalogue.note_use(["Linked", "nothing"])
+            here.catalogue.note_links(["Linked", "nothing"])
             here.host.submit([Peek(fragment, 1, request, 0, 0, 1, 1000)])
         assert [view.path for view in here.catalogue.entities()] == ["kept", "linked", "peeked"]
-        for _ in range(100):
+        here.catalogue.note_no_links(["LINKED"])
+        for _ in range(200):
             await asyncio.sleep(0.02)
             if len(here.catalogue) == 1:
                 break
