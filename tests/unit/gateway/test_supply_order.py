@@ -1,7 +1,7 @@
 """First in, first out for a client that lowers and raises its credit, while commands and effects are on their way.
 
-A real host has the messages. What passes between it and the supply is held up by the test, which decides by a seed what goes on
-next: so all that can cross does cross.
+A real host has the messages. What passes between it and the supply is held up by the test, which decides by a seed what goes
+on next: so all that can cross does cross.
 """
 
 from __future__ import annotations
