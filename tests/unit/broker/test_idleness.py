@@ -19,7 +19,7 @@ from busbar.model.limits import Limits
 from busbar.store.memory import Disk, MemoryStore
 
 DAY = 86_400_000
-IDLE = 300
+IDLE = 200
 PAUSE = 10.0
 
 
@@ -100,7 +100,7 @@ async def test_what_waits_with_a_link_stays_until_every_gateway_has_left() -> No
             here.catalogue.note_links([name], "two")
         here.catalogue.note_no_links(["A"], "one")
         here.catalogue.note_gateway_ended("one")
-        await asyncio.sleep(4 * IDLE / 1000)
+        await asyncio.sleep(3 * IDLE / 1000)
         assert here.paths() == ["a", "b"]
         here.catalogue.note_no_links(["a"], "two")
         await here.until("b")
@@ -113,7 +113,7 @@ async def test_a_topic_stays_while_somebody_waits_at_a_subscription() -> None:
         await here.catalogue.create("t", TopicDescription(auto_delete_on_idle=IDLE))
         await here.catalogue.create("t/Subscriptions/s", SubscriptionDescription())
         here.catalogue.note_links(["t/Subscriptions/s"])
-        await asyncio.sleep(4 * IDLE / 1000)
+        await asyncio.sleep(3 * IDLE / 1000)
         assert here.paths() == ["t", "t/Subscriptions/s"]
         here.catalogue.note_no_links(["t/Subscriptions/s"])
         await here.until()
