@@ -47,7 +47,6 @@ QUEUE = QueueDescription(
     enable_batched_operations=False,
     auto_delete_on_idle=600_000,
     status=EntityStatus.SEND_DISABLED,
-    forward_dead_lettered_messages_to="orders",
     user_metadata="<mine> & ours",
     authorization_rules=(AuthorizationRule("r", frozenset([Right.SEND]), "a", "b"),),
 )

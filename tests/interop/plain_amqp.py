@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from proton import UNDESCRIBED, Array, Delivery, Link, Message
+from proton import UNDESCRIBED, Array, Delivery, Link, Message, symbol
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
@@ -31,6 +31,16 @@ class Target(LinkOption):
 
     def apply(self, link: Any) -> None:
         link.target.address = self._address
+
+
+class Via(LinkOption):
+    """Sends on the link are to end in another entity than the link's."""
+
+    def __init__(self, destination: str) -> None:
+        self._destination = destination
+
+    def apply(self, link: Any) -> None:
+        link.properties = {symbol("com.microsoft:transfer-destination-address"): self._destination}
 
 
 def array(kind: int, *elements: object) -> Array:

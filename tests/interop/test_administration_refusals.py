@@ -115,6 +115,26 @@ async def test_values_out_of_range_are_refused_with_their_names(admin: Administr
     assert (unchanged.requires_session, unchanged.requires_duplicate_detection) == (False, False)
 
 
+async def test_dead_letters_that_would_not_be_forwarded_are_not_promised(
+    admin: Administration, name: str
+) -> None:
+    await admin.create_queue(f"{name}-target")
+    forwarding = {"forward_dead_lettered_messages_to": f"{name}-target"}
+    says = "does not forward dead letters yet"
+    await refused(admin.create_queue(name, **forwarding), HttpResponseError, 501, says)
+    queue = await admin.create_queue(name)
+    await refused(admin.update_queue(queue, **forwarding), HttpResponseError, 501, says)
+    await admin.create_topic(f"{name}-topic")
+    await refused(admin.create_subscription(f"{name}-topic", "s", **forwarding), HttpResponseError, 501, says)
+    assert (await admin.get_queue(name)).forward_dead_lettered_messages_to is None
+
+
+async def test_an_express_queue_is_made(admin: Administration, name: str) -> None:
+    """It gets more than it asks for: its messages are written durably at once."""
+    await admin.create_queue(name, enable_express=True)
+    assert (await admin.get_queue(name)).enable_express is True
+
+
 @pytest.mark.parametrize("bad", ["<b>bold</b>", "a'b", 'a"b', "a&b", "-a", "a b", "$a", "a" * 261, "a//b"])
 async def test_a_name_that_no_entity_can_have_is_refused(server: Busbar, bad: str) -> None:
     admin = Administration(server, asynchronous=True)

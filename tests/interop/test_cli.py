@@ -128,13 +128,8 @@ def test_a_queue_with_every_property(cli: Cli) -> None:
         *("--max-size", "2048", "--lock-duration", "30s", "--max-delivery-count", "5"),
         *("--default-message-time-to-live", "P14D", "--enable-session", "false"),
         *("--enable-duplicate-detection", "true", "--duplicate-detection-history-time-window", "PT20M"),
-        *(
-            "--enable-dead-lettering-on-message-expiration",
-            "true",
-            "--forward-dead-lettered-messages-to",
-            "target",
-        ),
-        *("--auto-delete-on-idle", "1h", "--status", "Active", "--enable-batched-operations", "false"),
+        *("--enable-dead-lettering-on-message-expiration", "true", "--forward-to", "target"),
+        *("--auto-delete-on-idle", "unlimited", "--status", "Active", "--enable-batched-operations", "false"),
         *("--enable-express", "false", "--user-metadata", "<mine> & yours"),
     )
     expected = {
@@ -147,7 +142,6 @@ def test_a_queue_with_every_property(cli: Cli) -> None:
         "requiresDuplicateDetection": True,
         "duplicateDetectionHistoryTimeWindow": "PT20M",
         "deadLetteringOnMessageExpiration": True,
-        "autoDeleteOnIdle": "PT1H",
         "status": "Active",
         "enableBatchedOperations": False,
         "enableExpress": False,
@@ -156,7 +150,7 @@ def test_a_queue_with_every_property(cli: Cli) -> None:
         "messageCount": 0,
     }
     assert {key: created[key] for key in expected} == expected
-    assert created["forwardDeadLetteredMessagesTo"].endswith("target")
+    assert created["forwardTo"].endswith("target")
 
     updated = cli.json(
         "queue", "update", "every/property", "--max-delivery-count", "7", "--status", "disabled"
@@ -164,8 +158,8 @@ def test_a_queue_with_every_property(cli: Cli) -> None:
     changed = {key for key in created if created[key] != updated[key]} - {"updatedAt", "accessedAt"}
     assert changed == {"maxDeliveryCount", "status"}, "what is not named stays"
     assert (updated["maxDeliveryCount"], updated["status"]) == (7, "Disabled")
-    without = cli.json("queue", "update", "every/property", "--forward-dead-lettered-messages-to", "")
-    assert without["forwardDeadLetteredMessagesTo"] is None
+    without = cli.json("queue", "update", "every/property", "--forward-to", "", "--auto-delete-on-idle", "1h")
+    assert (without["forwardTo"], without["autoDeleteOnIdle"]) == (None, "PT1H")
 
     shown = cli("queue", "show", "--name", "every/property")
     assert shown.code == 0
@@ -355,6 +349,19 @@ def test_tokens_for_other_tools(cli: Cli, server: Busbar) -> None:
     )
 
 
+def test_what_has_no_effect_is_said_to_have_none(cli: Cli) -> None:
+    made = cli("queue", "create", "express", "--enable-express", "true", "-o", "json")
+    assert made.json["enableExpress"] is True
+    assert made.err == (
+        "warning: EnableExpress true has no effect: messages are written durably at once, like those of any other entity.\n"
+    )
+    changed = cli("queue", "update", "express", "--enable-batched-operations", "false")
+    assert "warning: EnableBatchedOperations false has no effect: writes share commits" in changed.err
+    assert cli("queue", "update", "express", "--enable-express", "false").err == ""
+    refused = cli.fails(4, "queue", "update", "express", "--forward-dead-lettered-messages-to", "target")
+    assert "does not forward dead letters yet" in refused
+
+
 def test_access_rules_of_an_entity_survive_an_update_and_sign_tokens(cli: Cli, server: Busbar) -> None:
     description = new_description("QueueDescription")
     rule = add(add(description, "AuthorizationRules"), "AuthorizationRule")
@@ -368,10 +375,10 @@ def test_access_rules_of_an_entity_survive_an_update_and_sign_tokens(cli: Cli, s
     with ManagementClient(find_target(Where(server.connection_string, server.data, None))) as client:
         client.create("guarded", description, "queue 'guarded'")
     # Forwarding is answered as an address and has to be taken back as one.
-    forwarding = ("--forward-dead-lettered-messages-to", "target")
+    forwarding = ("--forward-to", "target")
     shown = cli.json("queue", "update", "guarded", "--user-metadata", "x", *forwarding)
     shown = cli.json("queue", "update", "guarded", "--user-metadata", "y")
-    assert shown["forwardDeadLetteredMessagesTo"].endswith("target")
+    assert shown["forwardTo"].endswith("target")
     assert shown["authorizationRules"] == [{"keyName": "sender", "rights": ["Send"]}]
     assert OTHER_KEY not in str(shown)
     token = cli("sas", "create-token", "--resource", "guarded", "--rule", "sender").out.strip()

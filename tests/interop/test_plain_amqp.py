@@ -29,9 +29,10 @@ from proton import (
     ushort,
 )
 from proton.reactor import AtMostOnce
+from proton.utils import LinkDetached
 
 from tests.interop.azure_sdk import Azure, take_one, text_of
-from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, array
+from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, Via, array
 from tests.interop.queue_pool import QueuePool
 from tests.serving import Busbar
 
@@ -457,3 +458,15 @@ def test_an_id_that_is_too_long_is_refused(plain: PlainAmqp, queue: str, field: 
     assert delivery.remote.condition.name == "com.microsoft:argument-out-of-range"
     assert "129" in delivery.remote.condition.description
     assert sender.send(data("next")).remote_state == Delivery.ACCEPTED
+
+
+def test_sending_via_another_entity_is_refused(plain: PlainAmqp, queue: str) -> None:
+    """The link's own entity would keep the messages, and nobody would hear of it."""
+    with pytest.raises(LinkDetached) as refusal:
+        plain.connection.create_sender(queue, name=f"via-{queue}", options=Via("somewhere/else"))
+    assert refusal.value.condition == "amqp:not-implemented"
+    assert "'somewhere/else'" in str(refusal.value) and "not served" in str(refusal.value)
+    plain.send(queue, Message(body="straight"))  # the connection goes on
+    message, delivery = plain.take(plain.receiver(queue, 5))
+    assert message.body == "straight"
+    plain.settle(delivery, Delivery.ACCEPTED)

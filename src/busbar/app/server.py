@@ -48,7 +48,12 @@ from busbar.broker.remote_host import RemoteHost
 from busbar.broker.stores import Stores
 from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
-from busbar.model.entities import Description, RuleDescription, TopicDescription
+from busbar.model.entities import (
+    Description,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
 from busbar.store.contract import StoreError
@@ -355,7 +360,7 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
 
 
 def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
-    """What entities need that is not built yet, and which ones."""
+    """What entities ask for and do not get, and which ones."""
     found: dict[str, list[str]] = {}
     for view in catalogue.entities():
         for missing in _missing(view.description):
@@ -364,7 +369,11 @@ def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
 
 
 def _missing(description: Description) -> Iterator[str]:
-    if isinstance(description, TopicDescription | RuleDescription):
+    if isinstance(description, RuleDescription):
+        return
+    if not isinstance(description, SubscriptionDescription) and description.enable_express:
+        yield "EnableExpress has no effect, messages are written durably at once"
+    if isinstance(description, TopicDescription):
         return
     if description.forward_to:
         yield "forwarding is not served yet; clients of these entities are refused"

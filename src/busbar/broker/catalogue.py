@@ -4,13 +4,14 @@ Rules:
 1. A path is found in any case and keeps the spelling it was created with.
 2. A fragment id is given once and never again, also when its entity is deleted: the counter is part of the catalogue, and
    what a store has is looked at too.
-3. A change is in force when it is durable (copies.py says in which stores), and whoever watches hears of it then. Creation
+3. A change is in force when it is durable (copies.py says in which stores), and whoever watches hears of it then. A change
+   that has begun is carried to its end, also when the client that asked for it is gone (change_runner.py). Creation
    makes the fragments first, then writes the definition, a subscription's together with its first rule; deletion removes
    the definitions of all that goes in one write, together with a note of the fragments still to be emptied, which a restart
    finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which nobody uses.
 4. What may be created and changed stands in admission.py.
 5. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
-   broker's start) and no link was attached to it.
+   broker's start) and no link is attached to it (idleness.py).
 6. An entity is there as long as the catalogue has it, whether its stores are or not.
 7. Taps are part of their entity's entry, and a change of one is a change like others. Their ids are given once, like those
    of fragments.
@@ -23,17 +24,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
 from busbar.broker.admission import Admission
 from busbar.broker.assembly import Assembly
+from busbar.broker.change_runner import ChangeRunner
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
 from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count, topic_of
 from busbar.broker.hosting import Host
+from busbar.broker.idleness import IdleWatch
 from busbar.broker.placement import place
 from busbar.broker.stores import Stores
 from busbar.broker.watchers import Watchers
@@ -56,8 +61,6 @@ from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 
 MAX_FRAGMENT = 2**32 - 1
-LONGEST_WATCH = 30_000
-"""Idle entities are looked for at least this often, in ms."""
 
 _ENTITY = "entity/"
 _EMPTYING = "emptying/"
@@ -83,7 +86,12 @@ class Catalogue:
     """The entities of a namespace."""
 
     def __init__(
-        self, stores: Stores, limits: Limits, tier: Tier = Tier.STANDARD, name: str = "busbar"
+        self,
+        stores: Stores,
+        limits: Limits,
+        tier: Tier = Tier.STANDARD,
+        name: str = "busbar",
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.properties = NamespaceProperties(name, tier, 0, 0)
         self._stores = stores
@@ -96,13 +104,14 @@ class Catalogue:
         self._last_fragment = 0
         self._last_tap = 0
         self._emptying: dict[int, str] = {}
-        self._changing = asyncio.Lock()
+        self._changes = ChangeRunner()
         self._gathered: _Gathered | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._idler: asyncio.Task[None] | None = None
         self._watchers = Watchers()
         self._loaded = 0
         self._in_use: dict[str, int] = {}
+        self._idle = IdleWatch(self._entries, stores, limits.min_auto_delete_on_idle, monotonic)
 
     # ---- opening and closing ----
 
@@ -185,7 +194,7 @@ class Catalogue:
 
     async def _admit(self, host: Host, anew: bool) -> None:
         """A store comes back: is it that one, does it know all that is in force, are its fragments in service?"""
-        async with self._changing:
+        async with self._changes.turn:
             await self._assembly.admit(host, anew)
             await host.add(self._fragments_in(host.name))
         self._clean()
@@ -218,11 +227,12 @@ class Catalogue:
         return {_NAMESPACE: msgspec.json.encode(self.properties)}
 
     async def close(self) -> None:
-        """Stop emptying deleted fragments; the next start goes on with it."""
+        """Finish the change under way, and stop emptying deleted fragments; the next start goes on with it."""
         tasks = [task for task in (self._cleaner, self._idler) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._changes.close()
 
     # ---- looking ----
 
@@ -269,12 +279,22 @@ class Catalogue:
             return ()
         return view.description.authorization_rules
 
-    def note_use(self, paths: Iterable[str]) -> None:
-        """Links are attached to these entities now."""
+    def note_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """Links of this gateway are attached to these entities now."""
         now = self._clock()
         for path in paths:
             if self._entries.get(path) is not None:
                 self._in_use[key_of(path)] = now
+                self._idle.times.attached(key_of(path), gateway)
+
+    def note_no_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """The last link of this gateway to each of these entities has ended."""
+        for path in paths:
+            self._idle.times.detached(key_of(path), gateway)
+
+    def note_gateway_ended(self, gateway: Hashable) -> None:
+        """And all its links with it."""
+        self._idle.times.gateway_ended(gateway)
 
     def used(self, view: EntityView) -> int:
         """When links or requests last had to do with its messages, since the broker started (0: not yet). Who looks at its
@@ -294,23 +314,27 @@ class Catalogue:
     async def create(
         self, path: str, description: Description, default_rule: NamedRule | None = None
     ) -> EntityView:
-        async with self._changing:
-            path = self._admission.path_of_new(path, description)
-            now = self._clock()
-            admitted = self._admission.created(path, description, now)
-            stores = place(path, fragment_count(admitted), self._stores.names)
-            if isinstance(admitted, SubscriptionDescription):
-                stores = self.find(parent_and_name(path)[0]).stores
-            self._copies.check(stores)
-            view = EntityView(path, admitted, self._take_ids(len(stores)), now, now, stores)
-            new = [view]
-            if isinstance(admitted, SubscriptionDescription):
-                new.append(self._first_rule(path, default_rule, now))
-            changes = _definitions(new)
-            if view.fragments:
-                changes[_COUNTER] = str(self._last_fragment).encode()
-            await self._carry_out(new, changes)
-            return view
+        return await self._changes.run(lambda: self._create(path, description, default_rule))
+
+    async def _create(
+        self, path: str, description: Description, default_rule: NamedRule | None
+    ) -> EntityView:
+        path = self._admission.path_of_new(path, description)
+        now = self._clock()
+        admitted = self._admission.created(path, description, now)
+        stores = place(path, fragment_count(admitted), self._stores.names)
+        if isinstance(admitted, SubscriptionDescription):
+            stores = self.find(parent_and_name(path)[0]).stores
+        self._copies.check(stores)
+        view = EntityView(path, admitted, self._take_ids(len(stores)), now, now, stores)
+        new = [view]
+        if isinstance(admitted, SubscriptionDescription):
+            new.append(self._first_rule(path, default_rule, now))
+        changes = _definitions(new)
+        if view.fragments:
+            changes[_COUNTER] = str(self._last_fragment).encode()
+        await self._carry_out(new, changes)
+        return view
 
     async def _carry_out(self, new: list[EntityView], changes: dict[str, bytes | None]) -> None:
         """Make new entries durable and put them in force, now or with the others of `together`."""
@@ -329,6 +353,7 @@ class Catalogue:
         for view in new:
             self._stores.settle(view.fragments, view.stores)
             self._entries.put(view)
+            self._idle.changed(view)
         if self._gathered is None:
             self._tell_topics(new)
         for view in new:
@@ -364,7 +389,7 @@ class Catalogue:
         finally:
             self._gathered = None
         if gathered.changes:
-            async with self._changing:
+            async with self._changes.turn:
                 await self._make_fragments(gathered.new)
                 await self._copies.write(gathered.changes, gathered.holders)
                 for view in gathered.updated:
@@ -388,26 +413,32 @@ class Catalogue:
         return EntityView(path, description, (), now, now)
 
     async def update(self, path: str, description: Description) -> EntityView:
-        async with self._changing:
-            old = self.find(path)
-            now = self._clock()
-            view = replace(
-                old, description=self._admission.updated(old, description, now), updated=max(now, old.updated)
-            )
-            return await self._rewrite(view, {})
+        return await self._changes.run(lambda: self._update(path, description))
+
+    async def _update(self, path: str, description: Description) -> EntityView:
+        old = self.find(path)
+        now = self._clock()
+        view = replace(
+            old, description=self._admission.updated(old, description, now), updated=max(now, old.updated)
+        )
+        return await self._rewrite(view, {})
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
-        async with self._changing:
-            old = self.find(path)
-            self._last_tap += 1  # a gap is harmless, as with fragments
-            taps = self._admission.tap_created(old, replace(tap, id=self._last_tap, created=self._clock()))
-            return await self._rewrite(replace(old, taps=taps), {_TAP_COUNTER: str(self._last_tap).encode()})
+        return await self._changes.run(lambda: self._create_tap(path, tap))
+
+    async def _create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        old = self.find(path)
+        self._last_tap += 1  # a gap is harmless, as with fragments
+        taps = self._admission.tap_created(old, replace(tap, id=self._last_tap, created=self._clock()))
+        return await self._rewrite(replace(old, taps=taps), {_TAP_COUNTER: str(self._last_tap).encode()})
 
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
-        async with self._changing:
-            old = self.find(path)
-            taps = self._admission.taps_changed(old, name, dead_letter, change)
-            return old if taps == old.taps else await self._rewrite(replace(old, taps=taps), {})
+        return await self._changes.run(lambda: self._change_tap(path, name, dead_letter, change))
+
+    async def _change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        old = self.find(path)
+        taps = self._admission.taps_changed(old, name, dead_letter, change)
+        return old if taps == old.taps else await self._rewrite(replace(old, taps=taps), {})
 
     async def _rewrite(self, view: EntityView, others: dict[str, bytes | None]) -> EntityView:
         """Put a changed entry in force, with other changes of the catalogue that belong to it."""
@@ -420,6 +451,7 @@ class Catalogue:
         else:
             await self._copies.write(changes, view.stores)
         self._entries.put(view)
+        self._idle.changed(view)
         if self._gathered is None:
             self._tell_fragments(view)
             self._tell_topics([view])
@@ -427,11 +459,13 @@ class Catalogue:
         return view
 
     async def delete(self, path: str) -> None:
-        async with self._changing:
-            await self._delete(self.find(path))
+        await self._changes.run(lambda: self._delete(path))
+
+    async def _delete(self, path: str) -> None:
+        await self._remove(self.find(path))
         self._clean()
 
-    async def _delete(self, view: EntityView) -> None:
+    async def _remove(self, view: EntityView) -> None:
         gone = self._entries.with_children(view)
         changes: dict[str, bytes | None] = {_ENTITY + key_of(one.path): None for one in gone}
         homes = _homes(gone)
@@ -442,6 +476,8 @@ class Catalogue:
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._in_use.pop(key_of(one.path), None)
+            self._idle.times.forget(key_of(one.path))
+        self._idle.changed(view)
         self._tell_topics(gone)
         for one in gone:
             self._watchers.tell(one.path, None)
@@ -449,7 +485,7 @@ class Catalogue:
     # ---- what time brings ----
 
     def _clean(self) -> None:
-        if self._emptying and (self._cleaner is None or self._cleaner.done()):
+        if self._emptying and not self._changes.closed and (self._cleaner is None or self._cleaner.done()):
             self._cleaner = asyncio.get_running_loop().create_task(self._empty_deleted())
 
     async def _empty_deleted(self) -> None:
@@ -470,42 +506,37 @@ class Catalogue:
                     _log.warning("fragment %d could not be emptied yet: %s", fragment, error)
                     failed.add(fragment)
             try:
-                async with self._changing:
-                    await self._copies.write({f"{_EMPTYING}{fragment}": None for fragment in emptied}, ())
+                await self._changes.run(partial(self._forget_emptied, emptied))
             except BusbarError as error:
                 _log.warning("%d deleted fragments will be looked at again: %s", len(emptied), error)
                 return
-            for fragment in emptied:
-                del self._emptying[fragment]
+
+    async def _forget_emptied(self, fragments: Sequence[int]) -> None:
+        await self._copies.write({f"{_EMPTYING}{fragment}": None for fragment in fragments}, ())
+        for fragment in fragments:
+            del self._emptying[fragment]
 
     async def _delete_idle(self) -> None:
         """Rule 5."""
-        pause = max(10, min(LONGEST_WATCH, self._limits.min_auto_delete_on_idle // 4)) / 1000
         while True:
-            await asyncio.sleep(pause)
-            for view in self._entries:
-                if not self._idle(view):
-                    continue
+            await asyncio.sleep(self._idle.pause)
+            try:
+                idle = await self._idle.look()
+            except BusbarError as error:
+                _log.warning("idle entities could not be looked for: %s", error)
+                continue
+            for view in idle:
                 try:
-                    await self.learn_use(view)
-                    async with self._changing:
-                        current = self._entries.get(view.path)
-                        if current is not None and self._idle(current):
-                            _log.info("'%s' was idle for too long and is deleted", view.path)
-                            await self._delete(current)
+                    await self._changes.run(partial(self._delete_if_idle, view.path))
                 except BusbarError as error:
                     _log.warning("'%s' is idle and could not be deleted yet: %s", view.path, error)
             self._clean()
 
-    def _idle(self, view: EntityView) -> bool:
-        description = view.description
-        if isinstance(description, RuleDescription) or not description.auto_delete_on_idle:
-            return False
-        if self._stores.out() & {*view.stores}:
-            return False  # nobody could use it
-        rules = self._entries.children(EntityKind.RULE, view.path)  # who gives it a rule has a use for it
-        since = max(self.used(view), view.updated, self._loaded, *[rule.updated for rule in rules])
-        return self._clock() - since >= description.auto_delete_on_idle
+    async def _delete_if_idle(self, path: str) -> None:
+        view = self._entries.get(path)
+        if view is not None and await self._idle.confirms(view):
+            _log.info("'%s' was idle for too long and is deleted", path)
+            await self._remove(view)
 
 
 def _definitions(views: Iterable[EntityView]) -> dict[str, bytes | None]:

@@ -151,7 +151,11 @@ class MemberPort(Exchange):
 
     def in_use(self, paths: Sequence[str]) -> None:
         if self._serving is not None:
-            self._serving.tell("", says.InUse([*paths]))
+            self._serving.tell("", says.InUse([*paths], True))
+
+    def out_of_use(self, paths: Sequence[str]) -> None:
+        if self._serving is not None:
+            self._serving.tell("", says.InUse([*paths], False))
 
     # ---- rule 2 ----
 

@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 
@@ -44,6 +43,7 @@ class Members:
 
     def leave(self, channel: Channel) -> None:
         self._channels.discard(channel)
+        self._port.gateway_ended(channel)
 
     async def perform(self, request: calls.Request) -> list[bytes]:
         """Do what a gateway asks for. Raises what the port raises."""
@@ -52,8 +52,11 @@ class Members:
             await asyncio.wait([*self._unheard])
         return answers
 
-    def in_use(self, paths: Sequence[str]) -> None:
-        self._port.in_use(paths)
+    def in_use(self, channel: Channel, frame: says.InUse) -> None:
+        if frame.attached:
+            self._port.in_use(frame.paths, channel)
+        else:
+            self._port.out_of_use(frame.paths, channel)
 
     def _changed(self, path: str, view: EntityView | None) -> None:
         changed = says.Changed(path, None if view is None else encode_definition(view))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from busbar.broker.catalogue import Catalogue
 from busbar.broker.exchange import OURSELVES, Exchange
@@ -87,8 +87,14 @@ class LocalPort(Exchange):
     def watch(self, changed: ChangeSink) -> Callable[[], None]:
         return self._catalogue.watch(changed)
 
-    def in_use(self, paths: Sequence[str]) -> None:
-        self._catalogue.note_use(paths)
+    def in_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
+        self._catalogue.note_links(paths, gateway)
+
+    def out_of_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
+        self._catalogue.note_no_links(paths, gateway)
+
+    def gateway_ended(self, gateway: Hashable) -> None:
+        self._catalogue.note_gateway_ended(gateway)
 
     async def runtime(self, path: str) -> RuntimeProperties:
         view = self._catalogue.find(path)

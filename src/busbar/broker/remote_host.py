@@ -84,6 +84,7 @@ class RemoteHost(FarStore):
     def shown(self, frame: says.State) -> None:
         if self.away and frame.state == HostState.OPEN.value:
             self._returned = self.clock()
+            self._active.clear()
         super().shown(frame)
 
     async def admitted(self, anew: bool) -> None:
@@ -168,13 +169,14 @@ class RemoteHost(FarStore):
         await self._serving(says.WriteCatalogue(rows))
 
     def active(self, fragment: int) -> int:
-        """Rule 2."""
-        return max(self._active.get(fragment, 0), self._returned)
+        """Rule 2. What came last, whatever time it has: the clock may have been set back."""
+        return self._active.get(fragment, self._returned)
 
     async def learn_use(self, fragments: Sequence[int]) -> None:
         times = _times.decode(await self._serving(says.TellUse([*fragments])))
         for fragment, time in zip(fragments, times, strict=True):
-            self._active[fragment] = max(time, self._active.get(fragment, 0))
+            if time:
+                self._active[fragment] = time
 
     # ---- what operators say ----
 
@@ -225,7 +227,7 @@ class Served(Protocol):
 
     def perform(self, request: Request) -> Coroutine[None, None, list[bytes]]: ...
 
-    def in_use(self, paths: Sequence[str]) -> None: ...
+    def in_use(self, channel: Channel, frame: says.InUse) -> None: ...
 
 
 class BrokerChannel(Channel):
@@ -252,7 +254,7 @@ class BrokerChannel(Channel):
         if isinstance(operation, says.Ask) and self._namespace is not None:
             return self._namespace.perform(operation.request)
         if isinstance(operation, says.InUse) and self._namespace is not None:
-            self._namespace.in_use(operation.paths)
+            self._namespace.in_use(self, operation)
             return None
         if isinstance(operation, says.Admit):
             return self._host(store).admitted(operation.anew)

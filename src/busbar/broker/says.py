@@ -146,9 +146,10 @@ class Ask(msgspec.Struct, array_like=True, tag="ask"):
 
 
 class InUse(msgspec.Struct, array_like=True, tag="in use"):
-    """Entities with links."""
+    """Entities to which the broker process has links, or has none any more."""
 
     paths: list[str]
+    attached: bool
 
 
 class Gone(msgspec.Struct, array_like=True, tag="gone"):

@@ -166,7 +166,7 @@ class ManagementClient:
                 f"{self._target.address} refused {shown}: {detail} Check the connection string.",
                 ExitCode.REFUSED,
             )
-        if 400 <= answer.status < 500 and answer.status not in (408, 429):
+        if (400 <= answer.status < 500 and answer.status not in (408, 429)) or answer.status == 501:
             return CommandFailure(f"{what} was refused: {detail}", ExitCode.REFUSED)
         return CommandFailure(f"the broker failed ({answer.status}): {detail}")
 

@@ -64,6 +64,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         set_properties(kind, description, properties)
         with _client(where) as client:
             _show(kind, client.create(path, description, what), topic, output)
+        warn_of_no_effect(kind, properties)
 
     @command(
         app,
@@ -148,6 +149,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
                 remove(description, element)
             set_properties(kind, description, properties)
             _show(kind, client.update(path, description, what), topic, output)
+        warn_of_no_effect(kind, properties)
 
     @command(
         app,
@@ -216,6 +218,14 @@ def confirm(question: str, yes: bool) -> None:
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailure("nothing was deleted.")
+
+
+def warn_of_no_effect(kind: Kind, properties: Values) -> None:
+    """Of values that the broker took and does not act on."""
+    for one in kind.properties:
+        if one.without_effect is not None and properties.get(one.element) == one.without_effect[0]:
+            value, instead = one.without_effect
+            print(f"warning: {one.element} {value} has no effect: {instead}.", file=sys.stderr)
 
 
 def _client(where: Where) -> ManagementClient:

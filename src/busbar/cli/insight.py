@@ -171,17 +171,16 @@ def _settings(entities: list[str], where: Where) -> dict[str, EntitySettings]:
                 description = fetch(client, SUBSCRIPTION if topic else QUEUE, name, topic).description
         except CommandFailure:
             continue
-        found[path] = EntitySettings(*_known(description))
+        found[path] = EntitySettings(_lock_seconds(description))
     return found
 
 
-def _known(description: Element) -> tuple[float | None, bool | None]:
-    """The lock duration in seconds, and whether store access is batched."""
+def _lock_seconds(description: Element) -> float | None:
     from busbar.cli.atom_xml import text_of
     from busbar.model.duration import read_duration
 
-    lock, batched = text_of(description, "LockDuration"), text_of(description, "EnableBatchedOperations")
-    return (read_duration(lock) / 1000 if lock else None), (batched == "true" if batched else None)
+    lock = text_of(description, "LockDuration")
+    return read_duration(lock) / 1000 if lock else None
 
 
 def _seconds(text: str) -> int:

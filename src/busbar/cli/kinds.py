@@ -7,7 +7,7 @@ the keys of JSON are the elements with a small first letter, as there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.cli import values
 
@@ -23,6 +23,8 @@ class Property:
     help: str
     fixed: bool = False
     """Only at creation: the broker refuses a change."""
+    without_effect: tuple[str, str] | None = None
+    """A value that the broker takes and does not act on, and what it does instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,13 @@ DELIVERIES = _integer(
     ("--max-delivery-count", "--max-delivery"),
     "Deliveries before a message is dead-lettered.",
 )
-BATCHED = _boolean(
-    "EnableBatchedOperations", ("--enable-batched-operations",), "Let operations share a commit."
+BATCHED = replace(
+    _boolean(
+        "EnableBatchedOperations",
+        ("--enable-batched-operations",),
+        "Kept, without effect: writes always share commits, and a lone one never waits.",
+    ),
+    without_effect=("false", "writes share commits in any case, and a lone one never waits"),
 )
 STATUS = Property(
     "Status",
@@ -159,14 +166,14 @@ FORWARD = Property(
     ("--forward-to",),
     values.plain,
     "NAME",
-    "Pass messages on to this queue or topic ('': stop).",
+    "Pass messages on to this queue or topic ('': stop). Not served yet: its clients are refused.",
 )
 FORWARD_DEAD = Property(
     "ForwardDeadLetteredMessagesTo",
     ("--forward-dead-lettered-messages-to",),
     values.plain,
     "NAME",
-    "Pass dead letters on to this queue or topic ('': stop).",
+    "Not supported yet: the broker refuses any but ''.",
 )
 METADATA = Property(
     "UserMetadata", ("--user-metadata",), values.plain, "TEXT", "A note of yours, up to 1024 characters."
@@ -180,13 +187,24 @@ PARTITIONING = _boolean(
     "Spread it over 16 fragments; fixed at creation.",
     fixed=True,
 )
-EXPRESS = _boolean("EnableExpress", ("--enable-express",), "Keep messages in memory before they are stored.")
+EXPRESS = replace(
+    _boolean(
+        "EnableExpress",
+        ("--enable-express",),
+        "Kept, without effect: messages are never in memory alone, but written durably at once.",
+    ),
+    without_effect=("true", "messages are written durably at once, like those of any other entity"),
+)
 MESSAGE_SIZE = _integer(
     "MaxMessageSizeInKilobytes",
     ("--max-message-size", "--max-message-size-in-kilobytes"),
     "The largest message, in kilobytes.",
 )
-ORDERING = _boolean("SupportOrdering", ("--enable-ordering",), "Keep the order of messages (topics).")
+ORDERING = _boolean(
+    "SupportOrdering",
+    ("--enable-ordering",),
+    "Kept, without effect: a regular topic keeps the order of messages in any case.",
+)
 
 QUEUE = Kind(
     "queue",

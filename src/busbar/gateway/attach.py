@@ -26,6 +26,7 @@ from busbar.gateway.requests import ReplyLink, RequestLink
 from busbar.gateway.served import (
     check_gives,
     check_no_transfer,
+    check_not_via,
     check_served,
     check_takes,
     message_size,
@@ -108,6 +109,7 @@ def _authorize(peer: Peer, link: Link, node: Node) -> None:
 
 
 def _incoming(peer: Peer, link: Link, node: Node, entity: EntityView) -> IncomingLink:
+    check_not_via(link.properties)
     check_takes(entity, node.dead_letter)
     size = message_size(entity, peer.service.limits)
     mixed = MIXED_BATCHES in (link.desired_capabilities or ())

@@ -39,14 +39,16 @@ class Attached:
             )
         links[who] = links.get(who, 0) + 1
 
-    def leave(self, path: str, who: Attendant) -> None:
-        """One link less."""
+    def leave(self, path: str, who: Attendant) -> bool:
+        """One link less. Whether it was the entity's last one."""
         links = self._links[key_of(path)]
         links[who] -= 1
         if not links[who]:
             del links[who]
-        if not links:
-            del self._links[key_of(path)]
+        if links:
+            return False
+        del self._links[key_of(path)]
+        return True
 
     def rely(self, owner: str, who: Attendant) -> None:
         """The connection has a grant of a rule of that entity."""

@@ -149,9 +149,8 @@ class GatewayConnection(asyncio.Protocol):
             if self._commands:
                 self.service.port.submit(self._commands)
             self.service.port.disconnect(self.origin)
-        for path in self._occupied.values():
-            self.service.attached.leave(path, self)
-        self._occupied.clear()
+        for link in [*self._occupied]:
+            self._vacate(link)
         self._grants.clear()
         self._links.clear()
         self._pending.clear()
@@ -281,8 +280,8 @@ class GatewayConnection(asyncio.Protocol):
 
     def _vacate(self, link: Link) -> None:
         path = self._occupied.pop(link, None)
-        if path is not None:
-            self.service.attached.leave(path, self)
+        if path is not None and self.service.attached.leave(path, self):
+            self.service.port.out_of_use((path,))
 
     def fresh_id(self) -> str:
         if not self._id_base:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from busbar.model.entities import (
     EntityStatus,
     QueueDescription,
@@ -12,6 +15,10 @@ from busbar.model.entities import (
 from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView
+
+TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
+LONGEST_SHOWN: Final = 300
+"""Characters of what a client said, in an error."""
 
 
 def check_served(entity: EntityView) -> None:
@@ -36,6 +43,16 @@ def check_no_transfer(entity: EntityView, transfer: bool) -> None:
     if transfer:
         raise NotImplementedHere(
             f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
+        )
+
+
+def check_not_via(properties: Mapping[object, object]) -> None:
+    """The entity of a link with this property is not the one where its messages are to end. They would stay there."""
+    if TRANSFER_DESTINATION in properties:
+        destination = str(properties[TRANSFER_DESTINATION])[:LONGEST_SHOWN]
+        raise NotImplementedHere(
+            f"The link has the property {TRANSFER_DESTINATION} ('{destination}'): sending via another entity is not served "
+            "by this version of Busbar. Send to the destination itself."
         )
 
 

@@ -2,7 +2,8 @@
 
     demand      what the client can take becomes demand on the fragments (shares.py)
     obtained    what a fragment gives is handed over at once if the client can take it; of a regular entity the rest goes
-                back, of a partitioned one it is cached (receive_cache.py)
+                back, with all that comes until the fragment has heard of it, of a partitioned one it is cached
+                (receive_cache.py)
     cached      handed over when the client can take more. A lock that is not fresh is renewed first; a message whose lock
                 is gone is dropped without a word. One that nobody wanted for half its lock, or whose client has gone,
                 returns to its fragment without a trace
@@ -305,18 +306,17 @@ class Supply:
         mean = max(1, sum([record.size for record in records]) // len(records))
         self._slice = max(1, min(MAX_SLICE, SLICE_BYTES // mean))
         credit = receiver.credit() - self._reserved
-        if self._only is not None:
-            if credit < len(records) and not self._delete:
-                # The client has lowered its credit meanwhile: the rest goes back as if it had never left.
-                kept, rest = Parcel(demand, records, effect.nonce, effect.until, 0).split(max(0, credit))
-                self._release(rest)
-                records = kept.records
-            if records:
-                receiver.hand_over(demand, records, effect.nonce, effect.until)
+        if self._delete or (self._only is not None and credit >= len(records) and not demand.refusing):
+            receiver.hand_over(demand, records, effect.nonce, effect.until)
         else:
             parcel = Parcel(demand, records, effect.nonce, effect.until, wall_clock())
             if demand.refusing:
                 self._release(parcel)
+            elif self._only is not None:
+                kept, rest = parcel.split(max(0, credit))  # the client has lowered its credit meanwhile
+                if kept.records:
+                    receiver.hand_over(demand, kept.records, kept.nonce, kept.until)
+                self._refuse(rest)
             elif credit >= len(records) and not self._cache:
                 self._give(parcel, parcel.since)
             elif 0 < self._content_since <= records[0].enqueued:

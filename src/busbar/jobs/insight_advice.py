@@ -65,7 +65,6 @@ class EntitySettings:
     """Settings of the entity as they are, where known."""
 
     lock_seconds: float | None = None
-    batched_operations: bool | None = None
 
 
 def rate_class(rate: float | None) -> str:
@@ -121,7 +120,7 @@ def advise(
     lock = settings.lock_seconds or PREFETCH_LOCK_SECONDS
     prefetch, why = prefetch_of(scenario, figures.done.busy_rate, clients.receivers, lock)
     values = [
-        *_settings(scenario, figures, clients, settings),
+        *_settings(scenario, figures, clients),
         Setting("prefetch", "unknown" if prefetch is None else str(prefetch), None, why),
     ]
     return Advice(
@@ -159,9 +158,8 @@ def _because(scenario: str, figures: EntityFigures, clients: Clients) -> str:
     return f"{said}, with {counts[0]} and {counts[1]}{goal}"
 
 
-def _settings(
-    scenario: str, figures: EntityFigures, clients: Clients, settings: EntitySettings
-) -> list[Setting]:
+def _settings(scenario: str, figures: EntityFigures, clients: Clients) -> list[Setting]:
+    """Those that have an effect: batched store access, which the documents name too, is always on."""
     topic = scenario in (FEW_SUBSCRIPTIONS, MANY_SUBSCRIPTIONS)
     latency = scenario == LOW_LATENCY
     several_senders = clients.senders is not None and clients.senders > 1
@@ -195,11 +193,6 @@ def _settings(
             )
         )
     chosen.append(_client_batching(scenario, several_senders))
-    now = None if settings.batched_operations is None else str(settings.batched_operations).lower()
-    if latency:
-        chosen.append(Setting("EnableBatchedOperations", "false", now, "a write waits for no other"))
-    else:
-        chosen.append(Setting("EnableBatchedOperations", "true", now, "writes share the store's commits"))
     return chosen
 
 

@@ -170,7 +170,11 @@ class CataloguePort(Protocol):
         """Hear of every change when it is durable; the answer ends it."""
 
     def in_use(self, paths: Sequence[str]) -> None:
-        """Links are attached to these entities now, which keeps them from being idle. Said again from time to time."""
+        """Links of this gateway are attached to these entities, which keeps them from being idle until `out_of_use`. Said
+        again from time to time."""
+
+    def out_of_use(self, paths: Sequence[str]) -> None:
+        """The last links of this gateway to these entities have ended."""
 
 
 class StorePort(Protocol):

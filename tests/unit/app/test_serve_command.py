@@ -112,8 +112,9 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
     file.write_text(
         """{"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [
             {"Name": "s", "Properties": {"RequiresSession": true, "Nonsense": 1}}, {"Name": "plain"},
+            {"Name": "quick", "Properties": {"EnableExpress": true}},
             {"Name": "f", "Properties": {"ForwardTo": "plain"}}],
-            "Topics": [{"Name": "t", "Subscriptions": [
+            "Topics": [{"Name": "t", "Properties": {"EnableExpress": true}, "Subscriptions": [
                 {"Name": "plain"}, {"Name": "on", "Properties": {"ForwardTo": "plain"}}]}]}]}}"""
     )
     with serving("--data", str(tmp_path / "d"), "--config", str(file)) as (process, _):
@@ -121,6 +122,8 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
         _, err = process.communicate(timeout=20)
     forwarding = "warning: forwarding is not served yet; clients of these entities are refused"
     assert f"{forwarding}: f, t/Subscriptions/on\n" in err
+    express = "warning: EnableExpress has no effect, messages are written durably at once"
+    assert f"{express}: quick, t\n" in err
     assert "topics" not in err
     assert "Properties.Nonsense is not known here" in err
     assert "sessions" not in err
@@ -129,6 +132,12 @@ def test_warnings_name_what_is_not_served_and_what_is_not_known(tmp_path: Path) 
     status, _, err = ends("serve", "--data", str(tmp_path / "d"), "--config", str(file), "--port", "0")
     assert status == 2
     assert "RequiresSession is true since its creation" in err
+
+    dead = '{"Name": "d", "Properties": {"ForwardDeadLetteredMessagesTo": "plain"}}'
+    file.write_text(file.read_text().replace('{"Name": "plain"},', f'{{"Name": "plain"}}, {dead},', 1))
+    status, _, err = ends("serve", "--data", str(tmp_path / "new"), "--config", str(file), "--port", "0")
+    assert status == 2
+    assert "ForwardDeadLetteredMessagesTo is 'plain'; this version of Busbar does not forward" in err
 
 
 def test_usage_and_configuration_errors_are_one_line_and_code_2(tmp_path: Path) -> None:

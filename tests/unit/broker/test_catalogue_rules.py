@@ -33,6 +33,7 @@ from busbar.model.errors import (
     ArgumentOutOfRange,
     EntityNotFound,
     InvalidOperation,
+    NotImplementedHere,
     QuotaExceeded,
     ServerBusy,
 )
@@ -106,10 +107,9 @@ async def test_the_premium_tier_counts_no_entities(tmp_path: Path) -> None:
             await here.catalogue.create("p", QueueDescription(enable_partitioning=True))
 
 
-@pytest.mark.parametrize("name", ["forward_to", "forward_dead_lettered_messages_to"])
-async def test_what_is_forwarded_to_exists(tmp_path: Path, name: str) -> None:
+async def test_what_is_forwarded_to_exists(tmp_path: Path) -> None:
     def to(target: str) -> Any:
-        return QueueDescription(**{name: target})  # type: ignore[arg-type]  # both are texts
+        return QueueDescription(forward_to=target)
 
     async with namespace(tmp_path) as here:
         await here.catalogue.create("target", QUEUE)
@@ -127,7 +127,33 @@ async def test_what_is_forwarded_to_exists(tmp_path: Path, name: str) -> None:
         with pytest.raises(ArgumentError, match="no queue or topic"):
             await here.catalogue.create("q2", to("nothing"))
         with pytest.raises(ArgumentError, match="no queue or topic"):
-            await here.catalogue.update("t/Subscriptions/s", SubscriptionDescription(**{name: "x"}))  # type: ignore[arg-type]
+            await here.catalogue.update("t/Subscriptions/s", SubscriptionDescription(forward_to="x"))
+
+
+async def test_dead_letters_that_would_not_be_forwarded_are_not_promised(tmp_path: Path) -> None:
+    queue = QueueDescription(forward_dead_lettered_messages_to="target")
+    subscription = SubscriptionDescription(forward_dead_lettered_messages_to="target")
+    says = "ForwardDeadLetteredMessagesTo is 'target'; .* not forward dead letters yet"
+    async with namespace(tmp_path) as here:
+        with pytest.raises(ArgumentError, match="no queue or topic"):
+            await here.catalogue.create("q", queue)
+        await here.catalogue.create("target", QUEUE)
+        await here.catalogue.create("there", QUEUE)
+        await here.catalogue.create("t", TopicDescription())
+        await here.catalogue.create("t/Subscriptions/there", SubscriptionDescription())
+        for path, description in (("q", queue), ("t/Subscriptions/s", subscription)):
+            with pytest.raises(NotImplementedHere, match=says):
+                await here.catalogue.create(path, description)
+        for path, description in (("there", queue), ("t/Subscriptions/there", subscription)):
+            with pytest.raises(NotImplementedHere, match=says):
+                await here.catalogue.update(path, description)
+        assert here.catalogue.find("there").description == QUEUE
+        assert [view.path for view in here.catalogue.entities()] == [
+            "t",
+            "t/Subscriptions/there",
+            "target",
+            "there",
+        ]
 
 
 async def test_what_forwards_is_never_idle(tmp_path: Path) -> None:
@@ -328,10 +354,11 @@ async def test_an_idle_queue_is_deleted_and_a_used_one_stays(tmp_path: Path) -> 
         (fragment,) = here.catalogue.find("peeked").fragments
         for request in range(1, 17):
             await asyncio.sleep(0.05)
-            here.catalogue.note_use(["Linked", "nothing"])
+            here.catalogue.note_links(["Linked", "nothing"])
             here.host.submit([Peek(fragment, 1, request, 0, 0, 1, 1000)])
         assert [view.path for view in here.catalogue.entities()] == ["kept", "linked", "peeked"]
-        for _ in range(100):
+        here.catalogue.note_no_links(["LINKED"])
+        for _ in range(200):
             await asyncio.sleep(0.02)
             if len(here.catalogue) == 1:
                 break

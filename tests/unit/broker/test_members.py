@@ -84,3 +84,22 @@ async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
         with pytest.raises(EntityAlreadyExists):
             await members.perform(calls.create("orders", QueueDescription(), None))
         quick.close()
+
+
+async def test_the_links_of_a_broker_process_end_with_it() -> None:
+    async with fragments() as port:
+        members = Members(port)
+        members.watch()
+        (_, one), (_, two) = await joined(members), await joined(members)
+        times = port._catalogue._idle.times
+        for channel in (one, two):
+            members.in_use(channel, says.InUse(["Orders", "other"], True))
+        members.in_use(one, says.InUse(["orders"], False))
+        members.leave(one)
+        assert times.has_links("orders") and times.has_links("other")
+        members.in_use(two, says.InUse(["ORDERS"], False))
+        assert not times.has_links("orders")
+        members.leave(two)
+        assert not times.has_links("other")
+        for channel in (one, two):
+            channel.close()

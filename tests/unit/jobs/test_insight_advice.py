@@ -142,7 +142,7 @@ def test_settings_of_a_high_throughput_queue() -> None:
     advice = advise(
         figures(rate=500, done_rate=200.0),
         Clients(senders=3, receivers=2),
-        EntitySettings(lock_seconds=30, batched_operations=False),
+        EntitySettings(lock_seconds=30),
     )
     settings = {each.name: (each.value, each.now) for each in advice.settings}
     assert settings == {
@@ -150,7 +150,6 @@ def test_settings_of_a_high_throughput_queue() -> None:
         "factories": ("several", None),
         "operations": ("asynchronous", None),
         "client batching": ("100 ms", None),
-        "EnableBatchedOperations": ("true", "false"),
         "prefetch": ("2000", None),
     }
     assert advice.prefetch == 2000
@@ -163,10 +162,15 @@ def test_settings_where_latency_counts() -> None:
     assert settings == {
         "EnablePartitioning": ("true", "true"),
         "client batching": ("off", None),
-        "EnableBatchedOperations": ("false", None),
         "prefetch": ("0", None),
     }
     assert "assumed" in advice.because
+
+
+@pytest.mark.parametrize("goal", ["", "latency", "throughput"])
+def test_nothing_is_advised_that_has_no_effect(goal: str) -> None:
+    advice = advise(figures(rate=500), Clients(senders=30, receivers=2, goal=goal), EntitySettings())
+    assert not {each.name for each in advice.settings} & {"EnableBatchedOperations", "EnableExpress"}
 
 
 def test_each_entity_has_the_others_for_company() -> None:
