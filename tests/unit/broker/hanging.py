@@ -11,7 +11,7 @@ from busbar.fragment.reads import Read
 from busbar.store.memory import Disk
 from tests.unit.broker.hosting import PLAIN, GatedStore, Hosting
 
-PATIENCE = 0.2
+PATIENCE = 0.15
 
 
 class Hangs:
