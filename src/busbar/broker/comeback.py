@@ -88,9 +88,10 @@ class Watch:
         self._place = place
         self._thread = thread
         self._failed = failed
-        self._mark = place.mark()
+        self._mark: object = None
         self._stopped = False
         self._timer = loop.call_later(WATCH_SECONDS, self._look)
+        thread.post(place.mark, self._begun)
 
     def stop(self) -> None:
         self._stopped = True
@@ -100,6 +101,10 @@ class Watch:
         self._timer = self._loop.call_later(WATCH_SECONDS, self._look)
         if self._thread.idle:
             self._thread.post(self._place.mark, self._seen)
+
+    def _begun(self, mark: object, error: BaseException | None) -> None:
+        self._mark = mark
+        self._seen(mark, error)
 
     def _seen(self, mark: object, error: BaseException | None) -> None:
         if self._stopped:

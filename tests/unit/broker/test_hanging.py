@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import comeback, store_work
+from busbar.broker import comeback, sizes, store_work
 from busbar.broker.host import StoreHost
 from busbar.broker.hosting import HostState
 from busbar.broker.place import Place
@@ -258,6 +258,36 @@ async def test_a_store_without_work_is_looked_at_and_the_loop_is_not_held_up() -
         while not host.is_open:
             await asyncio.sleep(0.01)
     await host.close()
+
+
+async def test_the_size_of_a_store_is_asked_for_without_waiting_for_its_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sizes, "PATIENCE", 0.1)
+    hangs, size = Hangs(), 5
+
+    def slow() -> int:
+        hangs("stat")
+        return size
+
+    places = {
+        "a": Place("memory:a", MemoryStore, slow, lambda: 1),
+        "b": Place("memory:b", MemoryStore, lambda: 7, lambda: 1),
+        "c": None,
+    }
+    asked = sizes.Sizes()
+    hangs.begin("stat")
+    assert await asked.of(places) == {"a": 0, "b": 7, "c": 0}
+    assert await asked.of(places) == {"a": 0, "b": 7, "c": 0}
+    hangs.end()
+    async with asyncio.timeout(10):
+        while (await asked.of(places))["a"] != 5:
+            await asyncio.sleep(0.01)
+    size = 6
+    hangs.begin("stat")
+    assert (await asked.of(places))["a"] == 5, "the last that was known"
+    hangs.end()
+    assert hangs.faults == [], "one that has not answered is not asked again"
 
 
 # ---- a namespace with such a store among others ----
