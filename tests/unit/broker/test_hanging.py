@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -104,6 +107,41 @@ async def test_a_slow_disk_is_no_loss() -> None:
         assert settled.lost == [*range(len(first.records))], "it was completed, as it turns out"
         await asyncio.sleep(0.05)
         assert sorted(here.delivered()) == [1, 2, 3], "once each"
+
+
+@pytest.mark.parametrize("seed", range(100 if os.environ.get("BUSBAR_DEEP") == "1" else 2))
+async def test_any_history_with_a_disk_that_hangs(seed: int) -> None:
+    """What was acknowledged is there once, what was refused for certain is not, and of the rest there is at most one."""
+    chance = random.Random(seed)
+    async with hanging() as here:
+        request, asked = 0, dict[int, bytes]()
+        for _ in range(5):
+            for what in [(), chance.choice([(), ("commit",), ("sync",), ("commit", "sync")])]:
+                if what:
+                    here.hangs.begin(*what)
+                for _ in range(chance.randrange(1, 12)):
+                    request += 1
+                    asked[request] = b"%d" % request
+                    fragment = chance.randrange(1, 3)
+                    here.host.submit([Send(fragment, 1, request, [draft(asked[request])], True)])
+                    await asyncio.sleep(chance.choice([0, 0, 0.002]))
+                if chance.random() < 0.2:
+                    here.hangs.end()
+            await here.until(lambda: {effect.request for effect in here.said} >= asked.keys())
+            await back(here)
+        there = [
+            record.content
+            for fragment in (1, 2)
+            for record in here.disk.fragments[fragment].lanes[0].records.values()
+        ]
+        assert len(there) == len({*there}), "nothing is there twice"
+        outcomes = Counter[str]()
+        for number, content in asked.items():
+            answer = await here.answer(number)
+            certain = isinstance(answer, Sent) or (isinstance(answer, Refused) and answer.certain)
+            assert not certain or (content in there) == isinstance(answer, Sent), answer
+            outcomes[f"{type(answer).__name__} {'' if certain else 'unknown'}"] += 1
+        print(f"seed {seed}: {dict(outcomes)}")
 
 
 async def test_a_read_that_hangs() -> None:
