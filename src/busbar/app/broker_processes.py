@@ -43,8 +43,16 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerProcess:
-    def __init__(self, name: str, directory: Path, lock: int, members: Members, patience: float) -> None:
-        """`lock` is the descriptor by which the data directory is held; `patience` is in seconds."""
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        lock: int,
+        members: Members,
+        patience: float,
+        store_patience: float,
+    ) -> None:
+        """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
         self.hosts: dict[str, RemoteHost] = {}
         self.channel: BrokerChannel | None = None
@@ -57,6 +65,7 @@ class BrokerProcess:
         self._lock = lock
         self._members = members
         self._patience = patience
+        self._store_patience = store_patience
         self._watching: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -84,7 +93,7 @@ class BrokerProcess:
         program = [sys.executable, "-P", "-m", "busbar.app.broker_program"]
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
-            [*program, self.name, str(self._directory), str(channel), str(hatch)],
+            [*program, self.name, str(self._directory), str(channel), str(hatch), str(self._store_patience)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths},
@@ -143,7 +152,7 @@ class BrokerProcess:
             self.channel.close()
         if self.hatch is not None:
             self._close_hatch()
-        await self._reap(END_SECONDS)
+        await self._reap(END_SECONDS, END_SECONDS)
 
     def _close_hatch(self) -> list[socket.socket]:
         hatch, self.hatch = self.hatch, None
@@ -183,21 +192,34 @@ class BrokerProcess:
         if self.returned is not None:
             await self.returned(self)
 
-    async def _reap(self, patience: float) -> int | None:
-        """Its exit code. Whoever is there without a channel is of no use, and may hold stores."""
+    async def _reap(self, patience: float, longest: float | None = None) -> int | None:
+        """Its exit code. Whoever is there without a channel is of no use, and may hold stores. One with a disk that hangs
+        may not even die of being killed until that answers: it is waited for no `longest`, if that is given."""
         process = self._process
         if process is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             return await asyncio.to_thread(process.wait, patience)
         process.kill()
-        return await asyncio.to_thread(process.wait)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(process.wait, longest)
+        _log.error("%s does not end, since a disk of its does not answer", self.name)
+        return None
 
 
 class BrokerProcesses:
-    def __init__(self, count: int, directory: Path, lock: int, members: Members, patience: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        directory: Path,
+        lock: int,
+        members: Members,
+        patience: float,
+        store_patience: float,
+    ) -> None:
         self._brokers = [
-            BrokerProcess(f"broker-{number}", directory, lock, members, patience) for number in range(count)
+            BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_patience)
+            for number in range(count)
         ]
         self._settings = b""
         self._open: set[BrokerProcess] = set()

@@ -1,8 +1,9 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
-python -m busbar.app.broker_program NAME DIRECTORY CHANNEL HATCH: the name is for people who look at the list of processes,
-the last two are the descriptors of its ends of the channel and of the hatch. It lives as long as the channel: signals that a
-terminal or a supervisor sends to all processes at once are the serving process's affair, which drains before it lets go.
+python -m busbar.app.broker_program NAME DIRECTORY CHANNEL HATCH PATIENCE: the name is for people who look at the list of
+processes, the next two are the descriptors of its ends of the channel and of the hatch, the last is how many seconds a disk
+may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes at once
+are the serving process's affair, which drains before it lets go.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from busbar.broker.host import StoreHost
 from busbar.broker.host_process import Emit, HostsChannel
 
 
-async def _run(name: str, directory: Path, descriptor: int, hatch: int) -> None:
+async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience: float) -> None:
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
     ended = asyncio.Event()
 
     def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> StoreHost:
         place = StoreFilePlace(directory, name)
-        return StoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place)
+        return StoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience)
 
     def end() -> None:
         if channel.hosts:  # the serving process was killed: what is not durable was not promised
@@ -47,7 +48,7 @@ async def _run(name: str, directory: Path, descriptor: int, hatch: int) -> None:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, name, directory, descriptor, hatch = sys.argv
+    _, name, directory, descriptor, hatch, patience = sys.argv
     logging.basicConfig(
         stream=sys.stderr,
         level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
@@ -57,7 +58,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(name, Path(directory), int(descriptor), int(hatch)))
+        runner.run(_run(name, Path(directory), int(descriptor), int(hatch), float(patience)))
 
 
 if __name__ == "__main__":

@@ -223,9 +223,12 @@ async def _broker(
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
     members = Members(port)
     processes: BrokerProcesses | None = None
+    store_patience = namespace.limits.store_patience / 1000
     if brokers > 1:
         patience = namespace.limits.broker_patience / 1000
-        processes = BrokerProcesses(brokers, directory.path, directory.lock, members, patience)
+        processes = BrokerProcesses(
+            brokers, directory.path, directory.lock, members, patience, store_patience
+        )
 
     def fenced() -> None:
         broker.fenced = True
@@ -238,7 +241,9 @@ async def _broker(
             host = RemoteHost(name, owner.name, loop, wall_clock, port.emit, fenced, place.place)
             owner.own(host)
             return host
-        return StoreHost(name, place.open, loop, wall_clock, nonces, port.emit, fenced, place.place)
+        return StoreHost(
+            name, place.open, loop, wall_clock, nonces, port.emit, fenced, place.place, store_patience
+        )
 
     stores = Stores([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from busbar.broker.place import Place, StoreMissing
+from busbar.broker.store_thread import StoreThread
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -37,6 +38,10 @@ class Comeback:
     def reset(self) -> None:
         self._resetting = True
         self.bring_online()
+
+    def try_now(self) -> None:
+        """What kept the store out may be over."""
+        self._told.set()
 
     async def until(
         self, again: Attempt, anew: Attempt, failed: Callable[[Exception], bool], *, replaces: bool
@@ -69,19 +74,42 @@ class Comeback:
 
 
 class Watch:
-    """Looks whether a store is still in its place. A commit does so by itself; this is for a store that has none to make."""
+    """Looks whether a store is still in its place, and whether its disk answers. A commit does so by itself; this is for a
+    store that has none to make. A look touches the disk, and so is a piece of work of the store's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, place: Place, moved: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        place: Place,
+        thread: StoreThread,
+        failed: Callable[[BaseException], None],
+    ) -> None:
         self._loop = loop
         self._place = place
-        self._moved = moved
-        self._mark = place.mark()
+        self._thread = thread
+        self._failed = failed
+        self._mark: object = None
+        self._stopped = False
         self._timer = loop.call_later(WATCH_SECONDS, self._look)
+        thread.post(place.mark, self._begun)
 
     def stop(self) -> None:
+        self._stopped = True
         self._timer.cancel()
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(WATCH_SECONDS, self._look)
-        if self._place.mark() != self._mark:
-            self._moved()
+        if self._thread.idle:
+            self._thread.post(self._place.mark, self._seen)
+
+    def _begun(self, mark: object, error: BaseException | None) -> None:
+        self._mark = mark
+        self._seen(mark, error)
+
+    def _seen(self, mark: object, error: BaseException | None) -> None:
+        if self._stopped:
+            return
+        if error is not None:
+            self._failed(error)
+        elif mark != self._mark and self._thread.idle:  # what is under way finds out by itself
+            self._failed(StoreMissing("its file was removed or replaced while in use"))

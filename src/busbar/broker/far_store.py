@@ -18,10 +18,10 @@ import msgspec
 
 from busbar.broker import says
 from busbar.broker.channel import Channel
-from busbar.broker.host import STORE_FAILED, STORE_OUT
 from busbar.broker.hosting import HostState
 from busbar.broker.parking import Parking
 from busbar.broker.place import Loss
+from busbar.broker.refusals import STORE_FAILED, STORE_OUT
 from busbar.broker.standing import Standing
 from busbar.broker.wire import WireError, commands_codec, effects_codec
 from busbar.model.commands import Command, Tick

@@ -16,6 +16,9 @@ Rules of failure:
    they lost what was before.
 5. A store that another owner has claimed is not ours: the host stops and refuses everything.
 6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
+7. A store whose disk does not answer is out too (rule 2), after a patience. The outcome of what its thread was given is
+   unknown; what had not been given to it certainly did not take place. The store is opened anew when the call that hung has
+   returned, and not before: only then does anybody know what it did, and only one thread touches a store.
 """
 
 from __future__ import annotations
@@ -24,28 +27,32 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from busbar.broker.comeback import Comeback, Watch
 from busbar.broker.hosting import Admit, HostState, Rows
 from busbar.broker.parking import Parking
-from busbar.broker.place import Loss, Place, StoreMissing, TakenOffline
+from busbar.broker.place import Loss, Place, TakenOffline
+from busbar.broker.refusals import OFFLINE, STORE_FAILED, STORE_FULL, STORE_LOST, STORE_OUT, busy, refusals
 from busbar.broker.slot import Slot
-from busbar.broker.store_thread import StoreThread
+from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreHung, StoreThread, never_began
 from busbar.broker.store_work import (
     Durable,
     Predecessor,
     load,
     lost_locks,
     open_store,
+    predecessor_of,
     read_catalogue,
     reload,
+    save_locks,
+    slices,
 )
 from busbar.broker.turns import Discarded, Turns
-from busbar.fragment.changes import Head, Lock
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Tick
-from busbar.model.effects import Effect, Refused
+from busbar.model.effects import Effect
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.message import KEPT
 from busbar.model.settings import FragmentSettings
@@ -53,14 +60,6 @@ from busbar.store.contract import Fenced, Store, StoreError, StoreFull
 
 FULL_PAUSE = 1.0
 DROP_SLICE = 1_000
-
-STORE_FULL = "The messaging store is full; nothing was changed. Retry later: completing messages makes room."
-STORE_FAILED = (
-    "The messaging store failed during the operation, which may or may not have taken place. Retry."
-)
-STORE_OUT = "The messaging store is unavailable for the moment. Retry later."
-STORE_LOST = "The messaging store belongs to another broker now. Retry later."
-OFFLINE = "taken offline by an operator"
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -79,10 +78,11 @@ class StoreHost:
         emit: Callable[[list[Effect]], None],
         fenced: Callable[[], None] | None = None,
         place: Place | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects; `fenced` hears that another owner took the store. Without a
-        `place`, a store that is not there is made by the factory."""
+        `place`, a store that is not there is made by the factory. `patience` is in seconds (rule 7)."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -99,7 +99,7 @@ class StoreHost:
         self._factory = factory
         self._loop = loop
         self._fenced = fenced
-        self._thread = StoreThread(f"busbar-{name}", loop)
+        self._thread = StoreThread(f"busbar-{name}", loop, patience)
         self._turns = Turns(loop, self._thread, clock, nonces, emit, self._failed)
         self._parking = Parking()
         self._full_until = 0.0
@@ -109,6 +109,7 @@ class StoreHost:
         """Since that epoch."""
         self._has_served = False
         self._comeback = Comeback(loop)
+        self._thread.returned = self._comeback.try_now
         self._watch: Watch | None = None
         self._predecessor: Callable[[int], Predecessor] | None = None
 
@@ -116,15 +117,18 @@ class StoreHost:
 
     async def open(self) -> None:
         """Claim the store. Raises what the store raises."""
-        self._turns.store, self._epoch = await self._thread.call(lambda: open_store(self._factory))
-        self._enter(HostState.OPEN)
-        self._turns.resume()
+        await self._open(self._factory)
 
     async def make(self) -> None:
         """Claim a new store in a place where none should be."""
         assert self.place is not None
-        make = self.place.make
-        self._turns.store, self._epoch = await self._thread.call(lambda: open_store(make))
+        await self._open(self.place.make)
+
+    async def _open(self, factory: Callable[[], Store]) -> None:
+        opened = await self._thread.call(
+            lambda: open_store(factory), LONG, unwanted=lambda opened: opened[0].close()
+        )
+        self._turns.store, self._epoch = opened
         self._enter(HostState.OPEN)
         self._turns.resume()
 
@@ -132,10 +136,8 @@ class StoreHost:
         """Do not serve it for now: it could not be opened, or is not what should be there."""
         self._has_served = False
         self._turns.halt()
-        store, self._turns.store = self._turns.store, None
         self._enter(HostState.OUT, reason)
-        if store is not None:
-            await self._thread.call(store.close)
+        await self._shut()
 
     def keep_trying(self) -> None:
         """Open it when that is possible."""
@@ -152,16 +154,12 @@ class StoreHost:
             self._watch.stop()
             self._watch = None
         if state is HostState.OPEN and self.place is not None:
-            self._watch = Watch(self._loop, self.place, self._moved)
+            self._watch = Watch(self._loop, self.place, self._thread, self._failed)
         self._show()
 
     def _show(self) -> None:
         if self.shown is not None:
             self.shown()
-
-    def _moved(self) -> None:
-        if not self._turns.job_under_way:  # that finds out by itself
-            self._failed(StoreMissing("its file was removed or replaced while in use"))
 
     async def add(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Take fragments into service; those that the store does not know are created empty."""
@@ -170,7 +168,9 @@ class StoreHost:
             return
         before = self._predecessor
         run = self.on_store if self.state is HostState.OPEN else self._on_store
-        loaded = await run(lambda store: load(store, missing, before))
+        loaded: dict[int, Durable] = {}
+        for some in slices(missing):
+            loaded.update(await run(partial(load, fragments=some, predecessor=before)))
         added = []
         for fragment, durable in loaded.items():
             machine = Fragment(
@@ -220,9 +220,10 @@ class StoreHost:
         except StoreError as error:
             if not self._turns.job_under_way:  # a job that comes after this one fails too, and says so
                 self._failed(error)
-            busy = ServerBusy(STORE_FAILED)
-            busy.certain = False
-            raise busy from error
+            certain = never_began(error)
+            failure = ServerBusy(self._out_text if certain else STORE_FAILED)
+            failure.certain = certain
+            raise failure from error
 
     async def write_catalogue(self, rows: Rows) -> None:
         await self.on_store(lambda store: store.write_catalogue(rows))
@@ -230,16 +231,16 @@ class StoreHost:
     async def catalogue(self) -> tuple[dict[str, bytes], int]:
         """Its copy, and the highest id of its fragments. This and `repair_catalogue` are for the one who admits the store,
         also while it is being opened: they raise what the store raises."""
-        return await self._on_store(read_catalogue)
+        return await self._on_store(read_catalogue, LONG)
 
     async def repair_catalogue(self, rows: Rows) -> None:
-        await self._on_store(lambda store: store.write_catalogue(rows))
+        await self._on_store(lambda store: store.write_catalogue(rows), LONG)
 
-    async def _on_store(self, work: Callable[[Store], T]) -> T:
+    async def _on_store(self, work: Callable[[Store], T], patiences: int = 1) -> T:
         store = self._turns.store
         if store is None:
             raise ServerBusy(STORE_OUT)
-        return await self._thread.call(lambda: work(store))
+        return await self._thread.call(lambda: work(store), patiences)
 
     @property
     def is_open(self) -> bool:
@@ -281,20 +282,22 @@ class StoreHost:
         if self._recovering is not None:
             self._recovering.cancel()
             await asyncio.gather(self._recovering, return_exceptions=True)
-        store, self._turns.store = self._turns.store, None
         try:
-            if store is not None:
-                slots = self._turns.slots.values() if clean else ()
-                locks = {
-                    slot.id: slot.machine.locks()
-                    for slot in slots
-                    if not (slot.broken or slot.dirty or slot.in_flight)
-                }
-                await self._thread.call(lambda: _give_up(store, clean, locks))
+            if clean:
+                await self._give_up()
         except StoreError as error:
             _log.error("store %s: message locks could not be kept: %s", self.name, error)
         finally:
-            await self._thread.stop()
+            await self._shut()
+            if not await self._thread.stop():
+                _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
+
+    async def _give_up(self) -> None:
+        unchanged = [s for s in self._turns.slots.values() if not (s.broken or s.dirty or s.in_flight)]
+        for fragment, held in [(slot.id, slot.machine.locks()) for slot in unchanged]:
+            if held:
+                await self._on_store(partial(save_locks, fragment=fragment, held=held))
+        await self._on_store(lambda store: store.release(), LONG)
 
     def _stop(self, error: BusbarError) -> None:
         self._enter(HostState.STOPPED)
@@ -312,7 +315,7 @@ class StoreHost:
         text = self._out_text if out else STORE_LOST
         for command in commands:
             if command.request > 0:
-                self._turns.answer([_busy(command.origin, command.request, text)])
+                self._turns.answer([busy(command.origin, command.request, text)])
             elif out:
                 self._park(command)
 
@@ -332,14 +335,14 @@ class StoreHost:
     async def take_offline(self) -> None:
         """Leave the store alone until `bring_online`: what was given to it is finished, and the file closed."""
         self._comeback.take_offline()
-        if self.state is HostState.OUT:
-            self.reason = OFFLINE
-            self._show()
         while self._comeback.offline and self.is_open:
             self._turns.halt()
             if not self._turns.job_under_way:
                 self._failed(TakenOffline())
             await asyncio.sleep(0.002)
+        if self._comeback.offline and self.state is HostState.OUT:
+            self.reason = OFFLINE
+            self._show()
 
     def bring_online(self) -> None:
         """Open the store now."""
@@ -380,7 +383,7 @@ class StoreHost:
         if isinstance(error, Fenced):
             self._lose(discarded)
         else:
-            self._go_out(discarded, str(error), STORE_FAILED, certain=False)
+            self._go_out(discarded, str(error), certain=never_began(error))
             await self._come_back(discarded)
 
     async def _undo_refused(self, discarded: list[Discarded]) -> None:
@@ -389,7 +392,7 @@ class StoreHost:
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
         self._full_until = self._loop.time() + FULL_PAUSE
         self._turns.sends_refused = self._refuse_while_full
-        self._refuse(discarded, STORE_FULL)
+        self._refuse(discarded, STORE_FULL, certain=True)
         self._undo(discarded, durable)
         self._enter(HostState.OPEN)
         self._turns.resume()
@@ -400,10 +403,11 @@ class StoreHost:
         self._turns.sends_refused = None
         return None
 
-    def _go_out(self, discarded: list[Discarded], reason: str, text: str, *, certain: bool) -> None:
-        """Nobody waits for the store to come back: answers are given at once (rule 3)."""
+    def _go_out(self, discarded: list[Discarded], reason: str, *, certain: bool) -> None:
+        """Nobody waits for the store to come back: answers are given at once (rule 3). Is it `certain` that nothing of what
+        was given to the store took place?"""
         self._enter(HostState.OUT, reason)
-        self._refuse(discarded, text, certain=certain)
+        self._refuse(discarded, self._out_text, certain=certain)
         for slot in self._turns.slots.values():
             if not slot.broken:
                 self._parking.know(slot.id, slot.machine.demands(), slot.machine.awaits())
@@ -413,12 +417,10 @@ class StoreHost:
     async def _leave_alone(self, discarded: list[Discarded]) -> None:
         """What was gathered and not given to the store certainly did not take place."""
         _log.warning("store %s was taken offline", self.name)
-        self._go_out(discarded, OFFLINE, self._out_text, certain=True)
-        store, self._turns.store = self._turns.store, None
-        if store is not None:
-            with contextlib.suppress(StoreError):  # then it is closed like a broken one
-                await self._thread.call(store.release)
-            await self._thread.call(store.close)
+        self._go_out(discarded, OFFLINE, certain=True)
+        with contextlib.suppress(StoreError, BusbarError):  # then it is closed like a broken one
+            await self._on_store(lambda store: store.release(), LONG)
+        await self._shut()
         await self._come_back(discarded)
 
     async def _come_back(self, discarded: list[Discarded]) -> None:
@@ -454,6 +456,9 @@ class StoreHost:
     async def _return(self, discarded: list[Discarded]) -> None:
         """The same store again (rule 3)."""
         durable, epoch = await self._reopen([item.slot.id for item in discarded])
+        if self._comeback.offline:  # said while it was being opened
+            await self._shut()
+            raise TakenOffline(OFFLINE)
         if self._turns.slots and epoch != self._epoch + self._claims:
             _log.warning("store %s was changed by another owner; all is read anew", self.name)
             self._replace_machines(discarded)
@@ -470,9 +475,9 @@ class StoreHost:
         make = self.place.make
         heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
         started = self.clock()
-        self._predecessor = lambda fragment: _predecessor(heads.get(fragment), started)
+        self._predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
         await self._close_broken()
-        self._turns.store, epoch = await self._thread.call(lambda: open_store(make))
+        self._turns.store, epoch = await self._thread.call(lambda: open_store(make), HOWEVER_LONG)
         self._epoch, self._claims = epoch, 0
         self._replace_machines(discarded)
         if self.admit is not None:
@@ -499,15 +504,25 @@ class StoreHost:
             if not slot.broken:
                 machine = slot.machine
                 out = self._out_text
-                self._turns.answer([_busy(one.origin, one.request, out) for one in machine.awaits()])
+                self._turns.answer([busy(one.origin, one.request, out) for one in machine.awaits()])
                 self._turns.answer(self._parking.replace_machine(slot.id, machine.demands()))
         self._turns.replace()
 
     async def _close_broken(self) -> None:
-        broken, self._turns.store = self._turns.store, None
-        if broken is not None:
-            with contextlib.suppress(Exception):  # it is broken, and forgotten in any case
-                await self._thread.call(broken.close)
+        if self._thread.hangs:  # rule 7; the comeback hears when it has returned
+            raise StoreHung(self._thread.patience, began=False)
+        await self._shut()
+
+    async def _shut(self) -> None:
+        """Close the store; one that hangs when it has returned. It may be broken, and is forgotten in any case."""
+        store, self._turns.store = self._turns.store, None
+        if store is None:
+            return
+        if self._thread.hangs:
+            self._thread.post(store.close, lambda result, error: None, HOWEVER_LONG)
+            return
+        with contextlib.suppress(Exception):
+            await self._thread.call(store.close)
 
     async def _reopen(self, fragments: list[int]) -> tuple[dict[int, Durable], int]:
         await self._close_broken()
@@ -521,13 +536,13 @@ class StoreHost:
                 store.close()
                 raise
 
-        self._turns.store, epoch, durable = await self._thread.call(work)
+        self._turns.store, epoch, durable = await self._thread.call(work, HOWEVER_LONG)
         return durable, epoch
 
     async def _forget_lost_locks(self) -> None:
         """A commit of unknown outcome may have removed what we hold locks of."""
         held = {slot.id: slot.machine.locks() for slot in self._turns.slots.values() if not slot.broken}
-        lost = await self._on_store(lambda store: lost_locks(store, held))
+        lost = await self._on_store(lambda store: lost_locks(store, held), HOWEVER_LONG)
         for fragment, numbers in lost.items():
             self._turns.slots[fragment].machine.forget_locks(numbers)
 
@@ -551,42 +566,13 @@ class StoreHost:
                 else:
                     slot.tick()
 
-    def _refuse(self, discarded: list[Discarded], text: str, *, certain: bool = True) -> None:
-        """Tell everyone whose answer was discarded. Each command with an answer had exactly one effect with its request."""
+    def _refuse(self, discarded: list[Discarded], text: str, *, certain: bool) -> None:
         for item in discarded:
-            self._turns.answer(
-                [
-                    _busy(effect.origin, effect.request, text, certain)
-                    for effect in item.effects
-                    if effect.request > 0
-                ]
-            )
+            self._turns.answer(refusals(item, text, certain=certain))
 
     def _lose(self, discarded: list[Discarded]) -> None:
         """Rule 3."""
-        self._refuse(discarded, STORE_LOST)
+        self._refuse(discarded, STORE_LOST, certain=True)
         self._stop(ServerBusy(STORE_LOST))
         if self._fenced is not None:
             self._fenced()
-
-
-def _predecessor(head: Head | None, started: int) -> Predecessor:
-    if head is None:
-        return Predecessor(started, started, started, lost=True)
-    held = sum(head.counts) + head.events > 0
-    return Predecessor(head.last, head.last_dead, head.last_event, lost=held)
-
-
-def _busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
-    return Refused(origin, request, ServerBusy.condition, text, certain)
-
-
-def _give_up(store: Store, clean: bool, locks: Mapping[int, list[Lock]]) -> None:
-    try:
-        if clean:
-            for fragment, held in locks.items():
-                if held:
-                    store.save_locks(fragment, held)
-            store.release()
-    finally:
-        store.close()

@@ -161,7 +161,7 @@ class LocalPort(Exchange):
 
     async def stores(self) -> Sequence[StoreView]:
         assert self._stores is not None
-        return self._stores.views()
+        return await self._stores.views()
 
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None

@@ -20,9 +20,9 @@ from busbar.broker import says
 from busbar.broker.calls import Request
 from busbar.broker.channel import Channel, ChannelLost
 from busbar.broker.far_store import ENDED, FarStore
-from busbar.broker.host import OFFLINE, STORE_FAILED
 from busbar.broker.hosting import Admit, HostState, Rows
 from busbar.broker.place import Place
+from busbar.broker.refusals import OFFLINE, STORE_FAILED
 from busbar.broker.says import Operation
 from busbar.broker.settings_wire import encode_settings
 from busbar.broker.wire import WireError, effects_codec

@@ -4,15 +4,35 @@ Rules:
 1. Work is done first in, first out; a piece of work sees all that earlier pieces did.
 2. The outcome of a piece comes back to the event loop by exactly one `call_soon_threadsafe`, in the same order.
 3. Whatever a piece of work raises is an outcome, never the end of the thread.
+4. A piece that does not return within the patience hangs: the disk does not answer. It is given up, which is to say that its
+   outcome is StoreHung, once, whatever becomes of it later. What was posted behind it is taken back and certainly never
+   done. Patience is counted in looks of an event loop that runs: a process that was stopped for a while finds nothing
+   hanging when it goes on.
+5. While a piece that was given up has not returned, the thread hangs. Nobody else can touch the store in its place. Work is
+   refused at once, unless it may wait HOWEVER_LONG that takes; `returned` hears when it is over.
+6. A thread that hangs keeps no process from ending: it is a daemon, and what it was doing is then as after a crash.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from busbar.store.contract import StoreError
+
+PATIENCE = 5.0
+LOOKS = 4
+"""In each patience. One more is needed to be sure, since a piece may have begun just before the first."""
+LONG = 4
+"""So many patiences for what may take longer on a slow disk: opening a file, with a log to recover."""
+HOWEVER_LONG = 0
+"""For those who know that the store is out, and whom nobody waits for."""
+SHORTEST_PATIENCE = 0.05
 
 T = TypeVar("T")
 
@@ -20,58 +40,168 @@ Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
 
 
-class StoreThread:
-    """The thread of one store. Start it by the first `post`; `stop` waits until all posted work is done."""
+class StoreHung(StoreError):
+    """The store does not answer. What `began` may still take place when it does; what did not never will."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, patience: float, *, began: bool) -> None:
+        super().__init__(f"its disk has not answered for {patience:g} s")
+        self.began = began
+
+
+def never_began(error: BaseException) -> bool:
+    """Whether what failed certainly did not take place, since its store was not even asked for it."""
+    return isinstance(error, StoreHung) and not error.began
+
+
+class _Job:
+    __slots__ = ("done", "given_up", "looks", "unwanted", "work")
+
+    def __init__(
+        self, work: Work, done: Done, looks: int, unwanted: Callable[[Any], object] | None = None
+    ) -> None:
+        self.work = work
+        self.done = done
+        self.looks = looks  # after which it hangs; HOWEVER_LONG: never
+        self.unwanted = unwanted
+        self.given_up = False
+
+
+class StoreThread:
+    """The thread of one store."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, patience: float = PATIENCE) -> None:
+        self.returned: Callable[[], None] = lambda: None
+        """Hears that what hung has returned."""
+        self.patience = max(patience, SHORTEST_PATIENCE)
         self._loop = loop
-        self._jobs: SimpleQueue[tuple[Work, Done] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting: deque[_Job] = deque()  # not returned yet; the first is under way
+        self._looks = 0  # at the first, in vain
+        self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        # Not a daemon: a commit under way is finished before the process ends by itself.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=False)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # rule 6
         self._thread.start()
 
-    def post(self, work: Work, done: Done) -> None:
-        """Do `work` on the thread; then `done(result, None)` or `done(None, error)` on the loop."""
-        if self._stopped:
-            raise RuntimeError("The store's thread has been stopped; no work can follow.")
-        self._jobs.put((work, done))
+    @property
+    def hangs(self) -> bool:
+        """Rule 5."""
+        return bool(self._waiting) and self._waiting[0].given_up
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """Do `work` on the thread and wait for its result."""
+    @property
+    def idle(self) -> bool:
+        return not self._waiting
+
+    def post(self, work: Work, done: Done, patiences: int = 1) -> None:
+        """Do `work` on the thread; then `done(result, None)` or `done(None, error)` on the loop."""
+        self._post(_Job(work, done, patiences * LOOKS))
+
+    async def call(
+        self,
+        work: Callable[[], T],
+        patiences: int = 1,
+        unwanted: Callable[[T], object] | None = None,
+    ) -> T:
+        """Do `work` on the thread and wait for its result. If it comes when nobody waits for it any more, it is `unwanted`,
+        on the thread."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: object, error: BaseException | None) -> None:
             if answer.cancelled():
-                return
-            if error is not None:
+                if error is None:
+                    self._discard(job, result)
+            elif error is not None:
                 answer.set_exception(error)
             else:
                 answer.set_result(result)  # type: ignore[arg-type]  # what `work` returned
 
-        self.post(work, done)
+        job = _Job(work, done, patiences * LOOKS, unwanted)
+        self._post(job)
         return await answer
 
-    async def stop(self) -> None:
-        """No more work; wait for what was posted."""
+    async def stop(self) -> bool:
+        """No more work; wait for what was posted. False if the thread does not end, since it hangs."""
         if not self._stopped:
             self._stopped = True
             self._jobs.put(None)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        await self._loop.run_in_executor(None, self._thread.join, 0.0 if self.hangs else self.patience)
+        if self._timer is not None:
+            self._timer.cancel()
+        return not self._thread.is_alive()
+
+    # ---- on the loop ----
+
+    def _post(self, job: _Job) -> None:
+        if self._stopped:
+            raise RuntimeError("The store's thread has been stopped; no work can follow.")
+        if job.looks and self.hangs:
+            self._loop.call_soon(job.done, None, StoreHung(self.patience, began=False))
+            return
+        self._waiting.append(job)
+        self._jobs.put(job)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
+
+    def _look(self) -> None:
+        """Rule 4."""
+        self._timer = None
+        if not self._waiting:
+            return
+        self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
+        job = self._waiting[0]
+        if job.looks and not job.given_up:
+            self._looks += 1
+            if self._looks > job.looks:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        taken_back = []
+        with contextlib.suppress(Empty):
+            while True:
+                taken_back.append(self._jobs.get_nowait())
+        kept = [job for job in taken_back if job is None or not job.looks]
+        refused = [job for job in taken_back if job is not None and job.looks]
+        # It may be under way by now, if the disk has answered just after the last look.
+        under_way = [job for job in self._waiting if job not in taken_back]
+        self._waiting = deque([*under_way, *[job for job in kept if job is not None]])
+        for job in kept:
+            self._jobs.put(job)
+        for job in under_way:
+            job.given_up = True
+        for job in refused:
+            job.done(None, StoreHung(self.patience, began=False))
+        for job in under_way:
+            job.done(None, StoreHung(self.patience, began=True))
+
+    def _finished(self, job: _Job, result: object, error: BaseException | None) -> None:
+        self._waiting.popleft()
+        self._looks = 0
+        if not job.given_up:
+            job.done(result, error)
+            return
+        if error is None:
+            self._discard(job, result)
+        if not self.hangs:
+            self.returned()
+
+    def _discard(self, job: _Job, result: object) -> None:
+        unwanted = job.unwanted
+        if unwanted is not None and not self._stopped:
+            self.post(lambda: unwanted(result), lambda result, error: None, HOWEVER_LONG)
+
+    # ---- the thread ----
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            work, done = job
             result: object = None
             error: BaseException | None = None
             try:
-                result = work()
+                result = job.work()
             except BaseException as raised:  # rule 3
                 error = raised
             try:
-                self._loop.call_soon_threadsafe(done, result, error)
+                self._loop.call_soon_threadsafe(self._finished, job, result, error)
             except RuntimeError:
                 # The loop was closed while we worked: nobody is left to be told.
                 return
             # Do not keep a group's records alive while waiting for the next one.
-            del job, work, done, result, error
+            del job, result, error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
@@ -11,6 +11,7 @@ from busbar.model.message import DEAD
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Store
 
+FRAGMENTS_AT_ONCE = 500  # more of them in one piece would be taken for a disk that does not answer
 LOCKS_AT_ONCE = 100  # each is read with its content, so not too many together
 
 
@@ -37,6 +38,14 @@ class Predecessor:
     """It held something, or nobody knows."""
 
 
+def predecessor_of(head: Head | None, started: int) -> Predecessor:
+    """By what is known of the old fragment; else all that may have been given before it `started` is left out."""
+    if head is None:
+        return Predecessor(started, started, started, lost=True)
+    held = sum(head.counts) + head.events > 0
+    return Predecessor(head.last, head.last_dead, head.last_event, lost=held)
+
+
 def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
     """An open and claimed store, and its epoch."""
     store = factory()
@@ -51,6 +60,13 @@ def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
 def read_catalogue(store: Store) -> tuple[dict[str, bytes], int]:
     """What the store has of the catalogue, and the highest id of its fragments."""
     return store.catalogue(), max((head.fragment for head in store.heads()), default=0)
+
+
+def slices(fragments: Mapping[int, FragmentSettings]) -> Iterator[dict[int, FragmentSettings]]:
+    """For `load`."""
+    of = list(fragments.items())
+    for start in range(0, len(of), FRAGMENTS_AT_ONCE):
+        yield dict(of[start : start + FRAGMENTS_AT_ONCE])
 
 
 def load(
@@ -114,6 +130,10 @@ def reload(store: Store, fragments: Iterable[int]) -> dict[int, Durable]:
         )
         for fragment in fragments
     }
+
+
+def save_locks(store: Store, fragment: int, held: Sequence[Lock]) -> None:
+    store.save_locks(fragment, held)
 
 
 def lost_locks(store: Store, held: Mapping[int, list[Lock]]) -> dict[int, list[int]]:

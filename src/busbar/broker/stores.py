@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from busbar.broker.homes import Homes
 from busbar.broker.hosting import Host, HostState
+from busbar.broker.sizes import Sizes
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.port import StoreView
 
@@ -22,6 +23,7 @@ class Stores:
         """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
         self.homes: Homes[Host] = Homes()
+        self._sizes = Sizes()
 
     # ---- which there are ----
 
@@ -88,10 +90,11 @@ class Stores:
 
     # ---- operators ----
 
-    def views(self) -> list[StoreView]:
-        return [self._view(host) for host in self.hosts]
+    async def views(self) -> list[StoreView]:
+        sizes = await self._sizes.of({host.name: host.place for host in self.hosts})
+        return [self._view(host, sizes.get(host.name, 0)) for host in self.hosts]
 
-    def _view(self, host: Host) -> StoreView:
+    def _view(self, host: Host, size: int) -> StoreView:
         loss, place = host.loss, host.place
         return StoreView(
             name=host.name,
@@ -100,7 +103,7 @@ class Stores:
             since=host.since,
             reason=host.reason,
             fragments=self.homes.count(host),
-            size=place.size() if place is not None else 0,
+            size=size,
             lost_at=loss.at if loss is not None else 0,
             lost_messages=loss.messages if loss is not None else 0,
             lost_size=loss.size if loss is not None else 0,
@@ -123,7 +126,8 @@ class Stores:
             await _until_open(host)
         else:
             raise ArgumentError(f"A store can be set offline, online or reset, not '{to}'.")
-        return self._view(host)
+        sizes = await self._sizes.of({name: host.place})
+        return self._view(host, sizes[name])
 
 
 async def _until_open(host: Host) -> None:

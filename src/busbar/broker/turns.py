@@ -51,6 +51,8 @@ class Discarded:
     """Newest first: the way back."""
     effects: list[Effect]
     """In apply order; none of them was performed."""
+    given: int
+    """So many of them, the first ones, rest on what was given to the store; the others on nothing that it ever saw."""
 
 
 class Turns:
@@ -172,7 +174,7 @@ class Turns:
         for slot in dict.fromkeys((*self._flight, *self._dirty)):
             gathered = None if slot.broken else slot.machine.take_changes()
             batches = [changes for changes in (gathered, slot.flight) if changes is not None]
-            discarded.append(Discarded(slot, batches, slot.flying + slot.held))
+            discarded.append(Discarded(slot, batches, slot.flying + slot.held, len(slot.flying)))
             slot.land()
             slot.held = []
             slot.weight = 0

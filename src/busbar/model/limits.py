@@ -71,6 +71,8 @@ class Limits:
     http_idle_wait: int = 75_000  # between two requests of a connection
     http_management_body: int = 1024 * 1024
     max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room
+    # Messaging stores
+    store_patience: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
     # Broker processes
     broker_patience: int = 10_000  # one that does not answer for so long is ended, and started again
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from busbar.broker.host import StoreHost
+from busbar.broker.store_thread import PATIENCE
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.model.commands import COMPLETE, Demand, Send, Settle
@@ -72,7 +73,7 @@ class GatedStore(MemoryStore):
 class Hosting:
     """A host, its stores (one for each time it opened one), and what it said."""
 
-    def __init__(self, disk: Disk | None = None) -> None:
+    def __init__(self, disk: Disk | None = None, patience: float = PATIENCE) -> None:
         self.disk = disk or Disk()
         self.gate = threading.Event()
         self.gate.set()
@@ -90,6 +91,7 @@ class Hosting:
             self._next_nonce,
             self._hear,
             self._on_fenced,
+            patience=patience,
         )
 
     def _open(self) -> GatedStore:

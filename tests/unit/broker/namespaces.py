@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
@@ -11,12 +12,14 @@ from busbar.broker.catalogue import Catalogue
 from busbar.broker.host import StoreHost
 from busbar.broker.place import Place, StoreMissing
 from busbar.broker.port import LocalPort
+from busbar.broker.store_thread import PATIENCE
 from busbar.broker.stores import Stores
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.limits import Limits
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
-from busbar.store.memory import Disk, MemoryStore
+from busbar.store.memory import Disk
+from tests.unit.broker.hanging import HangingStore, Hangs
 from tests.unit.broker.hosting import clock
 
 NAMES = ["store-0", "store-1", "store-2", "store-3"]
@@ -33,14 +36,18 @@ class Disks:
         """Stores whose next write to the catalogue fails."""
         self.stuck_catalogue: set[str] = set()
         """The same, at every write."""
+        self.hanging: dict[str, Hangs] = {}
+        self.patience = PATIENCE
+        self.free = threading.Event()
+        self.free.set()
 
     def entry(self, store: str, name: str) -> bytes | None:
         return self.there[store].catalogue.get(name)
 
 
-class FailingStore(MemoryStore):
+class FailingStore(HangingStore):
     def __init__(self, name: str, disks: Disks) -> None:
-        super().__init__(disks.there[name])
+        super().__init__(disks.there[name], disks.free, disks.hanging.setdefault(name, Hangs()))
         self._name = name
         self._disks = disks
 
@@ -80,7 +87,16 @@ class Namespace:
 
         place = Place(f"memory:{name}", make, lambda: 0, lambda: id(disks.there.get(name)))
         emit = self.port.emit
-        return StoreHost(name, open_it, self._loop, clock, lambda: next(self._nonces), emit, place=place)
+        return StoreHost(
+            name,
+            open_it,
+            self._loop,
+            clock,
+            lambda: next(self._nonces),
+            emit,
+            place=place,
+            patience=disks.patience,
+        )
 
     def host(self, name: str) -> StoreHost:
         found = self.stores.host(name)

@@ -1,0 +1,32 @@
+"""What those hear whose messaging store fails them, and whether it is certain that nothing was changed."""
+
+from __future__ import annotations
+
+from busbar.broker.turns import Discarded
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import ServerBusy
+
+STORE_FULL = "The messaging store is full; nothing was changed. Retry later: completing messages makes room."
+STORE_FAILED = (
+    "The messaging store failed during the operation, which may or may not have taken place. Retry."
+)
+STORE_OUT = "The messaging store is unavailable for the moment. Retry later."
+STORE_LOST = "The messaging store belongs to another broker now. Retry later."
+OFFLINE = "taken offline by an operator"
+
+
+def busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
+    return Refused(origin, request, ServerBusy.condition, text, certain)
+
+
+def refusals(item: Discarded, text: str, *, certain: bool) -> list[Effect]:
+    """For everyone whose answer was discarded. Each command with an answer had exactly one effect with its request. Unless
+    it is `certain` that the store did nothing of what was given to it, nobody knows of that."""
+    unknown = 0 if certain else item.given
+    return [
+        busy(effect.origin, effect.request, STORE_FAILED, certain=False)
+        if place < unknown
+        else busy(effect.origin, effect.request, text)
+        for place, effect in enumerate(item.effects)
+        if effect.request > 0
+    ]
