@@ -15,7 +15,14 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, 
 
 from bench.load import connect, session_payload
 from tests.interop.azure_sdk import Handler, nothing_left, take, take_one, text_of
-from tests.interop.session_queues import World, every_way, message, on_queues, on_subscriptions
+from tests.interop.session_queues import (
+    World,
+    every_way,
+    message,
+    on_partitioned_queues,
+    on_queues,
+    on_subscriptions,
+)
 from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
@@ -398,10 +405,8 @@ async def test_the_library_runs_the_loop(world: World) -> None:
 
 
 @pytest.mark.req("P15")
-@every_way
+@on_partitioned_queues
 async def test_sessions_spread_over_the_fragments(world: World) -> None:
-    if world.place != "partitioned":
-        return  # a regular queue has one fragment
     queue = world.queue()
     receivers = {name: world.accept(queue, name) for name in ("a", "b", "c", "d", "e")}
     homes = {}
@@ -414,8 +419,9 @@ async def test_sessions_spread_over_the_fragments(world: World) -> None:
     assert len(set(homes.values())) > 1
 
 
+@pytest.mark.req("P32")
 @every_way
-async def test_peek_within_a_session_and_without_its_lock(world: World) -> None:
+async def test_peek_within_a_session(world: World) -> None:
     queue = world.queue()
     await world.send(queue, "a", "a1", "a2", "a3")
     await world.send(queue, "b", "b1")
