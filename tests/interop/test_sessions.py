@@ -191,7 +191,7 @@ async def test_a_scheduled_message_joins_its_session(world: World) -> None:
 @every_way
 async def test_one_message_makes_a_session_and_a_later_one_belongs_to_it(world: World) -> None:
     queue = world.queue()
-    for text in ("first", "much later"):
+    for text in ("first", "later"):
         await world.send(queue, "same", text)
         receiver = world.accept(queue)
         got = await take_one(receiver)
