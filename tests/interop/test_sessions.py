@@ -379,10 +379,9 @@ async def test_request_and_response(world: World) -> None:
     assert text_of(await take_one(others)) == "answer to question 2"
 
 
-@pytest.mark.req("S7")
 @every_way
-async def test_the_library_runs_the_loop(world: World) -> None:
-    """The handler-based way: sessions one after the other, messages as the library brings them, until there are none."""
+async def test_a_program_takes_one_session_after_the_other(world: World) -> None:
+    """It iterates over the messages of each, with locks that are renewed for it, until there are none."""
     queue = world.queue()
     for name in ("a", "b"):
         await world.send(queue, name, f"{name}1", f"{name}2", f"{name}3")
