@@ -177,7 +177,9 @@ for (const queue of ["sessions", "wide-sessions"]) {
           });
         }),
     );
-    await sendSteps(`${queue}-handled`, 5, 8); // they come while the handlers wait
+    while (!(seen.a.includes(4) && seen.b.includes(4))) await new Promise((done) => setTimeout(done, 20));
+    await new Promise((done) => setTimeout(done, 200));
+    await sendSteps(`${queue}-handled`, 5, 8); // they come while the SDK waits for them
     await Promise.all(handled);
     assert.deepEqual(seen, { a: [0, 1, 2, 2, 3, 4, 5, 6, 7], b: [0, 1, 2, 2, 3, 4, 5, 6, 7] });
     assert.deepEqual(failed, ["not yet", "not yet"]);
