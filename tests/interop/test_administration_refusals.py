@@ -126,8 +126,8 @@ async def test_sizes_of_1_to_5_gigabytes_and_no_others(server: Busbar, kind: str
     create, get, update = (getattr(admin, f"{verb}_{kind}") for verb in ("create", "get", "update"))
     try:
         for gigabytes in (1, 2, 3, 4, 5):
-            size = {"max_size_in_megabytes": gigabytes * 1024}
-            await create(f"{name}-{gigabytes}", enable_partitioning=partitioned, **size)
+            sized = {"enable_partitioning": partitioned, "max_size_in_megabytes": gigabytes * 1024}
+            await create(f"{name}-{gigabytes}", **sized)
             assert (await get(f"{name}-{gigabytes}")).max_size_in_megabytes == shown * gigabytes * 1024
         await create(name, enable_partitioning=partitioned)
         entity = await get(name)

@@ -21,7 +21,7 @@ from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.spark.session import prepare_environment
-from tests.serving import Busbar, serving
+from tests.serving import Busbar, Properties, serving
 from tests.spark import pipeline_program
 from tests.spark.campaign import Program, eventually
 from tests.spark.conftest import Namespace
@@ -130,8 +130,8 @@ def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None
 @pytest.mark.timeout(600)
 def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
     """Capture and replay, which are ready to run; source, sink and sessions with state in a program of a user's."""
-    again = {"again": {"EnablePartitioning": True}}
-    with serving(Pipeline.QUEUES | again) as server, connect(server.connection_string) as factory:
+    queues: dict[str, Properties] = {**Pipeline.QUEUES, "again": {"EnablePartitioning": True}}
+    with serving(queues) as server, connect(server.connection_string) as factory:
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
         pipeline = Pipeline(factory, MESSAGES)
