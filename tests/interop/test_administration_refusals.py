@@ -115,6 +115,18 @@ async def test_values_out_of_range_are_refused_with_their_names(admin: Administr
     assert (unchanged.requires_session, unchanged.requires_duplicate_detection) == (False, False)
 
 
+@pytest.mark.req("U21")
+async def test_a_window_for_duplicates_has_20_seconds_to_7_days(admin: Administration, name: str) -> None:
+    def created(window: timedelta) -> Any:
+        wanted = {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": window}
+        return admin.create_queue(f"{name}-{int(window.total_seconds())}", **wanted)
+
+    for window in (timedelta(seconds=20), timedelta(days=7)):
+        assert (await created(window)).duplicate_detection_history_time_window == window
+    for window in (timedelta(seconds=19), timedelta(days=7, seconds=1)):
+        await refused(created(window), HttpResponseError, 400, "DuplicateDetectionHistoryTimeWindow")
+
+
 @pytest.mark.req("P11")
 @pytest.mark.parametrize("partitioned", [False, True], ids=["regular", "partitioned"])
 @pytest.mark.parametrize("kind", ["queue", "topic"])

@@ -216,7 +216,7 @@ async def test_a_key_names_one_fragment_and_keeps_its_order(
     await settle_all(receiver, taken)
 
 
-@pytest.mark.req("P6", "P18")
+@pytest.mark.req("P6", "P17", "P18")
 async def test_keyless_messages_go_round_robin(partitioned_azure: Azure, partitioned: str) -> None:
     sender, receiver = partitioned_azure.sender(partitioned), partitioned_azure.receiver(partitioned)
     for n in range(32):
