@@ -16,6 +16,7 @@ from tests.serving import Busbar
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.req("U27")
 def test_every_field_arrives(page: Page, admin: ServiceBusAdministrationClient) -> None:
     page.goto("/queue/new")
     page.get_by_label("Name", exact=True).fill("every/field")
@@ -75,6 +76,7 @@ def test_the_keyboard_is_enough(page: Page, admin: ServiceBusAdministrationClien
     assert admin.get_queue("by-keyboard").enable_partitioning is True
 
 
+@pytest.mark.req("U27")
 def test_the_overview_renews_itself(
     page: Page, admin: ServiceBusAdministrationClient, server: Busbar
 ) -> None:
@@ -94,6 +96,7 @@ def test_the_overview_renews_itself(
     expect(page.get_by_role("cell", name=re.compile("^store-"))).to_have_count(4)
 
 
+@pytest.mark.req("U27")
 def test_deleting_asks_first(page: Page, admin: ServiceBusAdministrationClient) -> None:
     admin.create_queue("doomed")
     page.goto("/queue?name=doomed")

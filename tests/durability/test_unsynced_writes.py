@@ -77,7 +77,6 @@ def commits_of(image: Path) -> int:
         store.release()
 
 
-@pytest.mark.req("U6")
 def test_nothing_acknowledged_is_lost_with_what_was_not_synced(shim: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("BUSBAR_SEED", "0")) or random.randrange(1, 1 << 32)
     print(f"BUSBAR_SEED={seed}")

@@ -72,6 +72,14 @@ def on_subscriptions(test: Test) -> Test:
     return in_ways(test, SUBSCRIPTIONS)
 
 
+def on_partitioned_queues(test: Test) -> Test:
+    return in_ways(test, ("partitioned",))
+
+
+def on_regular_entities(test: Test) -> Test:
+    return in_ways(test, ("regular", "subscription"))
+
+
 def in_ways(test: Test, places: tuple[str, ...]) -> Test:
     async def run(worlds: list[World], **fixtures: Any) -> None:
         async def in_one(world: World) -> None:
@@ -82,6 +90,7 @@ def in_ways(test: Test, places: tuple[str, ...]) -> Test:
                 raise
 
         chosen = [world for world in worlds if world.place in places]
+        assert chosen, f"none of WAYS leads to {' or '.join(places)}: the test would pass without running"
         done = await asyncio.gather(*[in_one(world) for world in chosen], return_exceptions=True)
         failures = [each for each in done if each is not None]
         if failures:

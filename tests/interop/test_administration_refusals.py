@@ -135,6 +135,49 @@ async def test_an_express_queue_is_made(admin: Administration, name: str) -> Non
     assert (await admin.get_queue(name)).enable_express is True
 
 
+@pytest.mark.req("U21")
+async def test_a_window_for_duplicates_has_20_seconds_to_7_days(admin: Administration, name: str) -> None:
+    def created(window: timedelta) -> Any:
+        wanted = {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": window}
+        return admin.create_queue(f"{name}-{int(window.total_seconds())}", **wanted)
+
+    for window in (timedelta(seconds=20), timedelta(days=7)):
+        assert (await created(window)).duplicate_detection_history_time_window == window
+    for window in (timedelta(seconds=19), timedelta(days=7, seconds=1)):
+        await refused(created(window), HttpResponseError, 400, "DuplicateDetectionHistoryTimeWindow")
+
+
+@pytest.mark.req("P11")
+@pytest.mark.parametrize("partitioned", [False, True], ids=["regular", "partitioned"])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_sizes_of_1_to_5_gigabytes_and_no_others(server: Busbar, kind: str, partitioned: bool) -> None:
+    """Each of 16 fragments has the size as its quota: the description shows the maximum of all of them together."""
+    name = f"sized-{kind}-{'partitioned' if partitioned else 'regular'}"
+    shown = 16 if partitioned else 1
+    admin = Administration(server, asynchronous=True)
+    create, get, update = (getattr(admin, f"{verb}_{kind}") for verb in ("create", "get", "update"))
+    try:
+        for gigabytes in (1, 2, 3, 4, 5):
+            sized = {"enable_partitioning": partitioned, "max_size_in_megabytes": gigabytes * 1024}
+            await create(f"{name}-{gigabytes}", **sized)
+            assert (await get(f"{name}-{gigabytes}")).max_size_in_megabytes == shown * gigabytes * 1024
+        await create(name, enable_partitioning=partitioned)
+        entity = await get(name)
+        assert entity.max_size_in_megabytes == shown * 1024, "1 GB if nothing is said"
+        for size in (0, -1024, 1, 1000, 1023, 1025, 1536, 6 * 1024, 10 * 1024, 160 * 1024):
+            text = f"MaxSizeInMegabytes is {size}; 1024 to 5120 in steps of 1024 are allowed"
+            attempt = create(f"{name}-none", enable_partitioning=partitioned, max_size_in_megabytes=size)
+            await refused(attempt, HttpResponseError, 400, text)
+            await refused(update(entity, max_size_in_megabytes=size), HttpResponseError, 400, text)
+        with pytest.raises(ResourceNotFoundError):
+            await get(f"{name}-none")
+        assert (await get(name)).max_size_in_megabytes == shown * 1024
+        await update(entity, max_size_in_megabytes=3 * 1024)
+        assert (await get(name)).max_size_in_megabytes == shown * 3 * 1024
+    finally:
+        await admin.close()
+
+
 @pytest.mark.parametrize("bad", ["<b>bold</b>", "a'b", 'a"b', "a&b", "-a", "a b", "$a", "a" * 261, "a//b"])
 async def test_a_name_that_no_entity_can_have_is_refused(server: Busbar, bad: str) -> None:
     admin = Administration(server, asynchronous=True)

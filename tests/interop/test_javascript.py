@@ -24,6 +24,11 @@ MESSAGING = (
     "single", "bodies", "batch", "drain", "subscribe", "abandon", "defer", "dead-letter", "peek", "schedule", "renew",
     "lock lost", "entity not found", "too large", "unauthorized", "tls", "websocket",
 )  # fmt: skip
+SESSIONS = tuple(
+    f"{queue}: {way}"
+    for queue in ("sessions", "wide-sessions")
+    for way in ("the program asks", "the SDK calls a handler")
+)
 QUEUES = (
     "single", "bodies", "batch", "drain", "subscribe", "abandon", "defer", "dead-letter", "peek", "schedule", "renew",
     "large", "tls", "websocket",
@@ -37,7 +42,11 @@ ADMINISTRATION = (
 @pytest.fixture(scope="module")
 def server() -> Iterator[Busbar]:
     queues: dict[str, dict[str, object]] = {name: {} for name in QUEUES}
-    with serving({**queues, "lock-lost": {"LockDuration": "PT1S"}}, {"min_lock_duration": 1_000}) as running:
+    queues["lock-lost"] = {"LockDuration": "PT1S"}
+    for way in ("asked", "handled"):
+        queues[f"sessions-{way}"] = {"RequiresSession": True}
+        queues[f"wide-sessions-{way}"] = {"RequiresSession": True, "EnablePartitioning": True}
+    with serving(queues, {"min_lock_duration": 1_000}) as running:
         yield running
         assert "Traceback" not in running.error_text, running.error_text
 
@@ -77,6 +86,13 @@ def test_messages(messaging: dict[str, str], scenario: str) -> None:
     assert messaging[scenario] == "ok", messaging[scenario]
 
 
+@pytest.mark.req("S7", "U16")
+@pytest.mark.parametrize("scenario", SESSIONS)
+def test_sessions(messaging: dict[str, str], scenario: str) -> None:
+    """Imperatively, and by a handler: then the message loop is the SDK's, which also completes and abandons."""
+    assert messaging[scenario] == "ok", messaging[scenario]
+
+
 @pytest.fixture(scope="module")
 def administration(server: Busbar) -> dict[str, str]:
     return results_of("administration.js", server)
@@ -89,5 +105,5 @@ def test_administration(administration: dict[str, str], scenario: str) -> None:
 
 
 def test_every_scenario_counts(messaging: dict[str, str], administration: dict[str, str]) -> None:
-    assert sorted(messaging) == sorted(MESSAGING)
+    assert sorted(messaging) == sorted(MESSAGING + SESSIONS)
     assert sorted(administration) == sorted(ADMINISTRATION)

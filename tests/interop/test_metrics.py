@@ -100,6 +100,7 @@ def of_tap(samples: Samples, name: str, tap: str, queue: str, fragment: int = 0,
     ]
 
 
+@pytest.mark.req("U28")
 def test_a_tap_that_reaches_its_limit_shows(server: Busbar, client: PlainAmqp) -> None:
     taps = Taps(client, "q0")
     taps("create-tap", name="small", owner="me", max_size=2_000)
@@ -132,6 +133,7 @@ def test_a_tap_that_reaches_its_limit_shows(server: Busbar, client: PlainAmqp) -
     assert of_tap(scrape(server), "truncations_total", "small", "q0") == 1
 
 
+@pytest.mark.req("U28")
 def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmqp) -> None:
     later = Message(body=b"later", inferred=True)
     later.annotations = {
@@ -151,6 +153,7 @@ def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmq
     assert samples["busbar_entities"] == len(NAMES) + 2 and samples["busbar_entities_left_out"] == 0
 
 
+@pytest.mark.req("U28")
 def test_topics_and_subscriptions_have_theirs(server: Busbar, client: PlainAmqp) -> None:
     subscription = "news/Subscriptions/all"
     Taps(client, subscription)("create-tap", name="small", max_size=1_000)

@@ -71,7 +71,7 @@ async def test_a_batch_over_the_size_limit_is_refused_as_a_whole(azure: Azure, q
     assert await azure.receiver(queue).peek_messages() == []
 
 
-@pytest.mark.req("U15")
+@pytest.mark.req("U15", "P11")
 async def test_a_full_queue(azure: Azure, queues: QueuePool) -> None:
     """1 MB fits; then sends are refused, nothing is lost, and what is taken out makes room again."""
     queue = queues.take("tiny")

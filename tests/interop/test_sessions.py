@@ -15,7 +15,14 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, 
 
 from bench.load import connect, session_payload
 from tests.interop.azure_sdk import Handler, nothing_left, take, take_one, text_of
-from tests.interop.session_queues import World, every_way, message, on_queues, on_subscriptions
+from tests.interop.session_queues import (
+    World,
+    every_way,
+    message,
+    on_partitioned_queues,
+    on_queues,
+    on_subscriptions,
+)
 from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
@@ -184,7 +191,7 @@ async def test_a_scheduled_message_joins_its_session(world: World) -> None:
 @every_way
 async def test_one_message_makes_a_session_and_a_later_one_belongs_to_it(world: World) -> None:
     queue = world.queue()
-    for text in ("first", "much later"):
+    for text in ("first", "later"):
         await world.send(queue, "same", text)
         receiver = world.accept(queue)
         got = await take_one(receiver)
@@ -372,10 +379,9 @@ async def test_request_and_response(world: World) -> None:
     assert text_of(await take_one(others)) == "answer to question 2"
 
 
-@pytest.mark.req("S7")
 @every_way
-async def test_the_library_runs_the_loop(world: World) -> None:
-    """The handler-based way: sessions one after the other, messages as the library brings them, until there are none."""
+async def test_a_program_takes_one_session_after_the_other(world: World) -> None:
+    """It iterates over the messages of each, with locks that are renewed for it, until there are none."""
     queue = world.queue()
     for name in ("a", "b"):
         await world.send(queue, name, f"{name}1", f"{name}2", f"{name}3")
@@ -398,10 +404,8 @@ async def test_the_library_runs_the_loop(world: World) -> None:
 
 
 @pytest.mark.req("P15")
-@every_way
+@on_partitioned_queues
 async def test_sessions_spread_over_the_fragments(world: World) -> None:
-    if world.place != "partitioned":
-        return  # a regular queue has one fragment
     queue = world.queue()
     receivers = {name: world.accept(queue, name) for name in ("a", "b", "c", "d", "e")}
     homes = {}
@@ -414,8 +418,9 @@ async def test_sessions_spread_over_the_fragments(world: World) -> None:
     assert len(set(homes.values())) > 1
 
 
+@pytest.mark.req("P32")
 @every_way
-async def test_peek_within_a_session_and_without_its_lock(world: World) -> None:
+async def test_peek_within_a_session(world: World) -> None:
     queue = world.queue()
     await world.send(queue, "a", "a1", "a2", "a3")
     await world.send(queue, "b", "b1")

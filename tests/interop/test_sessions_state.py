@@ -11,13 +11,20 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceeded
 from bench.load import connect, session_payload
 from tests.interop.azure_sdk import take_one
 from tests.interop.http_runtime import Http
-from tests.interop.session_queues import World, every_way, listed_sessions, on_session, sent_to
+from tests.interop.session_queues import (
+    World,
+    every_way,
+    listed_sessions,
+    on_regular_entities,
+    on_session,
+    sent_to,
+)
 from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.req("S12")
+@pytest.mark.req("S12", "P32")
 @every_way
 async def test_set_read_replace_clear(world: World) -> None:
     queue = world.queue()
@@ -60,12 +67,9 @@ async def test_a_state_is_as_large_as_a_message_and_no_larger(world: World) -> N
 
 
 @pytest.mark.req("S12")
-@every_way
+@on_regular_entities
 async def test_a_state_counts_towards_the_quota(world: World) -> None:
-    """One megabyte, on a partitioned queue for each fragment: five states of 250 KB do not fit, four do. Those of a
-    subscription count towards its topic's."""
-    if "partitioned" in world.place:
-        return  # sixteen times as much; the same fragments
+    """One megabyte: five states of 250 KB do not fit, four do. Those of a subscription count towards its topic's quota."""
     queue = world.queue("tiny")
     state = bytes(250_000)
     receivers = [world.accept(queue, f"s{n}") for n in range(5)]
@@ -79,6 +83,7 @@ async def test_a_state_counts_towards_the_quota(world: World) -> None:
     await on_session(receivers[4], "set_state", state)
 
 
+@pytest.mark.req("P32")
 @every_way
 async def test_the_sessions_of_a_queue_are_listed(world: World, session_broker: Busbar) -> None:
     queue = world.queue()

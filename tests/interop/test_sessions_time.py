@@ -64,7 +64,7 @@ async def test_whatever_is_done_with_a_lost_session_says_so(world: World) -> Non
             await attempt
 
 
-@pytest.mark.req("S9")
+@pytest.mark.req("S9", "P32")
 @every_way
 async def test_a_renewed_lock_holds(world: World) -> None:
     queue = world.queue("modest")

@@ -58,7 +58,7 @@ def key_in(server: Busbar, store: str, *, inside: bool) -> str:
     )
 
 
-@pytest.mark.req("P4", "P14", "P18", "P19", "P25", "P26", "P27")
+@pytest.mark.req("P4", "P14", "P18", "P25")
 async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
     lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
     with client_of(server) as client, client.get_queue_sender("p") as sender:

@@ -124,7 +124,6 @@ async def test_a_filter_that_fails(world: World, session_broker: Busbar) -> None
         assert await topic.drained(name, 1) == ["fine"]
 
 
-@pytest.mark.req("P31")
 @everywhere
 async def test_rules_come_and_go_while_messages_flow(world: World, session_broker: Busbar) -> None:
     """From when a change is answered it holds, in every fragment."""

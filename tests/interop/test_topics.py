@@ -299,6 +299,7 @@ async def test_what_is_disabled(world: World) -> None:
     assert await topic.drained("on", 1) == ["3"]
 
 
+@pytest.mark.req("P11")
 @everywhere
 async def test_a_full_topic_refuses_and_loses_nothing(world: World) -> None:
     """One megabyte for all copies, on a partitioned topic in each fragment."""

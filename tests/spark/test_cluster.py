@@ -11,18 +11,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pyspark
 import pytest
 
+from busbar.amqp.message import Message
 from busbar.client import OutgoingMessage, encode
-from busbar.client.blocking import connect
+from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.spark.session import prepare_environment
-from tests.serving import serving
+from tests.serving import Busbar, Properties, serving
+from tests.spark import pipeline_program
 from tests.spark.campaign import Program, eventually
+from tests.spark.conftest import Namespace
 
 MESSAGES = 600
+SESSIONS = [f"order {number}" for number in range(5)]
+STEPS = [f"step {number}" for number in range(12)]
 DAEMONS = {
     "SPARK_DAEMON_MEMORY": "256m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
@@ -61,22 +67,81 @@ def daemon(directory: Path, name: str, *arguments: str) -> Program:
     return Program([*command, "--webui-port", "0", *arguments], directory, DAEMONS)
 
 
+class Pipeline:
+    """The queues of pipeline_program.py, filled, and what it must have made of them, wherever it ran."""
+
+    QUEUES: ClassVar[dict[str, dict[str, object]]] = {
+        "orders": {"EnablePartitioning": True},
+        "copies": {"EnablePartitioning": True},
+        "workflows": {"EnablePartitioning": True, "RequiresSession": True},
+        "steps": {"EnablePartitioning": True},
+    }
+
+    def __init__(self, factory: BlockingFactory, messages: int) -> None:
+        self._factory = factory
+        self.sent = {f"message {number}": os.urandom(200) for number in range(messages)}
+        factory.sender("orders").send(
+            [encode(OutgoingMessage(body, message_id=name)) for name, body in self.sent.items()]
+        )
+        factory.sender("workflows").send(
+            [encode(OutgoingMessage(step.encode(), session_id=name)) for step in STEPS for name in SESSIONS]
+        )
+
+    def taken(self, queue: str) -> list[Message]:
+        """All that is in a queue, taken out of it."""
+        found: list[Message] = []
+        with self._factory.receiver(queue) as receiver:
+            while messages := receiver.receive(MESSAGES, 1):
+                receiver.complete(messages)
+                found += [message.decode() for message in messages]
+        return found
+
+    def check(self) -> None:
+        copies = [(str(message.message_id), message.data or b"") for message in self.taken("copies")]
+        assert len(copies) == len(self.sent) and dict(copies) == self.sent
+        steps = {
+            (str(message.message_id), (message.data or b"").decode(), message.correlation_id)
+            for message in self.taken("steps")
+        }
+        assert steps == {
+            (f"{name} {number}", step, previous)
+            for name in SESSIONS
+            for number, (step, previous) in enumerate(zip(STEPS, [None, *STEPS], strict=False), 1)
+        }, "every step once, behind the one before it"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Busbar]:
+    with serving(Pipeline.QUEUES) as running:
+        yield running
+
+
+@pytest.mark.req("D7")
+@pytest.mark.deep  # what it is made of runs embedded in other tests
+def test_the_program_runs_embedded(namespace: Namespace, tmp_path: Path) -> None:
+    """The same program as on the cluster, with a session of this process."""
+    pipeline = Pipeline(namespace.factory, 100)
+    session = namespace.spark.newSession()
+    pipeline_program.pipeline(session, str(namespace.secret), str(tmp_path / "checkpoint"))
+    pipeline.check()
+
+
 @pytest.mark.req("D7")
 @pytest.mark.timeout(600)
-def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
-    sent = {f"message {number}": os.urandom(200) for number in range(MESSAGES)}
-    wide = {"EnablePartitioning": True}
-    with serving({"orders": wide, "again": wide}) as server, connect(server.connection_string) as factory:
+def test_jobs_and_programs_run_on_a_cluster(tmp_path: Path) -> None:
+    """Capture and replay, which are ready to run; source, sink and sessions with state in a program of a user's."""
+    queues: dict[str, Properties] = {**Pipeline.QUEUES, "again": {"EnablePartitioning": True}}
+    with serving(queues) as server, connect(server.connection_string) as factory:
         secret = tmp_path / "connection"
         secret.write_text(server.connection_string)
-        factory.sender("orders").send(
-            [encode(OutgoingMessage(body, message_id=name)) for name, body in sent.items()]
-        )
+        pipeline = Pipeline(factory, MESSAGES)
+        sent = pipeline.sent
         with CommandLines() as watched, cluster(tmp_path, 2) as master:
+            submit = [SPARK_SUBMIT, "--master", master, "--properties-file", str(tmp_path / "spark.conf")]
             # Once submitted, with a file that every node has; once by the command, which sends it with what workers run.
             captured = run(
                 tmp_path,
-                [SPARK_SUBMIT, "--master", master, "--properties-file", str(tmp_path / "spark.conf")],
+                submit,
                 [capture.__file__, "orders", "--output", str(tmp_path / "archive"), "--available-now"],
                 ["--connection-file", str(secret)],
             )
@@ -87,18 +152,14 @@ def test_capture_and_replay_run_on_a_cluster(tmp_path: Path) -> None:
                 ["--ids", "message", "--master", master, "-o", "json"],
                 BUSBAR_CONNECTION_STRING=server.connection_string,
             )
+            run(tmp_path, submit, [pipeline_program.__file__, str(secret), str(tmp_path / "checkpoint")])
         report = json.loads(replayed[replayed.index("{\n") :])
         assert (report["found"], report["sent"], report["refused"]) == (MESSAGES, MESSAGES, 0)
         rows = archive.dataset(tmp_path / "archive").to_table(["message_id", "body"]).to_pylist()
         assert len(rows) == MESSAGES and {row["message_id"]: row["body"] for row in rows} == sent
-        with factory.receiver("again") as receiver:
-            copies: list[tuple[str, bytes]] = []
-            while messages := receiver.receive(MESSAGES, 1):
-                receiver.complete(messages)
-                for message in messages:
-                    decoded = message.decode()
-                    copies.append((str(decoded.message_id), decoded.data or b""))
+        copies = [(str(message.message_id), message.data or b"") for message in pipeline.taken("again")]
         assert len(copies) == MESSAGES and dict(copies) == sent
+        pipeline.check()
     assert any(watched.seen) and not [line for line in watched.seen if server.key in line]
     for number in range(2):
         assert list((tmp_path / f"worker{number}").glob("app-*/*/stderr")), "a worker had nothing to do"

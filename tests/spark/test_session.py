@@ -40,7 +40,6 @@ def java_in(directory: Path, version: str) -> Path:
     return directory
 
 
-@pytest.mark.req("D7")
 def test_a_machine_without_java_runs_spark(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -274,8 +274,10 @@ def _true_size(description: D, before: Description, limits: Limits) -> D:
     size = description.max_size_in_megabytes
     assert isinstance(before, QueueDescription | TopicDescription)
     seen = size == FRAGMENTS * before.max_size_in_megabytes
-    if seen or (size > limits.max_size_in_megabytes and size % FRAGMENTS == 0):
-        return replace(description, max_size_in_megabytes=size // FRAGMENTS)
+    of_all = size > limits.max_size_in_megabytes and size % FRAGMENTS == 0
+    of_one = size // FRAGMENTS
+    if seen or (of_all and limits.min_size_in_megabytes <= of_one <= limits.max_size_in_megabytes):
+        return replace(description, max_size_in_megabytes=of_one)
     return description
 
 

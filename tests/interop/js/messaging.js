@@ -135,6 +135,68 @@ scenario("subscribe", async () => {
   assert.deepEqual(await bus.createReceiver("subscribe").peekMessages(10), [], "all were completed automatically");
 });
 
+// Both ways to receive a session, on a regular and on a partitioned queue: the program asks, or the SDK runs the loop and calls.
+for (const queue of ["sessions", "wide-sessions"]) {
+  scenario(`${queue}: the program asks`, async () => {
+    await sendSteps(`${queue}-asked`);
+    const seen = {};
+    for (let left = 2; left > 0; left--) {
+      const receiver = await bus.acceptNextSession(`${queue}-asked`);
+      for (let taken = 0; taken < 5; taken++) {
+        const message = await receive(receiver);
+        (seen[receiver.sessionId] ??= []).push(message.body);
+        await receiver.completeMessage(message);
+      }
+      await receiver.close();
+    }
+    assert.deepEqual(seen, { a: [0, 1, 2, 3, 4], b: [0, 1, 2, 3, 4] });
+  });
+
+  scenario(`${queue}: the SDK calls a handler`, async () => {
+    await sendSteps(`${queue}-handled`);
+    const receivers = [await bus.acceptNextSession(`${queue}-handled`), await bus.acceptNextSession(`${queue}-handled`)];
+    assert.deepEqual(receivers.map((receiver) => receiver.sessionId).sort(), ["a", "b"]);
+    const seen = { a: [], b: [] };
+    const failed = [];
+    const handled = receivers.map(
+      (receiver) =>
+        new Promise((resolve, reject) => {
+          receiver.subscribe({
+            processMessage: async (message) => {
+              assert.equal(message.sessionId, receiver.sessionId);
+              seen[message.sessionId].push(message.body);
+              await new Promise((done) => setTimeout(done, 20));
+              // One that fails is abandoned by the SDK, and is the next one again.
+              if (message.body === 2 && message.deliveryCount === 0) throw new Error("not yet");
+              if (message.body === 7) setTimeout(resolve, 300); // it is completed when this function has returned
+            },
+            processError: async ({ error }) => {
+              failed.push(error.message);
+              if (error.message !== "not yet") reject(error);
+            },
+          });
+        }),
+    );
+    while (!(seen.a.includes(4) && seen.b.includes(4))) await new Promise((done) => setTimeout(done, 20));
+    await new Promise((done) => setTimeout(done, 200));
+    await sendSteps(`${queue}-handled`, 5, 8); // they come while the SDK waits for them
+    await Promise.all(handled);
+    assert.deepEqual(seen, { a: [0, 1, 2, 2, 3, 4, 5, 6, 7], b: [0, 1, 2, 2, 3, 4, 5, 6, 7] });
+    assert.deepEqual(failed, ["not yet", "not yet"]);
+    for (const receiver of receivers) {
+      assert.deepEqual(await receiver.peekMessages(10), [], "all were completed automatically");
+      await receiver.close();
+    }
+  });
+}
+
+async function sendSteps(queue, from = 0, to = 5) {
+  const sender = bus.createSender(queue);
+  for (let step = from; step < to; step++) {
+    for (const sessionId of ["a", "b"]) await sender.sendMessages({ body: step, sessionId });
+  }
+}
+
 scenario("abandon", async () => {
   await bus.createSender("abandon").sendMessages({ body: "x" });
   const receiver = bus.createReceiver("abandon");

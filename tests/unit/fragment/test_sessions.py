@@ -341,6 +341,25 @@ def test_a_state_is_null_until_it_is_set_and_outlives_its_messages_and_its_holde
     assert queue.store.head.size == 0
 
 
+def test_a_session_never_expires() -> None:
+    """A year passes, with a restart in it: messages, their order and the state are there, and what comes is behind them."""
+    year = 366 * 86_400_000
+    queue = SessionQueue()
+    queue.send_to("a", "a")
+    receiver = queue.accept()
+    queue.settle(c.COMPLETE, *receiver.take())
+    receiver.write(b"step 1")
+    receiver.close()
+    queue.pass_time(year // 2)
+    queue.restart(clean=True)
+    queue.pass_time(year // 2)
+    queue.send_to("a")
+    heir = queue.accept()
+    assert (heir.session, heir.state()) == ("a", b"step 1")
+    assert numbers(heir.take(5)) == [2, 3]
+    heir.write(None)
+
+
 def test_a_state_counts_towards_the_quota() -> None:
     queue = SessionQueue(session_settings(quota_bytes=1000))
     receiver = queue.accept("a")

@@ -127,7 +127,6 @@ def test_there_is_one_writer_and_one_stream(tmp_path: Path) -> None:
         archive.files(tmp_path / "elsewhere")
 
 
-@pytest.mark.req("D3")
 def test_compaction_is_seen_by_nobody(tmp_path: Path) -> None:
     writer = ArchiveWriter.open(tmp_path, MESSAGES)
     for batch in range(4):

@@ -1,0 +1,65 @@
+"""A program as a user writes it, for any Spark: a batch from a queue into another one, and sessions, followed with state.
+
+    pipeline_program.py CONNECTION_FILE CHECKPOINT
+
+It takes the session as it was submitted, or the one that it is given: nothing in it knows where it runs. The code that
+follows sessions is that of samples/spark/sessions.py.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, concat_ws
+
+from busbar.jobs.launch import job_session
+from busbar.spark import attach, detach
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def pipeline(spark: SparkSession, connection_file: str, checkpoint: str) -> None:
+    """Queue `orders` to `copies`; each message of the session-aware queue `workflows` to `steps`, with its number in its
+    session and the step before it."""
+    connection = {"connectionStringFile": connection_file, "waitForBroker": "20s"}
+    orders = spark.read.format("busbar").options(**connection).load("orders")
+    (
+        orders.select("message_id", "body")
+        .write.format("busbar")
+        .mode("append")
+        .options(**connection)
+        .save("copies")
+    )
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    listener = attach(spark, connectionStringFile=connection_file)
+    followed = runpy.run_path(str(SAMPLE))["followed"]
+    messages = (
+        spark.readStream.format("busbar")
+        .options(**connection, entity="workflows", tap="followed", startingPosition="earliest")
+        .option("maxMessagesPerTrigger", "40")
+        .load()
+    )
+    steps = followed(messages).select(
+        "session_id",
+        col("step").alias("body"),
+        col("previous").alias("correlation_id"),
+        concat_ws(" ", "session_id", "number").alias("message_id"),
+    )
+    (
+        steps.writeStream.format("busbar")
+        .options(**connection, entity="steps", checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    detach(spark, listener)
+
+
+if __name__ == "__main__":
+    session = job_session("pipeline", None)
+    pipeline(session, *sys.argv[1:])
+    session.stop()
