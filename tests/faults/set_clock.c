@@ -1,10 +1,11 @@
-/* Preloaded into a serving process: the wall clock is ahead by so many seconds as the file SET_CLOCK_FILE says, if there is
- * one. The monotonic clock goes on as it does.
+/* Preloaded into a serving process: the time of day is so many seconds later than it is as the file SET_CLOCK_FILE says, if
+ * there is one. The clocks by which it measures how long something takes are not touched.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <time.h>
 
 static long ahead(void) {
@@ -20,7 +21,23 @@ static long ahead(void) {
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (real == NULL) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    int result = real(clock, now);
-    if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += ahead();
-    return result;
+    int failed = real(clock, now);
+    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead();
+    return failed;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *into) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (into) *into = exact.tv_sec;
+    return exact.tv_sec;
 }

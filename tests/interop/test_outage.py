@@ -259,11 +259,11 @@ async def test_clients_with_much_and_with_little_time(tmp_path: Path) -> None:
     """While a store does not answer, a client with a second for each send is answered or told that it timed out, not long
     after. One with more than 15 s gets all its messages through. When a store is out, both do."""
     control = tmp_path / "stuck"
-    environment = {"LD_PRELOAD": str(build_shim("stuck_sync", tmp_path)), "STUCK_SYNC_FILE": str(control)}
+    environment = {"LD_PRELOAD": str(build_shim("hanging_disk", tmp_path)), "HANG_FILE": str(control)}
     server = Busbar(tmp_path / "data", config_text({"p": WIDE}), environment=environment).start()
     try:
         lost = key_in(server, OUT, inside=True)
-        control.write_text(f"{OUT}.db")
+        control.write_text(f"{OUT}.db sync")
         hasty = [in_thread(outcomes_of, server, f"hasty{number}", 3, HASTY) for number in range(3)]
         patient = asyncio.ensure_future(in_thread(outcomes_of, server, "patient", FRAGMENTS, PATIENT))
         sent: set[str] = set()

@@ -1,6 +1,6 @@
 """A message session never expires: what comes a year later belongs to it, finds its state, and is behind what was left.
 
-The server is stopped, and started again with a clock that is a year ahead (tests/faults/shifted_clock.c).
+The server is stopped, and started again with a clock that is a year ahead (tests/faults/set_clock.c).
 """
 
 from __future__ import annotations
@@ -95,10 +95,9 @@ def a_year_later(server: Busbar, entity: str) -> None:
 @pytest.mark.req("S4")
 def test_a_message_a_year_later_belongs_to_the_same_session(tmp_path: Path) -> None:
     config = config_text(QUEUES, topics=[TOPIC])
-    later = {
-        "LD_PRELOAD": str(build_shim("shifted_clock", tmp_path)),
-        "SHIFTED_CLOCK_SECONDS": str(int(YEAR.total_seconds())),
-    }
+    clock = tmp_path / "clock"
+    clock.write_text(str(int(YEAR.total_seconds())))
+    later = {"LD_PRELOAD": str(build_shim("set_clock", tmp_path)), "SET_CLOCK_FILE": str(clock)}
     for environment, steps in (({}, first_steps), (later, a_year_later)):
         server = Busbar(tmp_path / "data", config, environment=environment).start()
         try:
