@@ -189,11 +189,6 @@ def _check_receiving(
     forwards = entity.forward_to or entity.forward_dead_lettered_messages_to
     if tier is Tier.BASIC and forwards:
         raise InvalidOperation(f"{what} forwards to '{forwards}'; the Basic tier has no forwarding.")
-    if entity.requires_session and entity.forward_to:
-        raise ArgumentError(
-            f"{what}: ForwardTo is '{entity.forward_to}' and RequiresSession is true; what has message sessions "
-            "cannot forward."
-        )
     _check_time_to_live(what, entity.default_message_time_to_live, limits)
     _check_common(what, entity.auto_delete_on_idle, entity.user_metadata, limits)
 

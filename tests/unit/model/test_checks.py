@@ -40,7 +40,18 @@ LIMITS = Limits()
 @pytest.mark.parametrize(
     "path",
     [
-        *("a", "orders", "Eu/Orders", "a/b/c", "q.1", "a_b-c~d", "subscriptions/a", "a/rules", "x" * 260, "9"),
+        *(
+            "a",
+            "orders",
+            "Eu/Orders",
+            "a/b/c",
+            "q.1",
+            "a_b-c~d",
+            "subscriptions/a",
+            "a/rules",
+            "x" * 260,
+            "9",
+        ),
         *("txt/.-_123", "a./.b", "a-/-b", "a_/_b", "a.../...b", "a/-/b", "a/...a"),
     ],
 )
@@ -146,7 +157,6 @@ def test_paths_are_made_of_names() -> None:
             {"enable_express": True, "requires_duplicate_detection": True},
             "an express entity cannot detect duplicates",
         ),
-        ({"requires_session": True, "forward_to": "x"}, "what has message sessions cannot forward"),
     ],
 )
 def test_a_queues_values(changes: dict[str, Any], says: str) -> None:
