@@ -293,6 +293,7 @@ def test_ids_of_other_types_are_written_out() -> None:
         (known, str(known).encode()),
         (ULong(300), b"300"),
         (b"\x0a\x0b", b"0a0b"),
+        (b"received", b"received"),
     )
     for given_id, text in cases:
         message = Message(data=b"")
