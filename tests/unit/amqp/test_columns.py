@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from busbar.amqp.codec import encode_value
 from busbar.amqp.column_buffers import Bits, Booleans, Cuts, Doubles, Longs, Texts, Valid
 from busbar.amqp.columns import EventColumns, MessageColumns
+from busbar.amqp.compose import compose
 from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.types import (
@@ -302,6 +303,12 @@ def test_ids_of_other_types_are_written_out() -> None:
         columns = columns_of(row(content_of(encode_message(message))))
         assert only(columns.message_ids) == text
         assert only(columns.correlation_ids) == text
+
+
+def test_an_empty_session_id_is_one() -> None:
+    for session, text in (("", b""), (None, None)):
+        columns = columns_of(row(content_of(compose(b"body", "id", session))))
+        assert only(columns.session_ids) == text
 
 
 VALUES = st.one_of(
