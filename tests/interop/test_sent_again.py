@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.model.partitioning import FRAGMENTS, index_of_key
 from tests.interop.azure_sdk import Azure, nothing_left, take_one, text_of
@@ -120,6 +121,15 @@ async def test_from_a_session(world: World) -> None:
     await receiver.complete_message(first)
     await sender.send_messages(first)
     same(first, await take_one(receiver))
+
+
+async def test_a_key_that_is_no_text_is_refused_by_its_name(azure: Azure, queue: str) -> None:
+    sender = azure.sender(queue)
+    for name in ("x-opt-partition-key", "x-opt-via-partition-key"):
+        wrong = ServiceBusMessage("body")
+        wrong.raw_amqp_message.annotations = {name: b"\xff"}
+        with pytest.raises(ServiceBusError, match=f"{name} .* is not UTF-8"):
+            await sender.send_messages(wrong)
 
 
 async def test_a_message_that_was_scheduled(azure: Azure, queue: str) -> None:

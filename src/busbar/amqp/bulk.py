@@ -32,6 +32,7 @@ from busbar.amqp.arrival import DELIVERY, DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, write_u32
 from busbar.amqp.sections import find_sections
 from busbar.model.effects import MessageEvent
+from busbar.model.errors import MalformedMessage
 from busbar.model.message import Overlay
 from busbar.model.packed import CONTENT_SIZE, HEAD, OVERLAY_SIZE
 
@@ -205,7 +206,7 @@ def decode_events(rows: bytes) -> list[MessageEvent]:
 def raw_message(content: bytes) -> bytes:
     """The message of a content as a client would send it: header (durable and priority, if they were set), the kept message
     annotations without a number that a topic gave, and properties to footer as they came. Delivery annotations were for one
-    hop, and are left out. Raises DecodeError, MalformedMessage."""
+    hop, and are left out. Raises DecodeError."""
     size: i64 = len(content)
     if size < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise DecodeError("a content of an unknown format")
@@ -223,7 +224,7 @@ def raw_message(content: bytes) -> bytes:
         kept -= ENQUEUED_SIZE
         count -= 2
     if flags & DELIVERY:
-        size = find_sections(content, behind, size).end
+        size = _sections_end(content, behind)
     if kept == 0 and not flags & (DURABLE | PRIORITY):
         return content[behind:size]
     w = BytesWriter()
@@ -246,6 +247,14 @@ def raw_message(content: bytes) -> bytes:
         write_u32(w, count)
         w.write(content[first:behind])
     return w.getvalue() + content[behind:size]
+
+
+def _sections_end(content: bytes, start: i64) -> i64:
+    """Where delivery annotations begin that stand behind everything else."""
+    try:
+        return find_sections(content, start, len(content)).end
+    except MalformedMessage as error:
+        raise DecodeError(str(error)) from None
 
 
 def _row_end(rows: bytes, pos: i64, end: i64, least: i64) -> i64:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from busbar.amqp.bulk import raw_message
-from busbar.amqp.codec import decode_value, encode_value
+from busbar.amqp.codec import DecodeError, decode_value, encode_value
 from busbar.amqp.content import rewritten, with_enqueued_number
 from busbar.amqp.delivery import STATE_DEFERRED
 from busbar.amqp.envelope import (
@@ -122,6 +122,8 @@ def test_they_were_for_one_hop_when_a_message_is_taken_out_of_a_tap() -> None:
     content = record(ID + BODY + set_by_sender({Symbol("hop"): 1})).content
     assert content is not None
     assert raw_message(content) == ID + BODY
+    with pytest.raises(DecodeError):
+        raw_message(content[:-1])
 
 
 def test_they_count_as_header() -> None:
