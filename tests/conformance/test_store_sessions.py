@@ -122,6 +122,28 @@ def test_states_are_set_replaced_and_cleared(open_store: Open) -> None:
     store.close()
 
 
+def test_the_empty_id_is_one_of_them(open_store: Open) -> None:
+    store = open_store()
+    store.claim()
+    put(store, 1, ACTIVE, of(1, ""), of(2, None), of(3, "a"), of(4, "", ttl=50))
+    changes = session_changes(1, a=(1, 2, False))
+    changes.sessions[""] = SessionChange()
+    changes.sessions[""].active, changes.sessions[""].turn = 2, 1
+    changes.states = {"": (10, b"state")}
+    store.commit([changes])
+    store.close()
+    store = open_store()
+    store.claim()
+    read, expiry = ReadPage(ACTIVE, 1, 9, MANY, ""), ReadExpiry("", 9)
+    store.read(1, [read, expiry])
+    assert (numbers(read.records), [record.session_id for record in read.records]) == ([1, 4], ["", ""])
+    assert expiry.rows == [(1050, 4)]
+    assert line(store, 1) == [("", 1, 1050), ("a", 2, 0)]
+    assert session_ids(store, 1) == ["", "a"]
+    assert state_of(store, 1, "") == (5, b"state")
+    store.close()
+
+
 @pytest.mark.parametrize("count", [1, 3, 1000, 1500])
 def test_any_number_of_sessions(store: Store, count: int) -> None:
     store.commit([session_changes(1, **{f"s{i}": (1, i + 1, False) for i in range(count)})])

@@ -22,7 +22,7 @@ NODE = Path(executable.ROOT_DIR) / "bin" / "node"
 
 MESSAGING = (
     "single", "bodies", "batch", "drain", "subscribe", "abandon", "defer", "dead-letter", "peek", "schedule", "renew",
-    "lock lost", "entity not found", "too large", "unauthorized", "tls", "websocket",
+    "sent again", "lock lost", "entity not found", "too large", "unauthorized", "tls", "websocket",
 )  # fmt: skip
 SESSIONS = tuple(
     f"{queue}: {way}"
@@ -31,7 +31,7 @@ SESSIONS = tuple(
 )
 QUEUES = (
     "single", "bodies", "batch", "drain", "subscribe", "abandon", "defer", "dead-letter", "peek", "schedule", "renew",
-    "large", "tls", "websocket",
+    "sent-again", "large", "tls", "websocket",
 )  # fmt: skip
 ADMINISTRATION = (
     "a message through a new queue", "a queue's life", "lists", "topics, subscriptions and rules", "rules over AMQP",

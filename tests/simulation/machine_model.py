@@ -158,7 +158,8 @@ class Model:
         repeated = []
         for index, (draft, n) in enumerate(zip(drafts, answer.numbers, strict=True)):
             window = settings.duplicate_window_ms if draft.message_id else 0
-            identity = (draft.message_id, draft.session_id or draft.partition_key or "")
+            session = draft.session_id
+            identity = (draft.message_id, draft.partition_key or "" if session is None else session)
             at, first = self.ids.get(identity, (-window, 0))
             if window and at + window > self.now:
                 assert n == first

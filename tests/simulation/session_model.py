@@ -56,11 +56,14 @@ class SessionModel(Model):
 
     def waiting(self) -> set[str]:
         """Sessions that somebody could accept."""
-        return {m.session for m in self.messages.values() if m.lane == ACTIVE and m.session} - set(self.grips)
+        return self._active() - set(self.grips)
 
     def listed(self) -> list[str]:
-        active = {m.session for m in self.messages.values() if m.lane == ACTIVE and m.session}
-        return sorted(active | set(self.states))
+        return sorted(self._active() | set(self.states))
+
+    def _active(self) -> set[str]:
+        there = (m for m in self.messages.values() if m.lane == ACTIVE)
+        return {m.session for m in there if m.session is not None}
 
     def size_of_states(self) -> int:
         return sum(len(state) for _, state in self.states.values())

@@ -133,7 +133,7 @@ class SessionWorld(World):
             seat = self.seats[effect.consumer]
             if seat.sub == DEAD:
                 for record in effect.records:
-                    if (m := model.messages[record.n]).lane == ACTIVE and m.session:
+                    if (m := model.messages[record.n]).lane == ACTIVE and m.session is not None:
                         model.sweep(m.session, settings, [record.n])
                 model.delivered(effect, seat, settings, True)
             else:

@@ -23,7 +23,7 @@ class SessionLife(Life):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         r = self.random
-        self.names_of_sessions = [f"s{i}" for i in range(r.choice([1, 3, 8]))]
+        self.names_of_sessions = [f"s{i}" if i else "" for i in range(r.choice([1, 3, 8]))]
         self.ttls = r.choice([[0], [0, 0, 0, 30, 200], [0, 60]])
         self.world: SessionWorld = SessionWorld(self._settings(True, True), seed)  # type: ignore[assignment]
         kinds = [

@@ -1,7 +1,7 @@
 """Rules for marks and for tests that cannot run, as far as the text of the tests shows (CONTRIBUTING.md).
 
 1. A requirement mark stands on a test that reaches a running Busbar: it is in a suite that has one, and the test, its
-   fixtures, or what they call, names `Busbar` or `serving` of tests/serving.py.
+   fixtures, or what they call, names one of SERVERS.
 2. A test that does not apply is skipped, so that it is counted as such: it does not return under a condition.
 """
 
@@ -17,9 +17,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-SUITES_WITH_A_SERVER = {"interop", "console", "spark", "durability", "robustness"}
-SERVERS = {"Busbar", "serving"}
-SERVING = TESTS / "serving.py"
+SUITES_WITH_A_SERVER = {"interop", "console", "spark", "durability", "robustness", "set_up"}
+SERVERS = {
+    "Busbar": TESTS / "serving.py",
+    "serving": TESTS / "serving.py",
+    "Installed": TESTS / "set_up" / "installed.py",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -87,7 +90,7 @@ def reaches_a_server(module: Module, node: Definition, seen: set[tuple[Path, str
     seen.add((module.path, node.name))
     names, fixtures = names_in(node)
     for name in names | fixtures:
-        if name in SERVERS and module.imported.get(name) == SERVING:
+        if name in SERVERS and module.imported.get(name) == SERVERS[name]:
             return True
         places = [module, *conftests(module.path)] if name in fixtures else [module]
         if name in module.imported and module.imported[name].exists():

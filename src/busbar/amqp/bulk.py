@@ -28,9 +28,11 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
-from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
+from busbar.amqp.arrival import DELIVERY, DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import DecodeError, decode_value, encode_value, read_u32, write_u32
+from busbar.amqp.sections import find_sections
 from busbar.model.effects import MessageEvent
+from busbar.model.errors import MalformedMessage
 from busbar.model.message import Overlay
 from busbar.model.packed import CONTENT_SIZE, HEAD, OVERLAY_SIZE
 
@@ -203,7 +205,8 @@ def decode_events(rows: bytes) -> list[MessageEvent]:
 
 def raw_message(content: bytes) -> bytes:
     """The message of a content as a client would send it: header (durable and priority, if they were set), the kept message
-    annotations without a number that a topic gave, and properties to footer as they came. Raises DecodeError."""
+    annotations without a number that a topic gave, and properties to footer as they came. Delivery annotations were for one
+    hop, and are left out. Raises DecodeError."""
     size: i64 = len(content)
     if size < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise DecodeError("a content of an unknown format")
@@ -220,8 +223,10 @@ def raw_message(content: bytes) -> bytes:
         first += ENQUEUED_SIZE
         kept -= ENQUEUED_SIZE
         count -= 2
+    if flags & DELIVERY:
+        size = _sections_end(content, behind)
     if kept == 0 and not flags & (DURABLE | PRIORITY):
-        return content[behind:]
+        return content[behind:size]
     w = BytesWriter()
     if flags & PRIORITY:
         w.write(_HEADER)
@@ -241,7 +246,15 @@ def raw_message(content: bytes) -> bytes:
         write_u32(w, kept + 4)
         write_u32(w, count)
         w.write(content[first:behind])
-    return w.getvalue() + content[behind:]
+    return w.getvalue() + content[behind:size]
+
+
+def _sections_end(content: bytes, start: i64) -> i64:
+    """Where delivery annotations begin that stand behind everything else."""
+    try:
+        return find_sections(content, start, len(content)).end
+    except MalformedMessage as error:
+        raise DecodeError(str(error)) from None
 
 
 def _row_end(rows: bytes, pos: i64, end: i64, least: i64) -> i64:

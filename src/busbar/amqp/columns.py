@@ -7,7 +7,8 @@ are; a bitmap has the first row in its lowest bit.
 The rules, for contents that a broker has accepted:
 
 - Text that is not UTF-8 has its bad bytes replaced. A field of another type than its own is null.
-- An id (message-id, correlation-id) is text: a uuid and a ulong as they are written, a binary in hexadecimal.
+- An id (message-id, correlation-id) is text: a uuid and a ulong as they are written, a binary as
+  the text that it is in UTF-8 or, if that is not printable, in hexadecimal.
 - A property is its AMQP type by name and a value in the field that holds its kind: `text` (string, symbol, char, uuid),
   `long` (all integers), `double` (float, double), `boolean`, `time` (timestamp, in µs), `binary` (binary, decimals; lists,
   maps, arrays and described values as they are encoded). What does not fit has a neighbour's field: a ulong above the
@@ -25,7 +26,7 @@ from uuid import UUID
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_le
 from mypy_extensions import i32, i64
 
-from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
+from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION, binary_id
 from busbar.amqp.bulk import run_heads_end
 from busbar.amqp.codec import DecodeError, read_u32, skip_value, write_u32
 from busbar.amqp.column_buffers import (
@@ -161,7 +162,7 @@ class MessageColumns:
                 kept_count -= 2
             if flags != 0 or bare > kept:
                 self.raw_heads.add(row, self._raw_head(flags, buf[overlay_end + 1], kept_count, bare - kept))
-            self.raw.add(row, kept, end)
+            self.raw.add(row, kept, end if found.end < 0 else found.end)  # without delivery annotations
 
     def _raw_head(self, flags: i64, priority: i64, count: i64, size: i64) -> bytes:
         """`raw_head`, made anew only if it differs from the last message's."""
@@ -389,4 +390,4 @@ def _add_id(column: Texts, row: i64, buf: bytes, pos: i64, end: i64) -> None:
     elif code == 0x44 or code == 0x53 or code == 0x80:
         column.add(row, str(int.from_bytes(buf[pos + 1 : end], "big")).encode())
     elif code == 0xA0 or code == 0xB0:
-        column.add(row, buf[pos + (2 if code == 0xA0 else 5) : end].hex().encode())
+        column.add(row, binary_id(buf[pos + (2 if code == 0xA0 else 5) : end]).encode())

@@ -1,9 +1,13 @@
 """A message on its way out: the broker's header and annotations in front of the content (see envelope.py).
 
 Clients cast these values hard, so the types are fixed: long for sequence numbers, timestamp for times, short for a
-partition id, int for a state. The header is always there, with the number of earlier deliveries. Properties that
-were changed after the send (the record's overlay) are merged into the application properties pair by pair: the pairs
-that are not replaced keep their bytes.
+partition id, int for a state, uuid for a lock token. The header is always there, with the number of earlier deliveries.
+
+Delivery annotations are there in every delivery: with the lock token if the message is locked, and with those that the
+sender set. A peek has no more than the sender's.
+
+Properties that were changed after the send (the record's overlay) are merged into the application properties pair by pair:
+the pairs that are not replaced keep their bytes.
 """
 
 from __future__ import annotations
@@ -13,14 +17,23 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i64_be
 from mypy_extensions import i16, i64
 
-from busbar.amqp.arrival import DURABLE, ENQUEUED, PRIORITY, VERSION
+from busbar.amqp.arrival import DELIVERY, DURABLE, ENQUEUED, PRIORITY, VERSION
 from busbar.amqp.codec import encode_value, read_u32, skip_value, write_u32
-from busbar.amqp.lock_token import write_tag
+from busbar.amqp.lock_token import uuid_of_tag, write_tag, write_uuid
 from busbar.amqp.sections import find_sections, open_compound
 from busbar.model.errors import InternalError
 from busbar.model.message import Overlay, Record
 
+STATE_ACTIVE: Final = 0
+STATE_DEFERRED: Final = 1
+STATE_SCHEDULED: Final = 2
+
 _HEADER: Final = b"\x00\x53\x70\xc0"
+_DELIVERY: Final = b"\x00\x53\x71"
+_NO_PAIRS: Final = b"\xc1\x01\x00"
+_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
+_LOCK_TOKEN: Final = _DELIVERY + b"\xc1\x24\x02" + _TOKEN_KEY  # a map of this one pair: the 16 bytes follow
+_UNLOCKED: Final = _DELIVERY + _NO_PAIRS
 _ANNOTATIONS: Final = b"\x00\x53\x72"
 _SEQUENCE_NUMBER: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _ENQUEUED_TIME: Final = b"\xa3\x13x-opt-enqueued-time\x83"
@@ -32,11 +45,11 @@ _EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
 # What the annotations of every delivery take, and what each of the others adds.
-_OWN_SIZE: Final = 24 + 8 + 22 + 8
+_OWN_COUNT: Final = 6
+_OWN_SIZE: Final = 24 + 8 + 22 + 8 + 22 + 4
 _NOT_ENQUEUED_SIZE: Final = 40
 _LOCKED_SIZE: Final = 21 + 8
 _PARTITION_SIZE: Final = 21 + 2
-_STATE_SIZE: Final = 22 + 4
 
 _CONTENT_HEAD: Final = 8
 
@@ -49,33 +62,55 @@ def encode_deliveries(
     tags: list[bytes] = []
     payloads: list[bytes] = []
     base = index << 48
+    locked = locked_until > 0
     w = BytesWriter()
     for record in records:
         n = record.n
         content = _content(record)
         w.truncate(0)
         write_tag(w, fragment, n, nonce)
-        tags.append(w.getvalue())
+        tag = w.getvalue()
+        tags.append(tag)
         w.truncate(0)
-        _write_front(w, record, content, base | n, locked_until, partition_id, -1)
+        _write_header(w, content, record.ttl, record.deliveries)
+        if content[0] & DELIVERY:
+            _write_delivery_annotations(w, content, tag if locked else b"")
+        elif locked:
+            w.write(_LOCK_TOKEN)
+            write_uuid(w, fragment, n, nonce)
+        else:
+            w.write(_UNLOCKED)
+        _write_annotations(w, record, content, base | n, locked_until, partition_id, STATE_ACTIVE)
         payloads.append(w.getvalue() + _behind(record, content, False))
     return tags, payloads
 
 
-def encode_delivery(record: Record, number: i64, locked_until: i64, partition_id: i64) -> bytes:
-    """The message as a receiver gets it; `locked_until` 0: without a lock, `partition_id` below 0: without one."""
+def encode_delivery(
+    record: Record,
+    number: i64,
+    locked_until: i64,
+    partition_id: i64,
+    tag: bytes = b"",
+    state: i64 = STATE_ACTIVE,
+) -> bytes:
+    """The message as a receiver gets it; `locked_until` 0 and no `tag`: without a lock, `partition_id` below 0: without
+    one."""
     content = _content(record)
     w = BytesWriter()
-    _write_front(w, record, content, number, locked_until, partition_id, -1)
+    _write_header(w, content, record.ttl, record.deliveries)
+    _write_delivery_annotations(w, content, tag)
+    _write_annotations(w, record, content, number, locked_until, partition_id, state)
     return w.getvalue() + _behind(record, content, False)
 
 
 def encode_peeked(record: Record, number: i64, partition_id: i64, state: i64, omit_body: bool) -> bytes:
-    """The message as a peek shows it, with its state: 0 active, 1 deferred, 2 scheduled. Without its body it has an
-    empty data section in that place."""
+    """The message as a peek shows it, with its state. Without its body it has an empty data section in that place."""
     content = _content(record)
     w = BytesWriter()
-    _write_front(w, record, content, number, 0, partition_id, state)
+    _write_header(w, content, record.ttl, record.deliveries)
+    if content[0] & DELIVERY:
+        _write_delivery_annotations(w, content, b"")
+    _write_annotations(w, record, content, number, 0, partition_id, state)
     return w.getvalue() + _behind(record, content, omit_body)
 
 
@@ -88,7 +123,36 @@ def _content(record: Record) -> bytes:
     return content
 
 
-def _write_front(
+def _write_delivery_annotations(w: BytesWriter, content: bytes, tag: bytes) -> None:
+    """The lock token, if there is a tag, and behind it what the sender set."""
+    pairs = BytesWriter()
+    count: i64 = 0
+    if tag:
+        pairs.write(_TOKEN_KEY)
+        pairs.write(uuid_of_tag(tag))
+        count = 2
+    if content[0] & DELIVERY:
+        found = find_sections(content, _CONTENT_HEAD + read_u32(content, 4), len(content))
+        given, first = open_compound(content, found.end + 3, found.whole)
+        pairs.write(content[first : found.whole])
+        count += given
+    w.write(_DELIVERY)
+    _write_map(w, count, pairs.getvalue())
+
+
+def _write_map(w: BytesWriter, count: i64, pairs: bytes) -> None:
+    if len(pairs) <= 254:  # then the count, two bytes a pair at least, is small too
+        w.append(0xC1)
+        w.append(len(pairs) + 1)
+        w.append(count)
+    else:
+        w.append(0xD1)
+        write_u32(w, len(pairs) + 4)
+        write_u32(w, count)
+    w.write(pairs)
+
+
+def _write_annotations(
     w: BytesWriter,
     record: Record,
     content: bytes,
@@ -97,9 +161,8 @@ def _write_front(
     partition_id: i64,
     state: i64,
 ) -> None:
-    """The header, and the annotations up to where the kept ones follow."""
-    _write_header(w, content, record.ttl, record.deliveries)
-    count: i64 = 4 + (i64(read_i16_be(content, 2)) & 0xFFFF)
+    """The message annotations up to where the kept ones follow."""
+    count: i64 = _OWN_COUNT + (i64(read_i16_be(content, 2)) & 0xFFFF)
     size: i64 = _OWN_SIZE + read_u32(content, 4)
     numbered = content[0] & ENQUEUED != 0  # by the topic it came through: among the kept annotations
     if not numbered:
@@ -111,9 +174,6 @@ def _write_front(
     if partition_id >= 0:
         count += 2
         size += _PARTITION_SIZE
-    if state >= 0:
-        count += 2
-        size += _STATE_SIZE
     w.write(_ANNOTATIONS)
     if size <= 254:  # then the count, two bytes a pair at least, is small too
         w.append(0xC1)
@@ -135,9 +195,8 @@ def _write_front(
     if partition_id >= 0:
         w.write(_PARTITION_ID)
         write_i16_be(w, i16(partition_id))
-    if state >= 0:
-        w.write(_MESSAGE_STATE)
-        write_u32(w, state)
+    w.write(_MESSAGE_STATE)
+    write_u32(w, state)
 
 
 def _write_header(w: BytesWriter, content: bytes, ttl: i64, deliveries: i64) -> None:
@@ -180,7 +239,7 @@ def _write_header(w: BytesWriter, content: bytes, ttl: i64, deliveries: i64) -> 
 def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
     """The kept annotations and the sections behind them."""
     overlay = record.overlay
-    if not overlay and not omit_body:
+    if not overlay and not omit_body and not content[0] & DELIVERY:
         return content[_CONTENT_HEAD:]
     start: i64 = _CONTENT_HEAD + read_u32(content, 4)
     found = find_sections(content, start, len(content))
@@ -190,7 +249,7 @@ def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
     else:
         parts.append(content[found.application : found.body])
     parts.append(_EMPTY_DATA if omit_body else content[found.body : found.footer])
-    parts.append(content[found.footer :])
+    parts.append(content[found.footer : found.end])
     return b"".join(parts)
 
 
@@ -212,18 +271,9 @@ def _merged(content: bytes, section: i64, end: i64, overlay: Overlay) -> bytes:
         w.write(encode_value(name))
         w.write(encoded)
         count += 2
-    pairs = w.getvalue()
     out = BytesWriter()
     out.write(_APPLICATION_PROPERTIES)
-    if len(pairs) <= 254:
-        out.append(0xC1)
-        out.append(len(pairs) + 1)
-        out.append(count)
-    else:
-        out.append(0xD1)
-        write_u32(out, len(pairs) + 4)
-        write_u32(out, count)
-    out.write(pairs)
+    _write_map(out, count, w.getvalue())
     return out.getvalue()
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from librt.strings import BytesWriter, read_i16_be, write_i16_be
-from mypy_extensions import i16, i64
+from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i16_le, write_i32_le
+from mypy_extensions import i16, i32, i64
 
 from busbar.amqp.codec import read_u32, write_u32
 from busbar.model.errors import ArgumentError
@@ -29,6 +29,15 @@ def lock_tag(fragment: i64, n: i64, nonce: i64) -> bytes:
 def write_tag(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
     write_u32(w, fragment)
     _write_u48(w, n)
+    _write_u48(w, nonce)
+
+
+def write_uuid(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
+    """The same token as the 16 bytes of an AMQP uuid: the first three groups of a GUID have the other byte order."""
+    write_i32_le(w, i32(fragment - 0x100000000 if fragment > 0x7FFFFFFF else fragment))
+    write_i16_le(w, _i16(n >> 32))
+    write_i16_le(w, _i16(n >> 16))
+    write_i16_be(w, _i16(n))
     _write_u48(w, nonce)
 
 
@@ -72,6 +81,11 @@ def tag_fragment(tag: bytes) -> int:
     return int(read_u32(tag, 0))
 
 
+def uuid_of_tag(tag: bytes) -> bytes:
+    """What `write_uuid` writes, of a tag."""
+    return tag_to_uuid(tag).bytes
+
+
 def tag_to_uuid(tag: bytes) -> UUID:
     _check(tag)
     return UUID(bytes_le=tag)
@@ -86,9 +100,14 @@ def _check(tag: bytes) -> None:
         raise ArgumentError(f"A lock token has 16 bytes, not {len(tag)}.")
 
 
+def _i16(value: i64) -> i16:
+    """The low 16 bits, as the writers take them."""
+    low = value & 0xFFFF
+    return i16(low - 0x10000 if low > 0x7FFF else low)
+
+
 def _write_u48(w: BytesWriter, value: i64) -> None:
-    high = value >> 32 & 0xFFFF
-    write_i16_be(w, i16(high - 0x10000 if high > 0x7FFF else high))
+    write_i16_be(w, _i16(value >> 32))
     write_u32(w, value & 0xFFFFFFFF)
 
 

@@ -4,8 +4,8 @@ The rules (AMQP 1.0, part 3, section 3.2): header, delivery-annotations, message
 application-properties, body, footer, each at most once and in this order. The body is one amqp-value, or any number
 of data sections, or any number of amqp-sequence sections; a message without a body is accepted, one without any
 section is not. Each section holds the kind of value that its name asks for, and ends where its length says.
-One exception: the Python SDK writes delivery-annotations behind everything else. They are accepted there, and left
-outside of what is found.
+One exception: the Python SDK writes delivery-annotations behind everything else. They are accepted there, and `end` is
+where they begin.
 
 A section is named by a smallulong descriptor on the fast path; ulong and symbolic descriptors are understood too.
 Clients read section codes at a fixed offset, so what is passed on must have smallulong descriptors
@@ -59,7 +59,8 @@ _SYMBOLS: Final[dict[bytes, int]] = {
 @final
 class Sections:
     """Where each section starts. They lie side by side: each ends where the next one starts, and one that is
-    absent has no extent. `body_code` is 0 without a body; `plain` says that all descriptors are smallulongs."""
+    absent has no extent. `body_code` is 0 without a body; `plain` says that all descriptors are smallulongs. From `end`
+    to `whole` are delivery-annotations that stand behind everything else."""
 
     def __init__(self) -> None:
         self.header: i64 = -1
@@ -70,6 +71,7 @@ class Sections:
         self.body: i64 = -1
         self.footer: i64 = -1
         self.end: i64 = -1
+        self.whole: i64 = -1
         self.body_code: i64 = 0
         self.plain: bool = True
 
@@ -88,6 +90,7 @@ def find_sections(buf: bytes, start: i64, end: i64) -> Sections:
 
 def _find(buf: bytes, start: i64, end: i64) -> Sections:
     found = Sections()
+    found.whole = end
     pos = start
     last: i64 = 0
     while pos < end:

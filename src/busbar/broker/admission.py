@@ -5,7 +5,8 @@ Rules:
 2. Queues and topics, the partitioned ones among them, the subscriptions of a topic and the rules of a subscription have
    their numbers limited.
 3. Whether an entity has message sessions, detects duplicates or is partitioned is decided at its creation.
-4. What is forwarded to exists, is a queue or a topic, and is not the entity itself.
+4. What is forwarded to exists and is a queue or a topic. It may be the entity itself, and what forwards may require
+   sessions: what comes of that is decided when messages flow.
 5. A client that reads a partitioned entity sees its size times 16 and may send that back.
 6. An authorization rule without keys gets two; an update that names none keeps them. An entity that forwards is never idle.
 7. Taps are on what messages are received from: on a queue, a subscription, or its dead-letter queue, each with names of its
@@ -192,8 +193,6 @@ class Admission:
     def _check_target(self, path: str, name: str, target: str) -> None:
         if not target:
             return
-        if key_of(target) == key_of(path):
-            raise ArgumentError(f"'{path}': {name} is '{target}', the entity itself.")
         found = self._entries.get(target)
         if found is None or not isinstance(found.description, QueueDescription | TopicDescription):
             raise ArgumentError(f"'{path}': {name} is '{target}'; there is no queue or topic of that name.")

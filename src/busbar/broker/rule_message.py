@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
+from busbar.amqp.arrival import binary_id
 from busbar.amqp.codec import DecodeError, encode_value
 from busbar.amqp.content import (
     REMOVED,
@@ -301,7 +302,7 @@ def _id_text(value: object) -> str | None:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):
-        return value.hex()
+        return binary_id(value)
     if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     return None

@@ -56,7 +56,7 @@ def id_of(draft: Draft) -> bytes:
     """What the message is recognized by; empty if it has no MessageId."""
     if not draft.message_id:
         return b""
-    key = draft.session_id or draft.partition_key or ""
+    key = draft.session_id if draft.session_id is not None else draft.partition_key or ""
     text = f"{len(key)}:{key}{draft.message_id}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 

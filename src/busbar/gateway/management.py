@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from busbar.amqp.delivery import STATE_ACTIVE, STATE_DEFERRED, STATE_SCHEDULED
 from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse_message, tag_to_uuid
 from busbar.amqp.message import Message
 from busbar.amqp.types import Array, Int, Timestamp
@@ -68,7 +69,11 @@ from busbar.model.port import EntityView
 
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
-STATES: Final = {DEFERRED: 1, DEAD_DEFERRED: 1, SCHEDULED: 2}
+STATES: Final = {
+    DEFERRED: STATE_DEFERRED,
+    DEAD_DEFERRED: STATE_DEFERRED,
+    SCHEDULED: STATE_SCHEDULED,
+}
 STATUSES: Final = {
     "completed": COMPLETE,
     "abandoned": ABANDON,
@@ -163,7 +168,11 @@ class ManagementNode:
                     shown = self._fragments.on_the_wire(index, record.n)
                     partition = self._fragments.partition_id(index)
                     messages.append(
-                        {"message": encode_peeked(record, shown, partition, STATES.get(lane, 0), omit_body)}
+                        {
+                            "message": encode_peeked(
+                                record, shown, partition, STATES.get(lane, STATE_ACTIVE), omit_body
+                            )
+                        }
                     )
                 if found.records and not self._fragments.partitioned:
                     break
@@ -228,10 +237,12 @@ class ManagementNode:
         messages: list[object] = []
         for record in effect.records:
             number = fragments.on_the_wire(index, record.n)
-            encoded = encode_delivery(record, number, effect.until, fragments.partition_id(index))
+            tag = b"" if delete else lock_tag(fragment, record.n, effect.nonce)
+            partition = fragments.partition_id(index)
+            encoded = encode_delivery(record, number, effect.until, partition, tag, STATE_DEFERRED)
             message: dict[str, object] = {"message": encoded}
             if not delete:
-                message["lock-token"] = tag_to_uuid(lock_tag(fragment, record.n, effect.nonce))
+                message["lock-token"] = tag_to_uuid(tag)
             messages.append(message)
         return 200, {"messages": messages}
 

@@ -2,8 +2,8 @@
 
 Rules of names:
 1. A queue or topic path has 1 to 260 characters: ASCII letters and digits, '-', '.', '_', '~', and '/' between segments. It
-   starts and ends with a letter or digit, no segment is empty, and none starts or ends with a dot. Nothing is decoded or
-   normalised: what has to be decoded is not a name.
+   starts and ends with a letter or digit; segments inside may begin and end with any of these marks. No segment is empty,
+   '.' or '..': those mean something else in a URL. Nothing is decoded or normalised: what has to be decoded is not a name.
 2. A path is no subscription's and no operation's: no segment but the first is 'Subscriptions' or 'messages'.
 3. Subscriptions and rules have names of 1 to 50 of these characters without '/'; a rule may be called `$Default`.
 What depends on other entities (quotas, forwarding targets) is the catalogue's business.
@@ -50,8 +50,10 @@ def check_path(path: str, limits: Limits) -> str:
     if "" in segments:
         raise ArgumentError(f"The entity name '{path}' has an empty segment between slashes.")
     for index, segment in enumerate(segments):
-        if segment.startswith(".") or segment.endswith("."):
-            raise ArgumentError(f"The entity name '{path}' has a segment that starts or ends with a dot.")
+        if segment in (".", ".."):
+            raise ArgumentError(
+                f"The entity name '{path}' has the segment '{segment}', which means another place in a URL."
+            )
         if index and segment.lower() in _RESERVED:
             raise ArgumentError(
                 f"The entity name '{path}' has the segment '{segment}', which would make it the path of something else."
@@ -187,11 +189,6 @@ def _check_receiving(
     forwards = entity.forward_to or entity.forward_dead_lettered_messages_to
     if tier is Tier.BASIC and forwards:
         raise InvalidOperation(f"{what} forwards to '{forwards}'; the Basic tier has no forwarding.")
-    if entity.requires_session and entity.forward_to:
-        raise ArgumentError(
-            f"{what}: ForwardTo is '{entity.forward_to}' and RequiresSession is true; what has message sessions "
-            "cannot forward."
-        )
     _check_time_to_live(what, entity.default_message_time_to_live, limits)
     _check_common(what, entity.auto_delete_on_idle, entity.user_metadata, limits)
 

@@ -216,6 +216,7 @@ scenario("defer", async () => {
   assert.equal(peeked.state, "deferred");
   const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
   assert.equal(deferred.body, "x");
+  assert.equal(deferred.state, "deferred");
   await receiver.completeMessage(deferred);
   assert.deepEqual(await receiver.peekMessages(1), []);
 });
@@ -259,6 +260,28 @@ scenario("schedule", async () => {
   assert.equal(message.body, "soon");
   await receiver.completeMessage(message);
   assert.deepEqual(await receiver.peekMessages(2), []);
+});
+
+scenario("sent again", async () => {
+  // As it was received, also one that was scheduled and one that is deferred.
+  const sender = bus.createSender("sent-again");
+  const receiver = bus.createReceiver("sent-again");
+  const sent = { body: "x", messageId: "m", partitionKey: "p", correlationId: "c", sessionId: "p" };
+  await sender.scheduleMessages(sent, new Date(Date.now() + 500));
+  let message = await receive(receiver);
+  assert.ok(message.scheduledEnqueueTimeUtc <= new Date());
+  for (let round = 0; round < 2; round++) {
+    await receiver.deferMessage(message);
+    const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
+    await sender.sendMessages(deferred);
+    await receiver.completeMessage(deferred);
+    message = await receive(receiver);
+    for (const [name, value] of Object.entries(sent)) assert.deepEqual(message[name], value, name);
+    assert.equal(+message.scheduledEnqueueTimeUtc, +deferred.scheduledEnqueueTimeUtc);
+    assert.equal(message.state, "active");
+    assert.ok(message._rawAmqpMessage.deliveryAnnotations["x-opt-lock-token"]);
+  }
+  await receiver.completeMessage(message);
 });
 
 scenario("renew", async () => {

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import encode_value
 from busbar.amqp.column_buffers import Bits, Booleans, Cuts, Doubles, Longs, Texts, Valid
 from busbar.amqp.columns import EventColumns, MessageColumns
+from busbar.amqp.compose import compose
 from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.types import (
@@ -293,6 +295,7 @@ def test_ids_of_other_types_are_written_out() -> None:
         (known, str(known).encode()),
         (ULong(300), b"300"),
         (b"\x0a\x0b", b"0a0b"),
+        (b"received", b"received"),
     )
     for given_id, text in cases:
         message = Message(data=b"")
@@ -301,6 +304,21 @@ def test_ids_of_other_types_are_written_out() -> None:
         columns = columns_of(row(content_of(encode_message(message))))
         assert only(columns.message_ids) == text
         assert only(columns.correlation_ids) == text
+
+
+def test_delivery_annotations_are_no_part_of_a_raw_message() -> None:
+    sent = compose(b"body", "id")
+    content = content_of(sent + encode_value(Described(ULong(0x71), {Symbol("hop"): 1})))
+    assert content != content_of(sent)
+    columns = columns_of(row(content), row(content_of(sent)))
+    assert raws(columns) == [sent, sent] == [raw_message(content)] * 2
+    assert texts(columns.body) == [b"body", b"body"]
+
+
+def test_an_empty_session_id_is_one() -> None:
+    for session, text in (("", b""), (None, None)):
+        columns = columns_of(row(content_of(compose(b"body", "id", session))))
+        assert only(columns.session_ids) == text
 
 
 VALUES = st.one_of(

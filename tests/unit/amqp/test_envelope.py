@@ -91,7 +91,7 @@ def test_the_fields_that_the_broker_acts_on() -> None:
     assert (draft.ttl, draft.scheduled) == (5000, NOW)
     out = delivered(draft)
     assert out[0x70] == [True, UByte(4), None, None, UInt(0)]
-    assert 0x71 not in out
+    assert out[0x71] == {"hop": 1}
     annotations = out[0x72]
     assert isinstance(annotations, dict)
     assert annotations["x-opt-partition-key"] == "pk"
@@ -128,6 +128,8 @@ def test_bytes_behind_the_annotations_are_kept() -> None:
         (ULong(7), "7"),
         (ULong(2**64 - 1), "18446744073709551615"),
         (b"\x01\xff", "01ff"),
+        (b"\x00\x01", "0001"),
+        ("für".encode(), "für"),  # as the Python SDK sends a received id again
         ("é" * 128, "é" * 128),
     ],
 )
@@ -222,6 +224,7 @@ def test_broker_set_annotations_of_a_sender_are_dropped() -> None:
         "x-opt-enqueued-time": NOW,
         "x-opt-enqueue-sequence-number": 0,
         "x-opt-locked-until": NOW + 60_000,
+        "x-opt-message-state": 0,
         "before": "kept",
         "x-opt-via-partition-key": "via",
         "x-opt-scheduled-enqueue-time": NOW,
@@ -358,10 +361,11 @@ def test_the_worked_delivery() -> None:
         "x-opt-enqueued-time": NOW,
         "x-opt-enqueue-sequence-number": 0,
         "x-opt-locked-until": NOW + 60_000,
+        "x-opt-message-state": 0,
     }
     assert isinstance(annotations, dict)
-    assert [type(key) for key in annotations] == [Symbol] * 4
-    assert [type(value) for value in annotations.values()] == [int, Timestamp, int, Timestamp]
+    assert [type(key) for key in annotations] == [Symbol] * 5
+    assert [type(value) for value in annotations.values()] == [int, Timestamp, int, Timestamp, Int]
 
 
 def test_optional_annotations_and_their_types() -> None:
@@ -393,7 +397,7 @@ def test_the_header(deliveries: int, ttl: int, header: list[object]) -> None:
     assert out[0x70] == header
 
 
-@pytest.mark.parametrize("size", [0, 100, 120, 150, 151, 152, 153, 160, 300, 40_000])
+@pytest.mark.parametrize("size", [0, 100, 120, 122, 123, 124, 125, 126, 127, 150, 160, 300, 40_000])
 def test_annotations_of_any_size(size: int) -> None:
     draft = parse(section(0x72, {Symbol("k"): "v" * size}) + properties(message_id="m") + BODY)
     out = sections(encode_delivery(record(draft), 5, 0, -1))
@@ -408,7 +412,7 @@ def test_many_annotations() -> None:
         1 << 20,
     )
     annotations = delivered(draft)[0x72]
-    assert isinstance(annotations, dict) and len(annotations) == 20_004
+    assert isinstance(annotations, dict) and len(annotations) == 20_005
     with pytest.raises(MalformedMessage, match="65,535"):
         parse(
             section(0x72, {Symbol(str(i)): None for i in range(40_000)}) + properties(message_id="m") + BODY,
@@ -452,7 +456,11 @@ def test_deliveries_in_batches_are_the_single_ones() -> None:
     records = [record(draft, deliveries=i, ttl=i, n=i + 1) for i, draft in enumerate(drafts)]
     tags, payloads = encode_deliveries(records, 7, 2, 99, NOW, 2)
     assert tags == [lock_tag(7, n, 99) for n in (1, 2, 3)]
-    assert payloads == [encode_delivery(r, 2 << 48 | r.n, NOW, 2) for r in records]
+    assert payloads == [
+        encode_delivery(r, 2 << 48 | r.n, NOW, 2, tag) for r, tag in zip(records, tags, strict=True)
+    ]
+    _, payloads = encode_deliveries(records, 7, 2, 0, 0, 2)
+    assert payloads == [encode_delivery(r, 2 << 48 | r.n, 0, 2) for r in records]
     assert encode_deliveries([], 7, 0, 99, NOW, -1) == ([], [])
 
 

@@ -119,7 +119,6 @@ async def test_what_is_forwarded_to_exists(tmp_path: Path) -> None:
         await here.catalogue.update("q", to("t"))
         for bad, says in (
             ("nothing", "no queue or topic"),
-            ("Q", "the entity itself"),
             ("t/subscriptions/s", "no queue"),
         ):
             with pytest.raises(ArgumentError, match=says):
@@ -154,6 +153,23 @@ async def test_dead_letters_that_would_not_be_forwarded_are_not_promised(tmp_pat
             "target",
             "there",
         ]
+
+
+async def test_what_forwards_to_itself_and_what_forwards_sessions_is_taken(tmp_path: Path) -> None:
+    """What comes of it is decided when messages flow."""
+    async with namespace(tmp_path) as here:
+        with pytest.raises(ArgumentError, match="no queue or topic"):
+            await here.catalogue.create("q", QueueDescription(forward_to="q"))
+        await here.catalogue.create("q", QUEUE)
+        itself = QueueDescription(forward_to="Q", forward_dead_lettered_messages_to="q")
+        assert (await here.catalogue.update("q", itself)).description == itself
+        sessions = QueueDescription(requires_session=True, forward_to="q")
+        assert (await here.catalogue.create("s", sessions)).description == sessions
+        await here.catalogue.create("t", TopicDescription())
+        below = SubscriptionDescription(requires_session=True, forward_to="s")
+        assert (await here.catalogue.create("t/Subscriptions/s", below)).description == below
+    async with namespace(tmp_path) as here:
+        assert here.catalogue.find("q").description == itself
 
 
 async def test_what_forwards_is_never_idle(tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import Draft, Record
 
-DRAFTS = [Draft(b"\x00\xff", "id", None, "pk", 5, 6), Draft(b"", "", "session", None, 0, 0)]
+DRAFTS = [
+    Draft(b"\x00\xff", "id", None, "pk", 5, 6),
+    Draft(b"", "", "session", None, 0, 0),
+    Draft(b"", "", "", "", 0, 0),
+]
 RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s", 7)]
 
 COMMANDS: list[c.Command] = [

@@ -96,6 +96,7 @@ def test_within_a_batch_the_second_is_a_duplicate_of_the_first(queue: Queue) -> 
 def test_the_key_is_part_of_the_identity(queue: Queue) -> None:
     assert dropped(queue, message("a"), message("a", "s"), message("a", "t"), message("a", None, "p")) == []
     assert dropped(queue, message("a", "s", "s"), message("a", None, "s"), message("a", None, "q")) == [0, 1]
+    assert dropped(queue, message("b", "", "p"), message("b", "", "q")) == [1], "the empty session is a key"
 
 
 def test_an_identity_cannot_be_composed_in_two_ways() -> None:

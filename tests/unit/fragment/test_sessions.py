@@ -42,6 +42,18 @@ def test_a_held_session_cannot_be_accepted_and_an_empty_or_new_one_can() -> None
     queue.accept("b")
 
 
+def test_the_empty_id_is_a_session_like_any_other() -> None:
+    queue = SessionQueue()
+    queue.send_to("", "a", "")
+    receiver = queue.accept()
+    assert receiver.session == "", "it was the first to wait"
+    assert numbers(receiver.take(9)) == [1, 3]
+    assert refusal(queue.ask("")[1]) == "com.microsoft:session-cannot-be-locked"
+    queue.accept("a")
+    receiver.close()
+    assert numbers(queue.accept("").take(9)) == [1, 3]
+
+
 def test_a_consumer_holds_one_session() -> None:
     queue = SessionQueue()
     consumer = queue.accept("a").consumer

@@ -87,6 +87,22 @@ def test_everything_comes_back() -> None:
     assert (message.headers["Priority"], message.headers["n"]) == ('"High"', "5")
 
 
+def test_an_empty_session_id_is_one_and_comes_back() -> None:
+    payload = compose(BrokerProperties(session_id=""), {}, None, b"", NOW)
+    assert draft_of(payload).session_id == ""
+    assert broker_of(shown(payload))["SessionId"] == ""
+    without = compose(BrokerProperties(), {}, None, b"", NOW)
+    assert draft_of(without).session_id is None
+    assert "SessionId" not in broker_of(shown(without))
+
+
+def test_ids_of_bytes_are_shown_as_the_texts_that_they_are() -> None:
+    message = Message(data=b"")
+    message.message_id, message.correlation_id = b"received", b"\x00\xff"
+    broker = broker_of(shown(encode_message(message)))
+    assert (broker["MessageId"], broker["CorrelationId"]) == ("received", "00ff")
+
+
 def test_the_broker_acts_on_the_same_fields_as_over_amqp() -> None:
     draft = draft_of(
         compose(BrokerProperties(session_id="s", ttl=5, scheduled=NOW, partition_key="s"), {}, "", b"", NOW)

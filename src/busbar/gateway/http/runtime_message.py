@@ -22,6 +22,7 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from busbar.amqp.arrival import binary_id
 from busbar.amqp.codec import DecodeError, EncodeError, decode_value, encode_value
 from busbar.amqp.envelope import encode_delivery
 from busbar.amqp.message import Message, decode_message, encode_message
@@ -163,10 +164,10 @@ def _annotations(payload: bytes, found: Sections) -> dict[object, object]:
 
 def _id_text(value: object) -> str | None:
     """An id has four types in AMQP; one text each here, the same as the broker compares."""
-    if isinstance(value, str) and value:
+    if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):
-        return value.hex()
+        return binary_id(value)
     if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     return None

@@ -80,7 +80,7 @@ def read_broker_properties(value: object) -> BrokerProperties:
                 raise ArgumentError(f"{key} is {_kind(item)}; it has to be true or false.")
             found = replace(found, force_persistence=item)
     session, partition = found.session_id, found.partition_key
-    if session and partition and session != partition:
+    if session is not None and partition and session != partition:
         raise ArgumentError(
             f"SessionId is '{session[:_SHOWN]}' and PartitionKey is '{partition[:_SHOWN]}'; "
             "if both are set they must be equal."
