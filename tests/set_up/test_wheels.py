@@ -33,7 +33,7 @@ def metadata(wheel: Path) -> Message:
         return message_from_bytes(archive.read(name))
 
 
-@pytest.mark.req("U31")
+@pytest.mark.req("U32")
 @pytest.mark.parametrize(
     "kind",
     [

@@ -22,6 +22,7 @@ SERVERS = {
     "Busbar": TESTS / "serving.py",
     "serving": TESTS / "serving.py",
     "Installed": TESTS / "set_up" / "installed.py",
+    "made_and_served": TESTS / "set_up" / "installed.py",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

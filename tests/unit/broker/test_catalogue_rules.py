@@ -161,7 +161,7 @@ async def test_what_forwards_to_itself_and_what_forwards_sessions_is_taken(tmp_p
         with pytest.raises(ArgumentError, match="no queue or topic"):
             await here.catalogue.create("q", QueueDescription(forward_to="q"))
         await here.catalogue.create("q", QUEUE)
-        itself = QueueDescription(forward_to="Q", forward_dead_lettered_messages_to="q")
+        itself = QueueDescription(forward_to="Q")
         assert (await here.catalogue.update("q", itself)).description == itself
         sessions = QueueDescription(requires_session=True, forward_to="q")
         assert (await here.catalogue.create("s", sessions)).description == sessions
