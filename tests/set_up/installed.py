@@ -1,4 +1,4 @@
-"""Busbar as others install it: from a wheel, without a compiler and without this clone; or by `make run` in a fresh clone."""
+"""Busbar as others install it: from a wheel, without a compiler and this clone; or by `make run` in a fresh clone."""
 
 from __future__ import annotations
 
