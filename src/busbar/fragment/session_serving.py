@@ -188,7 +188,9 @@ def _serve(state: State, sessions: Sessions, session: Session, now: i64, nonce: 
     sessions.stirred[session.id] = session
     if session.sweeping:
         budget = _sweep(state, session, budget)
-        if session.sweeping:
+        if session.sweeping and _wants(
+            state, session
+        ):  # who wants nothing more waits for no sweep with its drain
             sessions.account(session)
             return budget
     consumer = session.consumer
