@@ -11,7 +11,8 @@ How the host drives it
    `wake_at()`: submit one then.
 5. `undo` when commits have failed.
 
-What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
+What a turn does: locks whose time has come end; the command; then consumers are served. A command that acts on records
+which were read comes before the ends of locks: what was read is then still what is there. A turn touches at
 most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due. A tick
 also lets go of what is kept for no tap any more (Bounds.swept).
 
@@ -223,16 +224,14 @@ class Fragment:
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)
         budget = state.bounds.turn_messages
-        if isinstance(command, ReceiveDeferred):
-            # First, since the end of a lock would change what was read; such a lock still hides its message.
-            serving.receive_deferred(state, command, now, nonce)
-            budget -= settling.expire_locks(state, now, budget)
-            if state.sessions is not None:
-                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
-        else:
-            budget -= settling.expire_locks(state, now, budget)
-            if state.sessions is not None:
-                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
+        # The end of a lock changes what was read for these, so they come before it. Such a lock still hides its message.
+        first = isinstance(command, (ReceiveDeferred, Purge, Peek, ListSessions))
+        if first:
+            self._apply_first(command, now, nonce)
+        budget -= settling.expire_locks(state, now, budget)
+        if state.sessions is not None:
+            budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
+        if not first:
             if isinstance(command, Send):
                 sending.send(state, command, now)
             elif isinstance(command, Demand):
@@ -273,6 +272,19 @@ class Fragment:
         if not self.settings.taps and taps.idle(state.ledger.head):
             state.taps = None
 
+    def _apply_first(self, command: Command, now: i64, nonce: i64) -> None:
+        state = self._state
+        if isinstance(command, ReceiveDeferred):
+            serving.receive_deferred(state, command, now, nonce)
+        elif isinstance(command, Purge):
+            serving.purge(state, command)
+        elif isinstance(command, Peek):
+            browsing.peek(state, command)
+        elif isinstance(command, ListSessions) and state.sessions is not None:
+            accepting.list_sessions(state, command)
+        else:
+            self._refuse_unknown(command)
+
     def _apply_rare(self, command: Command, now: i64) -> None:
         state = self._state
         if isinstance(command, Renew):
@@ -281,12 +293,8 @@ class Fragment:
             serving.leave(state, command)
             if state.sessions is not None and command.consumer == 0:
                 accepting.forget_awaits(state.sessions, command.origin)
-        elif isinstance(command, Peek):
-            browsing.peek(state, command)
         elif isinstance(command, CancelScheduled):
             sending.cancel(state, command)
-        elif isinstance(command, Purge):
-            serving.purge(state, command)
         elif isinstance(command, Inspect):
             browsing.inspect(state, command)
         elif isinstance(command, InspectDuplicates):
@@ -305,9 +313,13 @@ class Fragment:
             sending.commit_writes(state, command, now)
         elif state.sessions is not None:
             self._apply_to_sessions(state.sessions, command, now)
-        elif command.request > 0:
+        else:
+            self._refuse_unknown(command)
+
+    def _refuse_unknown(self, command: Command) -> None:
+        if command.request > 0:
             text = "The entity has no sessions, or a fragment does not know this command."
-            state.refuse(command, NotImplementedHere.condition, text)
+            self._state.refuse(command, NotImplementedHere.condition, text)
 
     def _apply_to_sessions(self, sessions: Sessions, command: Command, now: i64) -> None:
         state = self._state
@@ -323,10 +335,8 @@ class Fragment:
             accepting.read_state(state, sessions, command, now)
         elif isinstance(command, WriteState):
             accepting.write_state(state, sessions, command, now)
-        elif isinstance(command, ListSessions):
-            accepting.list_sessions(state, command)
-        elif command.request > 0:
-            state.refuse(command, NotImplementedHere.condition, "A fragment does not know this command.")
+        else:
+            self._refuse_unknown(command)
 
     # ---- what came of it ----
 
