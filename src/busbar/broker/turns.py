@@ -128,10 +128,13 @@ class Turns:
         self._end_of_turn()
 
     def resume(self) -> None:
-        """Apply commands from now on."""
+        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may be gone with the job
+        that failed, and its wake-up is not wished for again."""
         self._running = True
+        now = self._clock()
         for slot in self.slots.values():
-            self._queue(slot)
+            if not slot.broken:
+                self._look_ahead(slot, now)
         self._apply_ready()
         self._end_of_turn()
 

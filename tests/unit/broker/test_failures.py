@@ -186,6 +186,23 @@ async def test_commands_that_wait_for_a_read_survive_a_failure() -> None:
         await here.until(lambda: here.delivered() == [1, 2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_fragment_whose_tick_waits_for_a_read_when_the_store_fails_is_looked_at_again(
+    fault: Fault,
+) -> None:
+    """What it was woken for is done when the store is back, although it changed nothing and nobody asks for it."""
+    async with hosting() as here:
+        here.host.submit([demand(1, 1), send(1, 1, scheduled=clock() + 60)])
+        await here.sent(1)
+        here.gate.clear()
+        here.host.submit([send(2, 2)])
+        await here.until(lambda: here.host._turns.slots[1].reads is not None)
+        here.store.fail_next_commit(fault)
+        here.gate.set()
+        await here.refused(2)
+        await here.until(lambda: here.delivered() == [2])
+
+
 async def test_a_fenced_host_stops_and_refuses() -> None:
     async with hosting() as here:
         here.host.submit([send(1, 1)])
