@@ -1,9 +1,9 @@
 """Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is out.
 
 Rules of failure:
-1. A group that was refused for certain (the store is full) is undone, with all that was applied after it. Locks and credit
-   come back, whoever waits for an answer is told to retry, and for a while new messages are refused at once so that
-   settlements can drain the store.
+1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
+   applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. While a store is full,
+   new messages are refused at once so that settlements can drain it.
 2. After an unknown outcome the store is closed and never written again: it is out. So it is when it cannot be opened at the
    start, and when an operator takes it offline (what was under way is finished then). It is opened anew, with growing pauses
    or when the operator says so.
@@ -38,11 +38,12 @@ from busbar.broker.store_work import (
     load,
     lost_locks,
     open_store,
+    predecessor_of,
     read_catalogue,
     reload,
 )
-from busbar.broker.turns import Discarded, Turns
-from busbar.fragment.changes import Head, Lock
+from busbar.broker.turns import GROUP_FAILED, Discarded, GroupFailed, Turns
+from busbar.fragment.changes import Lock
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect, Refused
@@ -370,9 +371,9 @@ class StoreHost:
         if isinstance(error, TakenOffline):
             await self._leave_alone(discarded)
             return
-        if isinstance(error, StoreFull):
+        if isinstance(error, StoreFull | GroupFailed):
             try:
-                await self._undo_refused(discarded)
+                await self._undo_refused(discarded, full=isinstance(error, StoreFull))
                 return
             except StoreError as worse:
                 error = worse
@@ -383,13 +384,14 @@ class StoreHost:
             self._go_out(discarded, str(error), STORE_FAILED, certain=False)
             await self._come_back(discarded)
 
-    async def _undo_refused(self, discarded: list[Discarded]) -> None:
+    async def _undo_refused(self, discarded: list[Discarded], *, full: bool) -> None:
         """Rule 1."""
         self._enter(HostState.UNDOING)
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
-        self._full_until = self._loop.time() + FULL_PAUSE
-        self._turns.sends_refused = self._refuse_while_full
-        self._refuse(discarded, STORE_FULL)
+        if full:
+            self._full_until = self._loop.time() + FULL_PAUSE
+            self._turns.sends_refused = self._refuse_while_full
+        self._refuse(discarded, STORE_FULL if full else GROUP_FAILED)
         self._undo(discarded, durable)
         self._enter(HostState.OPEN)
         self._turns.resume()
@@ -470,7 +472,7 @@ class StoreHost:
         make = self.place.make
         heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
         started = self.clock()
-        self._predecessor = lambda fragment: _predecessor(heads.get(fragment), started)
+        self._predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
         await self._close_broken()
         self._turns.store, epoch = await self._thread.call(lambda: open_store(make))
         self._epoch, self._claims = epoch, 0
@@ -568,13 +570,6 @@ class StoreHost:
         self._stop(ServerBusy(STORE_LOST))
         if self._fenced is not None:
             self._fenced()
-
-
-def _predecessor(head: Head | None, started: int) -> Predecessor:
-    if head is None:
-        return Predecessor(started, started, started, lost=True)
-    held = sum(head.counts) + head.events > 0
-    return Predecessor(head.last, head.last_dead, head.last_event, lost=held)
 
 
 def _busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:

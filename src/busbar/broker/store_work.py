@@ -37,6 +37,14 @@ class Predecessor:
     """It held something, or nobody knows."""
 
 
+def predecessor_of(head: Head | None, started: int) -> Predecessor:
+    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
+    if head is None:
+        return Predecessor(started, started, started, lost=True)
+    held = sum(head.counts) + head.events > 0
+    return Predecessor(head.last, head.last_dead, head.last_event, lost=held)
+
+
 def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
     """An open and claimed store, and its epoch."""
     store = factory()

@@ -9,7 +9,8 @@ Rules:
 3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
    durable. A fragment with nothing under way speaks at the end of the turn.
 4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe.
-5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's.
+5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
+   subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
 6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
    group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
    that its subscriptions have under way, and while it waits they begin no others.
@@ -39,7 +40,14 @@ GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
 
 _log = logging.getLogger(__name__)
+GROUP_FAILED = (
+    "A fragment failed in whose group the operation was to be committed; nothing was changed. Retry."
+)
 _BROKEN = InternalError("The fragment has failed and is out of service until the broker is restarted.")
+
+
+class GroupFailed(Exception):
+    """What was gathered must not be committed (rule 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ class Turns:
         self._job_under_way = False
         self._gathered = 0
         self._gathered_bytes = 0
+        self._group_failed = False
         self._out: list[Effect] = []
         self._turn_due = False
 
@@ -182,6 +191,7 @@ class Turns:
             slot.dirty = False
         self._flight, self._dirty = [], []
         self._gathered = self._gathered_bytes = 0
+        self._group_failed = False
         return discarded
 
     def answer(self, effects: Iterable[Effect]) -> None:
@@ -216,8 +226,23 @@ class Turns:
 
     def give_up(self, slot: Slot) -> None:
         """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        if slot.broken:
+            return
         _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        topic = slot.topic or slot
+        gathered = any(one.dirty for one in (topic, *topic.subscriptions))
         self._take_out(slot, _BROKEN)
+        if topic is not slot:
+            self._take_out(topic, _BROKEN)
+        if gathered and topic.subscriptions:
+            self.halt()
+            self._group_failed = True
+            self._loop.call_soon(self._fail_group)  # not now: the host may be in the middle of a recovery
+
+    def _fail_group(self) -> None:
+        """What is in flight is whole, and ends first."""
+        if self._group_failed and not self._job_under_way:
+            self._failed(GroupFailed())
 
     # ---- commands ----
 
@@ -243,11 +268,11 @@ class Turns:
     def _apply_ready(self) -> None:
         """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
         ready = self._ready
-        if not ready or not self._running:
+        if not ready:
             return
         now = self._clock()
         budget = TURN_COMMANDS
-        while ready and budget > 0 and not self._group_full():
+        while ready and budget > 0 and self._running and not self._group_full():
             slot = ready.popleft()
             slot.queued = False
             budget = self._work(slot, now, budget)
@@ -486,6 +511,10 @@ class Turns:
             self._out += slot.flying
             slot.land()
         self._flight = []
+        if self._group_failed:
+            self._fail_group()
+            self._speak()
+            return
         reading, self._job_reads = self._job_reads, []
         self._start_job()  # first, so that the thread syncs while we apply and speak
         now = self._clock()
