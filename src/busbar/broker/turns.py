@@ -13,7 +13,8 @@ Rules:
    subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
 6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
    group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
-   that its subscriptions have under way, and while it waits they begin no others.
+   that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
+   turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
 
 What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
 """
@@ -296,6 +297,9 @@ class Turns:
             ):
                 command = inbox[0]
                 if not self._admits(slot, command):
+                    continue
+                if slot.subscriptions and type(command) is Send and machine.owes_copies():
+                    slot.tick_first()
                     continue
                 reads = machine.needs(command, now)
                 if reads:

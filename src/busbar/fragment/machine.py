@@ -21,7 +21,7 @@ ids are known); lane (the order of messages and what is in memory), locks, ledge
 entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
 publishing. Before a topic applies what may be passed on, its host says `know_beside`; afterwards it applies `take_copies`
-to the subscriptions.
+to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -50,6 +50,7 @@ from busbar.fragment import (
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.ledger import Ledger
+from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
 from busbar.fragment.sessions import Sessions
 from busbar.fragment.state import State
@@ -355,6 +356,11 @@ class Fragment:
         copies = list(self._state.copies.values())
         self._state.copies = {}
         return copies
+
+    def owes_copies(self) -> bool:
+        """Of a topic: a send was too large to be passed on in one turn. Until nothing is owed, apply ticks before sends."""
+        state = self._state
+        return state.due == AT_ONCE and self.settings.distributor is not None
 
     def weight(self) -> i64:
         """How many messages the changes touch that take_changes would return now."""
