@@ -32,7 +32,7 @@ from busbar.model.settings import Distributor
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
-EVALUATIONS: Final = 8
+EVALUATIONS: Final = 4
 """Subscriptions whose rules are evaluated for the time that one copy takes."""
 
 

@@ -70,7 +70,7 @@ async def all_passed_on(here: Hosting) -> None:
 
 
 async def test_a_large_send_to_many_subscriptions_is_split_over_commits_in_order() -> None:
-    messages, subscriptions, most = 90, 400, Bounds().fan_out_copies
+    messages, subscriptions, most = 90, 1000, Bounds().fan_out_copies
     async with publishing(subscriptions) as here:
         numbers = range(messages)
         here.host.submit([send(1, numbers[:-1]), send(2, numbers[-1:])])

@@ -126,7 +126,7 @@ class TestFanOut:
 
     def test_rules_that_are_evaluated_count(self) -> None:
         queue = self.topic(copies=6)
-        queue.machine.settings.distributor.evaluated = lambda: 16  # type: ignore[union-attr, method-assign]
+        queue.machine.settings.distributor.evaluated = lambda: 8  # type: ignore[union-attr, method-assign]
         self.send(queue, 4)
         assert self.turns(queue) == [[0, 1], [2, 3]]
 
