@@ -2,8 +2,8 @@
 
 Rules of failure:
 1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
-   applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. While a store is full,
-   new messages are refused at once so that settlements can drain it.
+   applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. For a while after a store
+   was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
 2. After an unknown outcome the store is closed and never written again: it is out. So it is when it cannot be opened at the
    start, and when an operator takes it offline (what was under way is finished then). It is opened anew, with growing pauses
    or when the operator says so.
@@ -103,7 +103,7 @@ class StoreHost:
         self._thread = StoreThread(f"busbar-{name}", loop)
         self._turns = Turns(loop, self._thread, clock, nonces, emit, self._failed)
         self._parking = Parking()
-        self._full_until = 0.0
+        self._full_pause: asyncio.TimerHandle | None = None
         self._recovering: asyncio.Task[None] | None = None
         self._epoch = 0
         self._claims = 0
@@ -389,18 +389,17 @@ class StoreHost:
         self._enter(HostState.UNDOING)
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
         if full:
-            self._full_until = self._loop.time() + FULL_PAUSE
-            self._turns.sends_refused = self._refuse_while_full
+            self._pause_after_full()
         self._refuse(discarded, STORE_FULL if full else GROUP_FAILED)
         self._undo(discarded, durable)
         self._enter(HostState.OPEN)
         self._turns.resume()
 
-    def _refuse_while_full(self) -> BusbarError | None:
-        if self._loop.time() < self._full_until:
-            return ServerBusy(STORE_FULL)
-        self._turns.sends_refused = None
-        return None
+    def _pause_after_full(self) -> None:
+        if self._full_pause is not None:
+            self._full_pause.cancel()
+        self._full_pause = self._loop.call_later(FULL_PAUSE, self._turns.take_in, None)
+        self._turns.take_in(ServerBusy(STORE_FULL))
 
     def _go_out(self, discarded: list[Discarded], reason: str, text: str, *, certain: bool) -> None:
         """Nobody waits for the store to come back: answers are given at once (rule 3)."""

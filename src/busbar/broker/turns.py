@@ -76,8 +76,7 @@ class Turns:
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.store: Store | None = None
-        self.sends_refused: Callable[[], BusbarError | None] | None = None
-        """Asked before each Send while it is set: the error to refuse it with, if any."""
+        self._sends_refused: BusbarError | None = None
         self._loop = loop
         self._thread = thread
         self._clock = clock
@@ -147,6 +146,15 @@ class Turns:
                 self._look_ahead(slot, now)
         self._apply_ready()
         self._end_of_turn()
+
+    def take_in(self, refusal: BusbarError | None) -> None:
+        """Whether messages come in: with a refusal sends get it, and what is due waits."""
+        self._sends_refused = refusal
+        for slot in self.slots.values():
+            if not slot.broken:
+                slot.machine.hold_due(refusal is not None)
+        if self._running and refusal is None:
+            self.resume()
 
     def halt(self) -> None:
         """Apply nothing from now on; commands gather in the inboxes."""
@@ -322,11 +330,9 @@ class Turns:
         """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
         if type(command) is Send:
             size = len(command.drafts) * (1 + len(slot.subscriptions))
-            if self.sends_refused is not None:
-                error = self.sends_refused()
-                if error is not None:
-                    self._refuse(slot.inbox.popleft(), error)
-                    return False
+            if self._sends_refused is not None:
+                self._refuse(slot.inbox.popleft(), self._sends_refused)
+                return False
         elif type(command) is Settle:
             size = len(command.numbers)
         else:

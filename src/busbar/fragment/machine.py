@@ -362,6 +362,10 @@ class Fragment:
         state = self._state
         return state.due == AT_ONCE and self.settings.distributor is not None
 
+    def hold_due(self, held: bool) -> None:
+        """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""
+        self._state.holds_due = held
+
     def weight(self) -> i64:
         """How many messages the changes touch that take_changes would return now."""
         return self._state.ledger.weight()
@@ -370,7 +374,7 @@ class Fragment:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
         state = self._state
         wake = state.locks.earliest()
-        due = state.due
+        due = 0 if state.holds_due else state.due
         if wake == 0 or (0 < due < wake):
             wake = due
         due = state.duplicates.due(self.settings.duplicate_window_ms)

@@ -257,7 +257,7 @@ def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
 
 
 def due_reads(state: State, now: i64) -> list[Read]:
-    if state.due == 0 or state.due > now:
+    if state.due == 0 or state.due > now or state.holds_due:
         return []
     return [ReadDue(now, state.bounds.page_records, state.bounds.page_bytes)]
 

@@ -76,6 +76,23 @@ async def test_while_full_sends_are_refused_at_once_and_settlements_drain() -> N
         await here.sent(6)
 
 
+async def test_while_full_what_is_due_waits_and_settlements_drain() -> None:
+    """A commit with new messages would fail again, and take the settlements along that make room."""
+    async with hosting() as here:
+        held = await three_delivered(here)
+        here.host.submit([send(1, 2, scheduled=clock() + 30)])
+        await here.sent(2)
+        here.store.fail_next_commit(Fault.FULL)  # of the commit in which the message would come
+        await here.until(lambda: not here.store._faults)
+        here.store.groups = []
+        await asyncio.sleep(0.03)
+        assert not here.store.groups, "it is not tried again at once"
+        here.host.submit([complete(held, 3)])
+        assert isinstance(await here.answer(3), Settled)
+        here.host.submit([demand(1, 1)])
+        await here.until(lambda: here.delivered()[3:] == [5])
+
+
 async def test_what_was_applied_after_the_failed_group_is_undone_with_it() -> None:
     async with hosting() as here:
         here.host.submit([demand(1, 10)])
