@@ -62,6 +62,7 @@ class SessionWorld(World):
         elif rest and rest[0].request == command.request:
             self._answered(command, rest.pop(0))
             if isinstance(command, ACTS_ON_READS):
+                self._end_locks()
                 rest = self._losses(rest)
         else:
             raise AssertionError(f"no answer to {type(command).__name__}")
@@ -86,8 +87,9 @@ class SessionWorld(World):
 
     def _answered(self, command: c.Command, answer: e.Effect) -> None:
         model, settings = self.model, self.settings
-        if isinstance(command, c.AcceptSession):
+        if not isinstance(command, ACTS_ON_READS):
             self._end_locks()
+        if isinstance(command, c.AcceptSession):
             if isinstance(answer, e.SessionAccepted):
                 model.accepted(answer, command.session, settings)
                 self.seats[command.consumer] = Seat(ACTIVE, False)

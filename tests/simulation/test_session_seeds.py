@@ -23,6 +23,7 @@ STEPS = 120
 SCENARIOS: dict[str, int] = {
     "a drain is undone with the removal of what expired, and the holder wants nothing more": 4,
     "a session is lost by time again, after a failed commit, with expired messages left": 646,
+    "the lock of a dead letter ends in the turn that refuses a session state": 4775,
 }
 """Lives in which the machine and the model once disagreed, by what it was about."""
 
