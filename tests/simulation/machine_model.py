@@ -274,9 +274,11 @@ class Model:
             self._delete(message)
 
     def purge(self, command: c.Purge, answer: e.Effect) -> None:
-        """Asked only when no lock is over, so that what is available is certain."""
+        """Before the locks end whose time has come: their messages stay."""
         assert isinstance(answer, e.Purged)
         eligible = [m for m in self.available(command.sub) if m.enqueued < command.before]
+        if command.session is not None:
+            eligible = [m for m in eligible if m.session == command.session]
         assert answer.count <= min(command.count, len(eligible))
         assert (answer.count > 0) == (len(eligible) > 0 and command.count > 0)
         for message in eligible[: answer.count]:

@@ -56,6 +56,10 @@ def small_bounds(seed: int = 0) -> Bounds:
     return bounds
 
 
+ACTS_ON_READS = (c.ReceiveDeferred, c.Purge, c.Peek, c.ListSessions)
+"""Commands that come before the ends of locks."""
+
+
 class World:
     model_of: type[Model] = Model
 
@@ -77,6 +81,10 @@ class World:
         ] = []  # locks that clients have heard of: number and nonce, old ones too
         self.released: set[tuple[int, int]] = set()
         self._nonces = count(100)
+        # Time passes while the store reads for a command, and in some lives for ticks and demands, too: in those without
+        # times to live, since the model cannot tell what had expired before a lock ended between two ticks.
+        self.slow_reads = False
+        self._read_times = Random(f"reads of {seed}")
 
     # ---- the host ----
 
@@ -98,6 +106,8 @@ class World:
             self.take_off()
             self.land()
             self.store.read(reads)
+            if self.slow_reads or isinstance(command, ACTS_ON_READS):
+                self.model.now += self._read_times.choice([0, 0, 1, 30, 60])
             self.machine.supply(reads)
         if self.machine.weight() == 0:
             self.landing = self.model.snapshot()
@@ -227,7 +237,7 @@ class World:
     def _follow(self, command: c.Command, effects: list[e.Effect]) -> None:
         model, settings = self.model, self.settings
         rest = effects
-        if not isinstance(command, c.ReceiveDeferred):
+        if not isinstance(command, ACTS_ON_READS):
             self._end_locks()
         if isinstance(command, c.Demand):
             seat = self.seats.setdefault(command.consumer, Seat(command.sub, command.delete))
@@ -252,13 +262,14 @@ class World:
                 model.renew(command, answer, settings)
             elif isinstance(command, c.ReceiveDeferred):
                 model.receive_deferred(command, answer, settings)
-                self._end_locks()
             elif isinstance(command, c.CancelScheduled):
                 model.cancel(command, answer)
             elif isinstance(command, c.Purge):
                 model.purge(command, answer)
             elif isinstance(command, c.Peek):
                 model.peek(command, answer)
+            if isinstance(command, ACTS_ON_READS):
+                self._end_locks()
         for effect in rest:
             if isinstance(effect, e.Delivered):
                 wanted = any(seat.credit for seat in self.seats.values() if seat.sub == ACTIVE)

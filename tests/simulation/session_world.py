@@ -9,7 +9,7 @@ from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD
 from busbar.model.settings import FragmentSettings
 from tests.simulation.machine_model import Seat
-from tests.simulation.machine_world import World
+from tests.simulation.machine_world import ACTS_ON_READS, World
 from tests.simulation.session_model import FOREVER, SessionModel
 
 
@@ -61,6 +61,9 @@ class SessionWorld(World):
                 self.awaits.remove(command.awaited)
         elif rest and rest[0].request == command.request:
             self._answered(command, rest.pop(0))
+            if isinstance(command, ACTS_ON_READS):
+                self._end_locks()
+                rest = self._losses(rest)
         else:
             raise AssertionError(f"no answer to {type(command).__name__}")
         self._note_doom()
@@ -69,7 +72,7 @@ class SessionWorld(World):
         self._note_doom()
 
     def _follow_losses(self, command: c.Command, effects: list[e.Effect]) -> list[e.Effect]:
-        return effects if isinstance(command, c.ReceiveDeferred) else self._losses(effects)
+        return effects if isinstance(command, ACTS_ON_READS) else self._losses(effects)
 
     def _losses(self, effects: list[e.Effect]) -> list[e.Effect]:
         while effects and isinstance(effects[0], e.SessionLost):
@@ -84,8 +87,9 @@ class SessionWorld(World):
 
     def _answered(self, command: c.Command, answer: e.Effect) -> None:
         model, settings = self.model, self.settings
-        if isinstance(command, c.AcceptSession):
+        if not isinstance(command, ACTS_ON_READS):
             self._end_locks()
+        if isinstance(command, c.AcceptSession):
             if isinstance(answer, e.SessionAccepted):
                 model.accepted(answer, command.session, settings)
                 self.seats[command.consumer] = Seat(ACTIVE, False)
@@ -202,7 +206,13 @@ class SessionWorld(World):
         model, sessions = self.model, self.machine_sessions
         assert all(grip.until > model.now for grip in model.grips.values())
         for id in list(model.doomed):
-            model.sweep(id, self.settings)
+            if self._wants_nothing(
+                id
+            ):  # a failed commit may have interrupted the removal: it goes on when it does
+                left = self._active_numbers()
+                model.sweep(id, self.settings, [m.n for m in model.of(id) if m.n not in left])
+            else:
+                model.sweep(id, self.settings)
         held = {id: s.consumer.consumer for id, s in sessions.held.items() if s.consumer is not None}
         assert held == {id: grip.consumer for id, grip in model.grips.items()}
         if self.settings.can_receive:
@@ -217,6 +227,21 @@ class SessionWorld(World):
         super()._check_quiet()
         if self.flight is None and not self.machine.weight():
             assert self.store.states == model.states
+
+    def _wants_nothing(self, id: str) -> bool:
+        session = self.machine_sessions.held.get(id)
+        return session is None or (session.consumer is not None and not session.consumer.credit)
+
+    def _active_numbers(self) -> set[int]:
+        """What the machine takes for active."""
+        numbers = set(self.store.lanes[ACTIVE])
+        for changes in (self.flight, self.machine._state.ledger._changes):
+            if changes is not None:
+                numbers |= {record.n for record in changes.puts.get(ACTIVE, [])}
+                numbers -= {edit.n for edit in changes.edits if edit.to != ACTIVE}
+                numbers -= set(changes.deletes.get(ACTIVE, []))
+                numbers -= {n for keep in changes.keeps for n in keep.numbers}
+        return numbers - self.machine._state.ledger._cancelled - set(self.machine._state.ledger._kept)
 
     def _check_bounds(self) -> None:
         """Everything available of a held session below the cursor is in memory, and nothing else."""

@@ -126,12 +126,10 @@ class FragmentLife(RuleBasedStateMachine):
 
     @rule(sub=subs, number=st.integers(0, 7), ago=st.sampled_from([-1, 0, 20]))
     def purge(self, sub: int, number: int, ago: int) -> None:
-        self.world.do(c.Tick(1))
         self.world.do(c.Purge(1, 1, 7, sub, self.world.model.now - ago, number))
 
     @rule(sub=subs, start=st.integers(-1, 20), number=st.integers(1, 8), size=st.sampled_from([1, 300, 9999]))
     def peek(self, sub: int, start: int, number: int, size: int) -> None:
-        self.world.do(c.Tick(1))
         self.world.do(c.Peek(1, 1, 7, sub, start, number, size))
 
     @rule(ms=st.sampled_from([1, 5, 25, LOCK, 200]), tick=st.booleans())

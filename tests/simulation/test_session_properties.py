@@ -99,6 +99,10 @@ class SessionLife(RuleBasedStateMachine):
                 c.ReceiveDeferred(1, 1, 7, ACTIVE, [there[pick % len(there)]], delete, self.holder(pick))
             )
 
+    @rule(session=st.none() | names, number=st.integers(1, 7), ago=st.sampled_from([-1, -1, 0, 20]))
+    def purge(self, session: str | None, number: int, ago: int) -> None:
+        self.world.do(c.Purge(1, 1, 7, ACTIVE, self.world.model.now - ago, number, session))
+
     @rule(ms=st.sampled_from([1, 25, LOCK, 200]), tick=st.booleans())
     def time_passes(self, ms: int, tick: bool) -> None:
         self.world.model.now += ms

@@ -135,6 +135,9 @@ class Distribution:
         self.subscribers = tuple(subscribers)
         self._plan = plan or Plan([subscriber for _, subscriber in self.subscribers])
 
+    def evaluated(self) -> int:
+        return self._plan.index.evaluated
+
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         number = wire_number(self.index, n)
         index = self._plan.index
@@ -189,6 +192,7 @@ class _Index:
                     asked = self._always.setdefault(at, [])
                     if asked is not None:
                         asked.append(rule)
+        self.evaluated = sum(1 for rules in self._always.values() if rules is not None)
 
     def asked(self, message: Message) -> Iterator[tuple[int, Sequence[Rule] | None]]:
         """In the order of the subscriptions: each with the rules that may match, None if it takes all."""

@@ -1,9 +1,9 @@
 """Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is out.
 
 Rules of failure:
-1. A group that was refused for certain (the store is full) is undone, with all that was applied after it. Locks and credit
-   come back, whoever waits for an answer is told to retry, and for a while new messages are refused at once so that
-   settlements can drain the store.
+1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
+   applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. For a while after a store
+   was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
 2. After an unknown outcome the store is closed and never written again: it is out. So it is when it cannot be opened at the
    start, and when an operator takes it offline (what was under way is finished then). It is opened anew, with growing pauses
    or when the operator says so.
@@ -49,7 +49,7 @@ from busbar.broker.store_work import (
     save_locks,
     slices,
 )
-from busbar.broker.turns import Discarded, Turns
+from busbar.broker.turns import GROUP_FAILED, Discarded, GroupFailed, Turns
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect
@@ -102,7 +102,7 @@ class StoreHost:
         self._thread = StoreThread(f"busbar-{name}", loop, patience)
         self._turns = Turns(loop, self._thread, clock, nonces, emit, self._failed)
         self._parking = Parking()
-        self._full_until = 0.0
+        self._full_pause: asyncio.TimerHandle | None = None
         self._recovering: asyncio.Task[None] | None = None
         self._epoch = 0
         self._claims = 0
@@ -373,9 +373,9 @@ class StoreHost:
         if isinstance(error, TakenOffline):
             await self._leave_alone(discarded)
             return
-        if isinstance(error, StoreFull):
+        if isinstance(error, StoreFull | GroupFailed):
             try:
-                await self._undo_refused(discarded)
+                await self._undo_refused(discarded, full=isinstance(error, StoreFull))
                 return
             except StoreError as worse:
                 error = worse
@@ -386,22 +386,22 @@ class StoreHost:
             self._go_out(discarded, str(error), certain=never_began(error))
             await self._come_back(discarded)
 
-    async def _undo_refused(self, discarded: list[Discarded]) -> None:
+    async def _undo_refused(self, discarded: list[Discarded], *, full: bool) -> None:
         """Rule 1."""
         self._enter(HostState.UNDOING)
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
-        self._full_until = self._loop.time() + FULL_PAUSE
-        self._turns.sends_refused = self._refuse_while_full
-        self._refuse(discarded, STORE_FULL, certain=True)
+        if full:
+            self._pause_after_full()
+        self._refuse(discarded, STORE_FULL if full else GROUP_FAILED, certain=True)
         self._undo(discarded, durable)
         self._enter(HostState.OPEN)
         self._turns.resume()
 
-    def _refuse_while_full(self) -> BusbarError | None:
-        if self._loop.time() < self._full_until:
-            return ServerBusy(STORE_FULL)
-        self._turns.sends_refused = None
-        return None
+    def _pause_after_full(self) -> None:
+        if self._full_pause is not None:
+            self._full_pause.cancel()
+        self._full_pause = self._loop.call_later(FULL_PAUSE, self._turns.take_in, None)
+        self._turns.take_in(ServerBusy(STORE_FULL))
 
     def _go_out(self, discarded: list[Discarded], reason: str, *, certain: bool) -> None:
         """Nobody waits for the store to come back: answers are given at once (rule 3). Is it `certain` that nothing of what

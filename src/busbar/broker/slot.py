@@ -57,6 +57,11 @@ class Slot:
             self.ticking = True
             self.inbox.append(Tick(self.id))
 
+    def tick_first(self) -> None:
+        """Before the commands that wait."""
+        self.ticking = True
+        self.inbox.appendleft(Tick(self.id))
+
     def land(self) -> None:
         """What was in flight is durable, or was given up."""
         self.in_flight = False

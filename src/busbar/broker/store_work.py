@@ -39,7 +39,7 @@ class Predecessor:
 
 
 def predecessor_of(head: Head | None, started: int) -> Predecessor:
-    """By what is known of the old fragment; else all that may have been given before it `started` is left out."""
+    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
     if head is None:
         return Predecessor(started, started, started, lost=True)
     held = sum(head.counts) + head.events > 0

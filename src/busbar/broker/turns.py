@@ -9,10 +9,12 @@ Rules:
 3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
    durable. A fragment with nothing under way speaks at the end of the turn.
 4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe.
-5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's.
+5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
+   subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
 6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
    group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
-   that its subscriptions have under way, and while it waits they begin no others.
+   that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
+   turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
 
 What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
 """
@@ -39,7 +41,14 @@ GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
 
 _log = logging.getLogger(__name__)
+GROUP_FAILED = (
+    "A fragment failed in whose group the operation was to be committed; nothing was changed. Retry."
+)
 _BROKEN = InternalError("The fragment has failed and is out of service until the broker is restarted.")
+
+
+class GroupFailed(Exception):
+    """What was gathered must not be committed (rule 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +78,7 @@ class Turns:
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.store: Store | None = None
-        self.sends_refused: Callable[[], BusbarError | None] | None = None
-        """Asked before each Send while it is set: the error to refuse it with, if any."""
+        self._sends_refused: BusbarError | None = None
         self._loop = loop
         self._thread = thread
         self._clock = clock
@@ -88,6 +96,7 @@ class Turns:
         self._job_under_way = False
         self._gathered = 0
         self._gathered_bytes = 0
+        self._group_failed = False
         self._out: list[Effect] = []
         self._turn_due = False
 
@@ -130,12 +139,24 @@ class Turns:
         self._end_of_turn()
 
     def resume(self) -> None:
-        """Apply commands from now on."""
+        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may be gone with the job
+        that failed, and its wake-up is not wished for again."""
         self._running = True
+        now = self._clock()
         for slot in self.slots.values():
-            self._queue(slot)
+            if not slot.broken:
+                self._look_ahead(slot, now)
         self._apply_ready()
         self._end_of_turn()
+
+    def take_in(self, refusal: BusbarError | None) -> None:
+        """Whether messages come in: with a refusal sends get it, and what is due waits."""
+        self._sends_refused = refusal
+        for slot in self.slots.values():
+            if not slot.broken:
+                slot.machine.hold_due(refusal is not None)
+        if self._running and refusal is None:
+            self.resume()
 
     def halt(self) -> None:
         """Apply nothing from now on; commands gather in the inboxes."""
@@ -181,6 +202,7 @@ class Turns:
             slot.dirty = False
         self._flight, self._dirty = [], []
         self._gathered = self._gathered_bytes = 0
+        self._group_failed = False
         return discarded
 
     def answer(self, effects: Iterable[Effect]) -> None:
@@ -215,8 +237,23 @@ class Turns:
 
     def give_up(self, slot: Slot) -> None:
         """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        if slot.broken:
+            return
         _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        topic = slot.topic or slot
+        gathered = any(one.dirty for one in (topic, *topic.subscriptions))
         self._take_out(slot, _BROKEN)
+        if topic is not slot:
+            self._take_out(topic, _BROKEN)
+        if gathered and topic.subscriptions:
+            self.halt()
+            self._group_failed = True
+            self._loop.call_soon(self._fail_group)  # not now: the host may be in the middle of a recovery
+
+    def _fail_group(self) -> None:
+        """What is in flight is whole, and ends first."""
+        if self._group_failed and not self._job_under_way:
+            self._failed(GroupFailed())
 
     # ---- commands ----
 
@@ -242,11 +279,11 @@ class Turns:
     def _apply_ready(self) -> None:
         """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
         ready = self._ready
-        if not ready or not self._running:
+        if not ready:
             return
         now = self._clock()
         budget = TURN_COMMANDS
-        while ready and budget > 0 and not self._group_full():
+        while ready and budget > 0 and self._running and not self._group_full():
             slot = ready.popleft()
             slot.queued = False
             budget = self._work(slot, now, budget)
@@ -271,6 +308,9 @@ class Turns:
                 command = inbox[0]
                 if not self._admits(slot, command):
                     continue
+                if slot.subscriptions and type(command) is Send and machine.owes_copies():
+                    slot.tick_first()
+                    continue
                 reads = machine.needs(command, now)
                 if reads:
                     if slot.topic is not None and slot.topic.awaiting:
@@ -292,11 +332,9 @@ class Turns:
         """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
         if type(command) is Send:
             size = len(command.drafts) * (1 + len(slot.subscriptions))
-            if self.sends_refused is not None:
-                error = self.sends_refused()
-                if error is not None:
-                    self._refuse(slot.inbox.popleft(), error)
-                    return False
+            if self._sends_refused is not None:
+                self._refuse(slot.inbox.popleft(), self._sends_refused)
+                return False
         elif type(command) is Settle:
             size = len(command.numbers)
         else:
@@ -485,6 +523,10 @@ class Turns:
             self._out += slot.flying
             slot.land()
         self._flight = []
+        if self._group_failed:
+            self._fail_group()
+            self._speak()
+            return
         reading, self._job_reads = self._job_reads, []
         self._start_job()  # first, so that the thread syncs while we apply and speak
         now = self._clock()

@@ -23,6 +23,9 @@ class Bounds:
         self.kept_bytes: i64 = (
             8 * 1024 * 1024
         )  # of locked and returned messages; beyond it they are read again
+        # Topics: what one turn passes on. A message is never split, so the last one may go beyond.
+        self.fan_out_copies: i64 = 40_000
+        self.fan_out_bytes: i64 = 32 * 1024 * 1024
         # Message sessions
         self.line_page: i64 = 500  # waiting sessions read at once
         self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page

@@ -11,7 +11,8 @@ How the host drives it
    `wake_at()`: submit one then.
 5. `undo` when commits have failed.
 
-What a turn does: locks whose time has come end; the command; then consumers are served. A turn touches at
+What a turn does: locks whose time has come end; the command; then consumers are served. A command that acts on records
+which were read comes before the ends of locks: what was read is then still what is there. A turn touches at
 most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due. A tick
 also lets go of what is kept for no tap any more (Bounds.swept).
 
@@ -20,7 +21,7 @@ ids are known); lane (the order of messages and what is in memory), locks, ledge
 entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
 publishing. Before a topic applies what may be passed on, its host says `know_beside`; afterwards it applies `take_copies`
-to the subscriptions.
+to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -49,6 +50,7 @@ from busbar.fragment import (
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.ledger import Ledger
+from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
 from busbar.fragment.sessions import Sessions
 from busbar.fragment.state import State
@@ -223,16 +225,14 @@ class Fragment:
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)
         budget = state.bounds.turn_messages
-        if isinstance(command, ReceiveDeferred):
-            # First, since the end of a lock would change what was read; such a lock still hides its message.
-            serving.receive_deferred(state, command, now, nonce)
-            budget -= settling.expire_locks(state, now, budget)
-            if state.sessions is not None:
-                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
-        else:
-            budget -= settling.expire_locks(state, now, budget)
-            if state.sessions is not None:
-                budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
+        # The end of a lock changes what was read for these, so they come before it. Such a lock still hides its message.
+        first = isinstance(command, (ReceiveDeferred, Purge, Peek, ListSessions))
+        if first:
+            self._apply_first(command, now, nonce)
+        budget -= settling.expire_locks(state, now, budget)
+        if state.sessions is not None:
+            budget -= session_ending.expire_sessions(state, state.sessions, now, budget)
+        if not first:
             if isinstance(command, Send):
                 sending.send(state, command, now)
             elif isinstance(command, Demand):
@@ -273,6 +273,19 @@ class Fragment:
         if not self.settings.taps and taps.idle(state.ledger.head):
             state.taps = None
 
+    def _apply_first(self, command: Command, now: i64, nonce: i64) -> None:
+        state = self._state
+        if isinstance(command, ReceiveDeferred):
+            serving.receive_deferred(state, command, now, nonce)
+        elif isinstance(command, Purge):
+            serving.purge(state, command)
+        elif isinstance(command, Peek):
+            browsing.peek(state, command)
+        elif isinstance(command, ListSessions) and state.sessions is not None:
+            accepting.list_sessions(state, command)
+        else:
+            self._refuse_unknown(command)
+
     def _apply_rare(self, command: Command, now: i64) -> None:
         state = self._state
         if isinstance(command, Renew):
@@ -281,12 +294,8 @@ class Fragment:
             serving.leave(state, command)
             if state.sessions is not None and command.consumer == 0:
                 accepting.forget_awaits(state.sessions, command.origin)
-        elif isinstance(command, Peek):
-            browsing.peek(state, command)
         elif isinstance(command, CancelScheduled):
             sending.cancel(state, command)
-        elif isinstance(command, Purge):
-            serving.purge(state, command)
         elif isinstance(command, Inspect):
             browsing.inspect(state, command)
         elif isinstance(command, InspectDuplicates):
@@ -305,9 +314,13 @@ class Fragment:
             sending.commit_writes(state, command, now)
         elif state.sessions is not None:
             self._apply_to_sessions(state.sessions, command, now)
-        elif command.request > 0:
+        else:
+            self._refuse_unknown(command)
+
+    def _refuse_unknown(self, command: Command) -> None:
+        if command.request > 0:
             text = "The entity has no sessions, or a fragment does not know this command."
-            state.refuse(command, NotImplementedHere.condition, text)
+            self._state.refuse(command, NotImplementedHere.condition, text)
 
     def _apply_to_sessions(self, sessions: Sessions, command: Command, now: i64) -> None:
         state = self._state
@@ -323,10 +336,8 @@ class Fragment:
             accepting.read_state(state, sessions, command, now)
         elif isinstance(command, WriteState):
             accepting.write_state(state, sessions, command, now)
-        elif isinstance(command, ListSessions):
-            accepting.list_sessions(state, command)
-        elif command.request > 0:
-            state.refuse(command, NotImplementedHere.condition, "A fragment does not know this command.")
+        else:
+            self._refuse_unknown(command)
 
     # ---- what came of it ----
 
@@ -346,6 +357,15 @@ class Fragment:
         self._state.copies = {}
         return copies
 
+    def owes_copies(self) -> bool:
+        """Of a topic: a send was too large to be passed on in one turn. Until nothing is owed, apply ticks before sends."""
+        state = self._state
+        return state.due == AT_ONCE and self.settings.distributor is not None
+
+    def hold_due(self, held: bool) -> None:
+        """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""
+        self._state.holds_due = held
+
     def weight(self) -> i64:
         """How many messages the changes touch that take_changes would return now."""
         return self._state.ledger.weight()
@@ -354,7 +374,7 @@ class Fragment:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
         state = self._state
         wake = state.locks.earliest()
-        due = state.due
+        due = 0 if state.holds_due else state.due
         if wake == 0 or (0 < due < wake):
             wake = due
         due = state.duplicates.due(self.settings.duplicate_window_ms)

@@ -3,15 +3,21 @@
 Rules
 - A topic keeps no message for receivers. It gives each a number, and what its subscriptions select of it (Distributor) goes
   to their fragments in the very commit that keeps that number: all copies are there or none.
+- A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
+  due AT_ONCE, in the very commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
+  then, and its host applies no other send before. A message itself is never split over turns.
 - Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
-  when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits may go
-  beyond it by its further copies. The session states of subscriptions are held against it, too.
+  when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits, or the
+  last batch, may go beyond it by its further copies. What is owed counts as much as the mean of what was passed on. The
+  session states of subscriptions are held against it, too.
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
   its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
   required, goes to its dead-letter queue.
 """
 
 from __future__ import annotations
+
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -22,10 +28,49 @@ from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import TakeCopies
 from busbar.model.effects import DEAD_LETTERED
 from busbar.model.message import ACTIVE, DEAD, Copy, Record
+from busbar.model.settings import Distributor
+
+AT_ONCE: Final = 1
+"""The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
+EVALUATIONS: Final = 4
+"""Subscriptions whose rules are evaluated for the time that one copy takes."""
 
 
-def pass_on(state: State, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
-    """Hand what subscriptions selected of one message to them; the bytes that they will keep."""
+@final
+class FanOut:
+    """What a turn of a topic passes on, within its bounds."""
+
+    def __init__(self, state: State, topic: Distributor) -> None:
+        self._state = state
+        self._topic = topic
+        self._evaluated: i64 = topic.evaluated() // EVALUATIONS
+        self._work: i64 = 0  # in copies
+        self._bytes: i64 = 0
+        self._messages: i64 = 0
+
+    def is_full(self) -> bool:
+        bounds = self._state.bounds
+        return self._work >= bounds.fan_out_copies or self._bytes >= bounds.fan_out_bytes
+
+    def select(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
+        """The copies that subscriptions get of a message."""
+        copies = self._topic.copies(content, n, now, ttl)
+        self._work += len(copies) + self._evaluated
+        return copies
+
+    def pass_on(self, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
+        """Hand the copies of one message to its subscriptions; the bytes that they will keep."""
+        size = _hand_over(self._state, copies, ttl, session_id)
+        self._bytes += size
+        self._messages += 1
+        return size
+
+    def mean(self) -> i64:
+        """Bytes of the copies of a message, by those that were passed on."""
+        return self._bytes // self._messages if self._messages > 0 else 0
+
+
+def _hand_over(state: State, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
     size: i64 = 0
     for copy in copies:
         copy.ttl = ttl

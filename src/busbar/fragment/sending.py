@@ -13,7 +13,8 @@ Rules
   nor numbered, and its sender hears that it was sent.
 - What a writer sends again (writers.py) is dropped in the same way; the number of the original is not known then (0).
 - Where the entity requires sessions a message without a session id is refused, an atomic send with one as a whole.
-- A topic passes on what it does not schedule (publishing.py). With `only_selected` it refuses what no subscription selects.
+- A topic passes on what it does not schedule, within the bounds of a turn (publishing.py). With `only_selected` it refuses
+  what no subscription selects.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD, IdRow
-from busbar.fragment.publishing import pass_on
+from busbar.fragment.publishing import AT_ONCE, FanOut
 from busbar.fragment.reads import Read, ReadDue, ReadMany
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
@@ -64,6 +65,7 @@ def send(state: State, command: Send, now: i64) -> None:
     kept = head.size + state.beside_bytes
     room: i64 = quota - kept if quota > 0 else 1 << 62
     topic = settings.distributor
+    fan_out = FanOut(state, topic) if topic is not None else None
     if settings.duplicate_window_ms > 0:
         ids = state.duplicates.ids_of(command, state.supplied)
     else:
@@ -126,7 +128,7 @@ def send(state: State, command: Send, now: i64) -> None:
             continue
         content = draft.content
         size: i64 = len(content) + OVERHEAD
-        if size > room:
+        if size > room and not command.atomic:  # a batch has its room, but for the further copies of a topic
             text = _full(kept + put_bytes + later_bytes, size, quota)
             refused.append((len(numbers), QuotaExceeded.condition, text))
             numbers.append(0)
@@ -135,12 +137,17 @@ def send(state: State, command: Send, now: i64) -> None:
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
         scheduled = draft.scheduled
-        if topic is not None and scheduled <= now:
-            copies = topic.copies(content, n + 1, now, ttl)
-            if settings.only_selected and not copies:
-                refused.append((len(numbers), NoMatchingSubscription.condition, NOT_SELECTED))
-                numbers.append(0)
-                continue
+        later_on = scheduled > now
+        if fan_out is not None and not later_on:
+            later_on = fan_out.is_full()
+            if not later_on or settings.only_selected:
+                copies = fan_out.select(content, n + 1, now, ttl)
+                if settings.only_selected and not copies:
+                    refused.append((len(numbers), NoMatchingSubscription.condition, NOT_SELECTED))
+                    numbers.append(0)
+                    continue
+            if later_on:
+                scheduled = AT_ONCE
         room -= size
         n += 1
         numbers.append(n)
@@ -149,16 +156,18 @@ def send(state: State, command: Send, now: i64) -> None:
             fresh.append(wid)
         if id:
             duplicates.remember(id, now, n, duplicate_window, remembered)
-        if scheduled > now:
+        if later_on:
             session = draft.session_id if sessions is not None or topic is not None else None
             later.append(Record(n, now, ttl, scheduled, 0, size, content, None, session))
             later_bytes += size
+            if fan_out is not None and scheduled == AT_ONCE:
+                room += size - fan_out.mean()
             if state.due == 0 or scheduled < state.due:
                 state.due = scheduled
             continue
-        if topic is not None:
+        if fan_out is not None:
             passed += 1
-            room += size - pass_on(state, copies, ttl, draft.session_id)
+            room += size - fan_out.pass_on(copies, ttl, draft.session_id)
             continue
         if sessions is None:
             record = Record(n, now, ttl, 0, 0, size, content, None)
@@ -248,7 +257,7 @@ def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
 
 
 def due_reads(state: State, now: i64) -> list[Read]:
-    if state.due == 0 or state.due > now:
+    if state.due == 0 or state.due > now or state.holds_due:
         return []
     return [ReadDue(now, state.bounds.page_records, state.bounds.page_bytes)]
 
@@ -258,8 +267,11 @@ def activate(state: State, now: i64) -> None:
     for read in state.supplied:
         if isinstance(read, ReadDue):
             state.due = read.next_due
-            if read.records:
-                _append(state, read.records, now)
+            due = read.records
+            if due:
+                count = _append(state, due, now)
+                if count < len(due):
+                    state.due = due[count].due
 
 
 def forget_ids(state: State, now: i64) -> None:
@@ -270,23 +282,29 @@ def forget_ids(state: State, now: i64) -> None:
         state.ledger.forget_ids((shelf, id), len(gone))
 
 
-def _append(state: State, scheduled: list[Record], now: i64) -> None:
+def _append(state: State, scheduled: list[Record], now: i64) -> i64:
+    """How many of them were appended: a topic leaves those to the next tick that are too many for this one."""
     window = state.main
     sessions = state.sessions
     direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
     topic = state.settings.distributor
+    fan_out = FanOut(state, topic) if topic is not None else None
     puts: list[Record] = []
     n = state.ledger.head.last
     size: i64 = 0
+    count: i64 = 0
     for old in scheduled:
+        if fan_out is not None and fan_out.is_full():
+            break
+        count += 1
         n += 1
         ttl = old.ttl
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
-        if topic is not None:
+        if fan_out is not None:
             assert old.content is not None, "what is due was read with its content"
-            pass_on(state, topic.copies(old.content, n, now, ttl), ttl, old.session_id)
+            fan_out.pass_on(fan_out.select(old.content, n, now, ttl), ttl, old.session_id)
             continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         puts.append(record)
@@ -295,12 +313,13 @@ def _append(state: State, scheduled: list[Record], now: i64) -> None:
             window.arrive(record, 0)
         else:
             direct = False
-    state.delete(SCHEDULED, scheduled, COMPLETED)
+    state.delete(SCHEDULED, scheduled[:count], COMPLETED)
     state.ledger.put(ACTIVE, puts, size)
     state.ledger.given(n)
     if sessions is not None:
         for record in puts:
             arrive(state, sessions, record)
+    return count
 
 
 def known_numbers(state: State, numbers: list[int]) -> list[int]:

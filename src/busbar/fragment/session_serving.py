@@ -188,9 +188,10 @@ def _serve(state: State, sessions: Sessions, session: Session, now: i64, nonce: 
     sessions.stirred[session.id] = session
     if session.sweeping:
         budget = _sweep(state, session, budget)
-        if session.sweeping:
-            sessions.account(session)
-            return budget
+    # Who wants nothing more does not wait for the sweep with its drain: nothing is read for it.
+    if session.sweeping and _wants(state, session):
+        sessions.account(session)
+        return budget
     consumer = session.consumer
     if consumer is None:
         give_up(state, sessions, session)

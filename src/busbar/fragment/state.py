@@ -60,6 +60,7 @@ class State:
         self.due = (
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
+        self.holds_due = False  # what is due waits: the store is full
         self.duplicates = Duplicates(bounds, shelves, head.ids, head.dropped)
         self.taps: Taps | None = None  # while there are any, or something is left of them
         found = Taps(bounds, taps, settings)

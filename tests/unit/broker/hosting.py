@@ -39,6 +39,9 @@ class ToAll:
     def __init__(self, fragments: list[int]) -> None:
         self.fragments = fragments
 
+    def evaluated(self) -> int:
+        return 0
+
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         return [Copy(fragment, content) for fragment in self.fragments]
 

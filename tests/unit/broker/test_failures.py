@@ -76,6 +76,23 @@ async def test_while_full_sends_are_refused_at_once_and_settlements_drain() -> N
         await here.sent(6)
 
 
+async def test_while_full_what_is_due_waits_and_settlements_drain() -> None:
+    """A commit with new messages would fail again, and take the settlements along that make room."""
+    async with hosting() as here:
+        held = await three_delivered(here)
+        here.host.submit([send(1, 2, scheduled=clock() + 30)])
+        await here.sent(2)
+        here.store.fail_next_commit(Fault.FULL)  # of the commit in which the message would come
+        await here.until(lambda: not here.store._faults)
+        here.store.groups = []
+        await asyncio.sleep(0.03)
+        assert not here.store.groups, "it is not tried again at once"
+        here.host.submit([complete(held, 3)])
+        assert isinstance(await here.answer(3), Settled)
+        here.host.submit([demand(1, 1)])
+        await here.until(lambda: here.delivered()[3:] == [5])
+
+
 async def test_what_was_applied_after_the_failed_group_is_undone_with_it() -> None:
     async with hosting() as here:
         here.host.submit([demand(1, 10)])
@@ -184,6 +201,23 @@ async def test_commands_that_wait_for_a_read_survive_a_failure() -> None:
         await here.refused(1)
         await here.answer(2)
         await here.until(lambda: here.delivered() == [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_fragment_whose_tick_waits_for_a_read_when_the_store_fails_is_looked_at_again(
+    fault: Fault,
+) -> None:
+    """What it was woken for is done when the store is back, although it changed nothing and nobody asks for it."""
+    async with hosting() as here:
+        here.host.submit([demand(1, 1), send(1, 1, scheduled=clock() + 60)])
+        await here.sent(1)
+        here.gate.clear()
+        here.host.submit([send(2, 2)])
+        await here.until(lambda: here.host._turns.slots[1].reads is not None)
+        here.store.fail_next_commit(fault)
+        here.gate.set()
+        await here.refused(2)
+        await here.until(lambda: here.delivered() == [2])
 
 
 async def test_a_fenced_host_stops_and_refuses() -> None:

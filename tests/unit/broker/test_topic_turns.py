@@ -15,13 +15,15 @@ import pytest
 from busbar.broker import comeback
 from busbar.broker import host as host_module
 from busbar.broker.hosting import HostState
-from busbar.model.commands import Command, Inspect, Peek
+from busbar.fragment.machine import Fragment
+from busbar.model.commands import Command, Demand, Inspect, Peek, TakeCopies, Tick
 from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent, Settled
 from busbar.model.entities import SubscriptionDescription
 from busbar.model.errors import ServerBusy
 from busbar.model.message import ACTIVE, SCHEDULED
+from busbar.store.contract import StoreError
 from busbar.store.memory import Fault
-from tests.unit.broker.hosting import Hosting, clock, complete, demand, hosting, send, topic
+from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send, settings, topic
 
 TOPIC = 1
 SUBSCRIPTIONS = [2, 3, 4]
@@ -148,6 +150,100 @@ async def test_a_topic_does_not_wait_for_a_subscription_that_is_deleted() -> Non
         here.host.submit([Inspect(3, 1, 6), Inspect(4, 1, 7)])
         found = [await here.answer(request) for request in (6, 7)]
         assert [one.counts[ACTIVE] for one in found if isinstance(one, Inspected)] == [3, 3]
+
+
+class Failing:
+    """The machine of a subscription with a bug in commands of one kind."""
+
+    def __init__(self, machine: Fragment, kind: type[Command]) -> None:
+        self._machine = machine
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._machine, name)
+
+    def apply(self, command: Command, now: int, nonce: int) -> None:
+        self._machine.apply(command, now, nonce)
+        if isinstance(command, self._kind):
+            raise ZeroDivisionError("a bug")
+
+
+def break_machine(here: Hosting, fragment: int, kind: type[Command]) -> None:
+    slot = here.host._turns.slots[fragment]
+    slot.machine = Failing(slot.machine, kind)  # type: ignore[assignment]
+
+
+def kept(here: Hosting) -> list[int]:
+    """Messages that are durable in each subscription, and in the queue beside them."""
+    return [here.disk.fragments[fragment].head.counts[ACTIVE] for fragment in (*SUBSCRIPTIONS, 9)]
+
+
+async def test_a_subscription_that_fails_takes_nothing_along_that_its_sender_was_told_of() -> None:
+    async with publishing() as here:
+        await here.host.add({9: PLAIN})
+        here.gate.clear()
+        here.host.submit([send(TOPIC, 1), send(9, 2)])
+        await asyncio.sleep(0.02)  # in flight, and ends well
+        here.host.submit([send(TOPIC, 3), send(9, 4)])  # gathered
+        break_machine(here, 3, Demand)
+        here.host.submit([demand(3, 1), send(TOPIC, 5), send(9, 6)])
+        assert not here.said
+        here.gate.set()
+        await here.sent(1)
+        await here.sent(2)
+        for request in (3, 5):
+            refused = await here.refused(request)
+            assert refused.certain and refused.condition == "amqp:internal-error"
+        refused = await here.refused(4)
+        assert refused.certain and refused.condition == ServerBusy.condition
+        await here.sent(6)
+        assert kept(here) == [1, 1, 1, 2], "the group is in all subscriptions or in none"
+        here.host.submit([send(TOPIC, 7), demand(2, 5), send(9, 8)])
+        await here.refused(7)
+        await here.sent(8)
+        await here.until(lambda: here.delivered() == [1])
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+async def test_copies_that_cannot_be_passed_on_are_nowhere(in_flight: bool) -> None:
+    async with publishing() as here:
+        await here.host.add({9: PLAIN})
+        here.host.submit([send(TOPIC, 1)])
+        await here.sent(1)
+        if in_flight:
+            here.gate.clear()
+            here.host.submit([send(TOPIC, 2)])
+            await asyncio.sleep(0.02)
+        break_machine(here, 4, TakeCopies)
+        here.host.submit([send(9, 3), send(TOPIC, 4)])
+        here.gate.set()
+        if in_flight:
+            await here.sent(2)
+        assert (await here.refused(4)).certain
+        before = 2 if in_flight else 1
+        here.host.submit([send(9, 5), demand(2, 5)])
+        await here.sent(5)
+        assert kept(here)[:3] == [before] * 3
+        assert (await here.refused(3)).certain, "it was in the group"
+        await here.until(lambda: here.delivered() == [*range(1, 1 + before)])
+
+
+async def test_a_group_that_fails_when_the_store_is_just_back_is_undone() -> None:
+    async with hosting(fragments=()) as here:
+        await here.host.add({TOPIC: topic([2, 3])} | dict.fromkeys([2, 3], settings(lock_ms=50)))
+        here.host.submit([demand(2, 1), demand(3, 1), send(TOPIC, 1)])
+        await here.until(lambda: here.delivered() == [1, 1])
+        here.refuse_to_open = StoreError("the disk is not there")
+        here.store.fail_next_commit(Fault.LOST)
+        here.host.submit([send(TOPIC, 2)])
+        await here.refused(2)
+        await asyncio.sleep(0.06)  # both locks end
+        break_machine(here, 3, Tick)
+        here.refuse_to_open = None
+        await here.until(lambda: here.host._turns.slots[3].broken)
+        here.host.submit([demand(2, 1)])
+        await here.until(lambda: here.delivered() == [1, 1, 1])
+        assert here.all(Delivered)[-1].records[0].deliveries == 1, "the end of the lock counts once"
 
 
 @pytest.mark.parametrize("seed", range(6))

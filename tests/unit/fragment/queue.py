@@ -75,6 +75,7 @@ class Queue:
         self.machine = self._start(given or settings(), [])
         self.effects: list[e.Effect] = []
         self.reads = 0
+        self.read_ms = 0  # how long the next read takes
         self._nonces = count(7)
         self._requests = count(1)
 
@@ -92,6 +93,7 @@ class Queue:
         if reads:
             self.commit()
             self.store.read(reads)
+            self.now, self.read_ms = self.now + self.read_ms, 0
             self.machine.supply(reads)
             self.reads += 1
         self.machine.apply(command, self.now, next(self._nonces))

@@ -97,6 +97,16 @@ class TestPeek:
             seen += [record.n for record in records]
         assert seen == list(range(1, 61))
 
+    def test_going_on_reaches_every_message_also_when_a_lock_ends_during_the_read(self) -> None:
+        queue = Queue(settings(max_deliveries=1))
+        queue.send(draft(), draft(), draft(b"x" * 500), draft(scheduled=NOW + 10 * LOCK))
+        queue.receive(1)
+        queue.read_ms = LOCK  # then 1 is a dead letter
+        seen = [record.n for record in queue.peek(max_bytes=300).records]
+        while records := queue.peek(start=seen[-1] + 1, max_bytes=300).records:
+            seen += [record.n for record in records]
+        assert seen == [1, 2, 3, 4]
+
     def test_it_changes_nothing(self) -> None:
         queue = Queue()
         queue.send_many(3)

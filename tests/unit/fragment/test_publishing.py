@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import OVERHEAD
 from busbar.model import commands as c
 from busbar.model import effects as e
@@ -23,6 +26,9 @@ class ByFirstByte:
     def __init__(self) -> None:
         self.fragments = [SOME, OTHERS]
         self.asked: list[tuple[bytes, int, int, int]] = []
+
+    def evaluated(self) -> int:
+        return 0
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         self.asked.append((content, n, now, ttl))
@@ -61,6 +67,83 @@ def copy(content: bytes, ttl: int = 0, session: str | None = None, reason: str =
     one.ttl = ttl
     one.session_id = session
     return one
+
+
+class TestFanOut:
+    """Two copies of each message, four in a turn."""
+
+    def topic(self, copies: int = 4, size: int = 1 << 20, description: TopicDescription = TOPIC) -> Queue:
+        settings = description.fragment_settings()
+        settings.distributor = ByFirstByte()
+        bounds = Bounds()
+        bounds.fan_out_copies, bounds.fan_out_bytes = copies, size
+        return Queue(settings, bounds=bounds)
+
+    def send(self, queue: Queue, count: int, atomic: bool = True, size: int = 1) -> e.Sent:
+        drafts = [draft(b"b" * size + str(n).encode()) for n in range(count)]
+        answer = queue.step(c.Send(1, 1, 5, drafts, atomic))[0]
+        assert isinstance(answer, e.Sent)
+        return answer
+
+    def turns(self, queue: Queue, size: int = 1) -> list[list[int]]:
+        """Which messages each turn passes on; each goes to both subscriptions."""
+        turns = []
+        while passed := passed_on(queue):
+            assert passed[SOME] == passed[OTHERS]
+            turns.append([int(content[size:]) for content in passed[SOME]])
+            queue.step(c.Tick(1))
+        return turns
+
+    @pytest.mark.parametrize("atomic", [False, True])
+    def test_a_large_send_is_kept_at_once_and_passed_on_in_turns(self, atomic: bool) -> None:
+        queue = self.topic()
+        assert self.send(queue, 7, atomic).numbers == [1, 2, 3, 4, 5, 6, 7]
+        assert queue.store.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
+        assert queue.machine.owes_copies() and queue.machine.more(queue.now)
+        assert self.turns(queue) == [[0, 1], [2, 3], [4, 5], [6]]
+        assert not queue.machine.owes_copies() and not queue.machine.more(queue.now)
+        assert queue.counts() == [0] * 5 and queue.store.head.size == 0
+        assert queue.machine.settings.distributor.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
+
+    def test_what_is_owed_is_passed_on_after_a_crash_before_what_is_due(self) -> None:
+        queue = self.topic()
+        queue.run(c.Send(1, 1, 4, [draft(b"b9", scheduled=NOW + 10)], False))
+        self.send(queue, 5)
+        assert passed_on(queue)[SOME] == [b"b0", b"b1"]
+        queue.now += 20
+        queue.restart(clean=False)
+        assert queue.machine.owes_copies()
+        queue.step(c.Tick(1))
+        assert self.turns(queue) == [[2, 3], [4, 9]]
+
+    def test_bytes_are_bounded_too_and_a_message_is_never_split(self) -> None:
+        queue = self.topic(copies=1000, size=500)
+        self.send(queue, 4, size=100)
+        assert self.turns(queue, size=100) == [[0, 1], [2, 3]]
+        queue = self.topic(copies=1)
+        self.send(queue, 2)
+        assert self.turns(queue) == [[0], [1]]
+
+    def test_rules_that_are_evaluated_count(self) -> None:
+        queue = self.topic(copies=6)
+        queue.machine.settings.distributor.evaluated = lambda: 8  # type: ignore[union-attr, method-assign]
+        self.send(queue, 4)
+        assert self.turns(queue) == [[0, 1], [2, 3]]
+
+    def test_what_is_owed_counts_against_the_quota_with_its_copies(self) -> None:
+        description = replace(TOPIC, max_size_in_megabytes=1)
+        size = 1 << 17
+        queue = self.topic(copies=2, description=description)
+        answer = self.send(queue, 12, atomic=False, size=size)
+        assert [n > 0 for n in answer.numbers] == [True] * 4 + [False] * 8
+        assert {condition for _, condition, _ in answer.refused} == {QuotaExceeded.condition}
+
+    def test_a_batch_is_in_the_topic_as_a_whole_although_its_copies_exceed_the_quota(self) -> None:
+        """A part of it was refused once, and the rest kept."""
+        description = replace(TOPIC, max_size_in_megabytes=1)
+        queue = self.topic(copies=1000, size=1 << 30, description=description)
+        answer = self.send(queue, 6, size=1 << 17)
+        assert answer.refused == [] and len(passed_on(queue)[SOME]) == 6
 
 
 class TestTopic:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE
@@ -116,3 +118,18 @@ def test_a_session_in_the_fragments_own_hand_waits_again() -> None:
     assert queue.accept().session == "b"
     assert refusal(queue.ask()[1]) == "com.microsoft:timeout"
     assert numbers(queue.accept("a").take(9)) == []
+
+
+@pytest.mark.timeout(10)
+def test_a_drain_is_answered_although_the_removal_of_what_expired_was_undone() -> None:
+    """Once the machine never came to rest here (seeds 4 and 114 of test_session_seeds)."""
+    queue = SessionQueue()
+    queue.send(of("a", ttl=50), of("a"))
+    receiver = queue.accept("a")
+    queue.now += 60
+    queue.group = True
+    effects = queue.run(c.Demand(1, 1, receiver.consumer, ACTIVE, 5, True, False))
+    assert [type(effect) for effect in effects] == [e.Drained]
+    undo(queue, effects)
+    assert [type(effect) for effect in queue.tick()] == [e.Drained]
+    assert numbers(receiver.take(9)) == [] and queue.counts()[ACTIVE] == 0

@@ -429,6 +429,36 @@ def test_purge_of_a_session_and_of_all() -> None:
     assert refusal(queue.ask()[1]) == "com.microsoft:timeout"
 
 
+@pytest.mark.parametrize("expires", [False, True], ids=["dead-lettered", "expired"])
+def test_a_session_lock_that_ends_while_a_purge_reads_takes_nothing_out_twice(expires: bool) -> None:
+    queue = SessionQueue(session_settings(max_deliveries=10 if expires else 1))
+    queue.send(of("a", ttl=10 if expires else 0), of("a", ttl=10), of("b"))
+    receiver = queue.accept("a")
+    receiver.take()  # 1 is locked
+    if expires:
+        queue.now += 20
+        receiver.take()  # all of the session has expired: 2 goes now, and 1 when it comes back
+        queue.send_to("a")
+    queue.read_ms = LOCK
+    assert queue.purge() == 2, "what is not locked goes, and what was locked is gone by its own way"
+    queue.tick()
+    assert queue.counts() == [0, 0 if expires else 1, 0, 0, 0]
+    assert queue.store.head.size == sum(record.size for lane in queue.store.lanes for record in lane.values())
+    queue.send_to("a")
+    queue.restart(clean=False)
+    assert queue.list() == ["a"] and len(queue.peeked()) == 1
+    assert len(numbers(queue.accept("a").take(9))) == 1
+
+
+def test_a_session_that_ends_while_sessions_are_listed_is_in_the_list() -> None:
+    queue = SessionQueue(session_settings(max_deliveries=1))
+    queue.send_to("a", "b")
+    queue.accept("a").take()
+    queue.read_ms = LOCK
+    assert queue.list() == ["a", "b"]
+    assert queue.list() == ["b"]
+
+
 def test_a_disabled_entity_hands_out_no_sessions() -> None:
     queue = SessionQueue(session_settings(can_receive=False))
     queue.send_to("a")
