@@ -102,7 +102,6 @@ class BrokerMember:
             peers.add(served)
             self._link(served, what)
         else:
-            what.close()
             raise WireError(f"A broker process was handed a socket as {label!r}.")
 
     def _link(self, channel: Channel, what: socket.socket) -> None:
@@ -111,7 +110,7 @@ class BrokerMember:
         self._linking.add(task)
         task.add_done_callback(self._linking.discard)
 
-    def _exhausted(self) -> None:
+    def _exhausted(self, label: str) -> None:
         if self._gateway is not None:
             self._gateway.turn_out_oldest()
 
