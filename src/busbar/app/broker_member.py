@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -27,6 +28,8 @@ PEER = "peer"
 """The label of a socket that leads to the stores of another broker process, whose name follows."""
 SERVED = "served"
 """Of one from which another broker process uses the stores of this one."""
+
+_log = logging.getLogger(__name__)
 
 
 class BrokerMember:
@@ -108,7 +111,15 @@ class BrokerMember:
         loop = asyncio.get_running_loop()
         task: asyncio.Task[object] = loop.create_task(loop.create_unix_connection(lambda: channel, sock=what))
         self._linking.add(task)
-        task.add_done_callback(self._linking.discard)
+
+        def linked(task: asyncio.Task[object]) -> None:
+            self._linking.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                _log.error("a channel to another broker process cannot be used", exc_info=task.exception())
+                what.close()
+                channel.connection_lost(None)
+
+        task.add_done_callback(linked)
 
     def _exhausted(self, label: str) -> None:
         if self._gateway is not None:

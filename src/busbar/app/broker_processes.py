@@ -4,7 +4,8 @@ Rules:
 1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
    partitioned entity, which lie in consecutive stores, are handled by different brokers.
 2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
-   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it.
+   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it. A
+   broker whose channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
 5. A broker that is there and does not answer, twice in its patience, is killed: rule 4.
@@ -38,6 +39,8 @@ LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
 """Who has lived so long did not die of being started."""
 END_SECONDS = 5.0
+INTRODUCED_SECONDS = 0.5
+"""A channel that was made so lately may still be on its way."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +56,8 @@ class BrokerProcess:
         """Hears that it was started again."""
         self.ended: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
         """Hears that it has ended, and gets the clients that were meant for it."""
+        self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
+        """Hears that it has no channel to another broker."""
         self._directory = directory
         self._lock = lock
         self._members = members
@@ -72,7 +77,7 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         self._started = loop.time()
         self.hatch = Hatch(our_hatch)
-        channel = BrokerChannel(self.hosts, self._lost, self._members)
+        channel = BrokerChannel(self.hosts, self._lost, self._members, lambda other: self.misses(self, other))
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
         for host in self.hosts.values():
@@ -204,6 +209,8 @@ class BrokerProcesses:
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
         """Those that get clients."""
+        self._introduced: dict[tuple[str, str], float] = {}
+        """When a channel was last made from one to another."""
 
     async def start(self) -> None:
         await asyncio.gather(*[broker.start() for broker in self._brokers])
@@ -223,12 +230,14 @@ class BrokerProcesses:
         for broker in self._brokers:
             broker.returned = self._take_part
             broker.ended = self._ended
+            broker.misses = self._misses
         await asyncio.gather(*[self._take_part(broker) for broker in self._brokers])
         # The first had nobody to meet: once more, now that all are there.
         await asyncio.gather(*[self._meet_others(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
         self._ready.clear()
+        self._open.clear()  # nobody is introduced any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
 
     def room_in(self) -> float:
@@ -251,7 +260,8 @@ class BrokerProcesses:
         try:
             await broker.open_gateway(self._settings)
             for other in self._open:
-                _introduce(broker, other)
+                self._introduce(broker, other)
+                self._introduce(other, broker)
             self._open.add(broker)
             await self._meet_others(broker)
             self._ready.add(broker)
@@ -272,14 +282,26 @@ class BrokerProcesses:
         for client in left:
             self.hand_over(client)
 
+    # ---- rule 2 ----
 
-def _introduce(one: BrokerProcess, other: BrokerProcess) -> None:
-    """Rule 2: a channel from the gateway of each to the stores of the other."""
-    for here, there in ((one, other), (other, one)):
-        leading, served = socket.socketpair()
+    def _introduce(self, here: BrokerProcess, there: BrokerProcess) -> None:
+        """A channel from the gateway of one to the stores of the other."""
         if here.hatch is None or there.hatch is None:  # one of them has just ended
-            leading.close()
-            served.close()
-        else:
-            here.hatch.hand_over(f"{PEER} {there.name}", leading)
-            there.hatch.hand_over(f"{SERVED} {here.name}", served)
+            return
+        try:
+            leading, served = socket.socketpair()
+        except OSError as error:
+            _log.error("%s cannot be introduced to %s: %s", here.name, there.name, error)
+            return  # it will ask
+        self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
+        here.hatch.hand_over(f"{PEER} {there.name}", leading)
+        there.hatch.hand_over(f"{SERVED} {here.name}", served)
+
+    def _misses(self, broker: BrokerProcess, name: str) -> None:
+        """One that is not there yet is introduced when it is."""
+        now = asyncio.get_running_loop().time()
+        lately = now - self._introduced.get((broker.name, name), 0.0) < INTRODUCED_SECONDS
+        other = next((one for one in self._open if one.name == name), None)
+        if broker in self._open and other is not None and not lately:
+            _log.warning("%s and %s have lost each other and are introduced again", broker.name, name)
+            self._introduce(broker, other)

@@ -5,8 +5,8 @@ Rules:
 1. Each is handed over with a label, in a datagram of its own, in their order. Who cannot be handed over now waits.
 2. The broker process says from time to time how many connections it has, and how many it had got by then: what was handed
    over since is counted on top.
-3. A socket that cannot be handed over is closed, and the others go on. Where it is not the socket (too many are under way, the
-   process is ending), it is tried again after a pause. The same for a socket that cannot be taken at the other end.
+3. A socket that cannot be handed over is closed, and the others go on. Where it is not the socket (too many are under way,
+   the process is ending), it is tried again after a pause. The same for a socket that cannot be taken at the other end.
 """
 
 from __future__ import annotations

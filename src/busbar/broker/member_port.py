@@ -5,6 +5,8 @@ Rules:
    asked for: the serving process has the last word on what there is.
 2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the serving process.
 3. When a fragment is no more, nothing is kept for those who waited for it in another process.
+4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
+   one, which is ended: the other process lets go of what was asked over it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from busbar.broker.definition import decode_definition
 from busbar.broker.exchange import Exchange
 from busbar.broker.far_store import FarStore, PeerChannel
 from busbar.broker.homes import Homes, Taker
+from busbar.broker.peer_watch import PeerWatch
 from busbar.broker.watchers import Watchers
 from busbar.model.entities import (
     AuthorizationRule,
@@ -63,6 +66,7 @@ class MemberPort(Exchange):
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._views: dict[str, EntityView] = {}
         self._watchers = Watchers()
+        self._peer_watch = PeerWatch(self._ask_for_peer)
 
     # ---- the other processes ----
 
@@ -70,6 +74,8 @@ class MemberPort(Exchange):
         """`serving` leads to the serving process; `takers` are all stores of the namespace, here and elsewhere."""
         self._serving = serving
         self._takers = {taker.name: taker for taker in takers}
+        for broker in {taker.broker for taker in self._takers.values() if isinstance(taker, FarStore)}:
+            self._peer_watch.is_missing(broker)
 
     def introduce(self, broker: str) -> PeerChannel:
         """Another broker process is there: the channel to its stores, to be connected."""
@@ -83,10 +89,19 @@ class MemberPort(Exchange):
             if self._peers.get(broker) is channel:
                 del self._peers[broker]
                 self._introduced[broker].clear()
+                self._peer_watch.is_missing(broker)
 
+        before = self._peers.get(broker)
+        if before is not None:
+            before.abort()  # rule 4
         channel = self._peers[broker] = PeerChannel(stores, ended)
         self._introduced[broker].set()
+        self._peer_watch.is_there(broker)
         return channel
+
+    def _ask_for_peer(self, broker: str) -> None:
+        if self._serving is not None:
+            self._serving.tell("", says.Introduce(broker))
 
     async def meet(self, brokers: Sequence[str]) -> None:
         """Wait until these can be reached, or have ended, but not for ever."""

@@ -232,12 +232,18 @@ class BrokerChannel(Channel):
     """The serving process's end of the channel to one broker process."""
 
     def __init__(
-        self, hosts: Mapping[str, RemoteHost], ended: Callable[[], None], namespace: Served | None = None
+        self,
+        hosts: Mapping[str, RemoteHost],
+        ended: Callable[[], None],
+        namespace: Served | None = None,
+        introduce: Callable[[str], None] = lambda broker: None,
     ) -> None:
+        """`introduce` hears that the broker process misses a channel to another one."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
         self._namespace = namespace
+        self._introduce = introduce
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         host = self._host(frame.store)
@@ -253,6 +259,9 @@ class BrokerChannel(Channel):
             return self._namespace.perform(operation.request)
         if isinstance(operation, says.InUse) and self._namespace is not None:
             self._namespace.in_use(operation.paths)
+            return None
+        if isinstance(operation, says.Introduce):
+            self._introduce(operation.broker)
             return None
         if isinstance(operation, says.Admit):
             return self._host(store).admitted(operation.anew)

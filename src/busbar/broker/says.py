@@ -145,6 +145,12 @@ class Ask(msgspec.Struct, array_like=True, tag="ask"):
     request: Request
 
 
+class Introduce(msgspec.Struct, array_like=True, tag="introduce"):
+    """There is no channel to the stores of that broker process (any more): make one, if it is there."""
+
+    broker: str
+
+
 class InUse(msgspec.Struct, array_like=True, tag="in use"):
     """Entities with links."""
 
@@ -181,7 +187,7 @@ OfStores = (
     | TellUse
 )
 OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | CloseGateway
-Operation = OfStores | OfMembers | Ask | InUse | Gone
+Operation = OfStores | OfMembers | Ask | Introduce | InUse | Gone
 
 
 # ---- frames: four bytes of length, then one of these ----
