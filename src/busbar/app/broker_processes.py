@@ -8,7 +8,8 @@ Rules:
    broker whose channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
-5. A broker that is there and does not answer, twice in its patience, is killed: rule 4.
+5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
+   until its first answer it may take longer, since its program has to be loaded.
 6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
@@ -39,6 +40,8 @@ LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
 """Who has lived so long did not die of being started."""
 END_SECONDS = 5.0
+START_PATIENCE = 3
+"""Times the patience: how long a broker may take until it answers for the first time."""
 INTRODUCED_SECONDS = 0.5
 """A channel that was made so lately may still be on its way."""
 
@@ -80,6 +83,7 @@ class BrokerProcess:
         channel = BrokerChannel(self.hosts, self._lost, self._members, lambda other: self.misses(self, other))
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
+        self._watching = loop.create_task(self._watch(channel))
         for host in self.hosts.values():
             host.found(channel)
         await asyncio.gather(*[host.come_back() for host in self.hosts.values()])
@@ -104,27 +108,27 @@ class BrokerProcess:
 
     async def open_gateway(self, settings: bytes) -> None:
         """Rule 6, but for the others. Raises ChannelLost, or what the gateway raises."""
-        if self.channel is None:  # it has ended again already
+        if self.channel is None or self.channel.is_lost:  # it has ended again already
             raise ChannelLost
         opened = self.channel.begin("", says.OpenGateway(settings))
         self._members.join(self.channel)
         await opened
-        self._watching = asyncio.get_running_loop().create_task(self._watch(self.channel))
 
     async def _watch(self, channel: BrokerChannel) -> None:
         """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
         silent = 0
+        patience = START_PATIENCE * self._patience
         while silent < 2:
             try:
-                async with asyncio.timeout(self._patience / 2):
+                async with asyncio.timeout(patience / 2):
                     await channel.call("", says.Ping())
-                silent = 0
-                await asyncio.sleep(self._patience / 4)
+                silent, patience = 0, self._patience
+                await asyncio.sleep(patience / 4)
             except TimeoutError:
                 silent += 1
             except ChannelLost:
                 return
-        _log.error("%s does not answer for %g s and is ended", self.name, self._patience)
+        _log.error("%s does not answer for %g s and is ended", self.name, patience)
         if self._process is not None:
             self._process.kill()
 
