@@ -312,7 +312,7 @@ def started_after(server: Busbar, before: int) -> int | None:
     return None
 
 
-def until_found(look: Callable[[], T]) -> T:
+def until_found(look: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + 25
     while not (found := look()):
         assert time.monotonic() < deadline

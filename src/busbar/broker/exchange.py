@@ -56,11 +56,12 @@ class Exchange:
         return self._last_origin
 
     def disconnect(self, origin: int) -> None:
-        if self._sinks.pop(origin, None) is None:
+        if origin not in self._sinks:
             return
         fragments = self._consuming.pop(origin, None)
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
+        del self._sinks[origin]
 
     def submit(self, commands: Commands) -> None:
         assert self.homes is not None, "nobody said where fragments are"

@@ -126,6 +126,10 @@ class FarStore:
                     answers.append(drained)
         return answers
 
+    def gone(self, origin: int) -> None:
+        """A client has left, and its consumers with it."""
+        self._standing.gone(origin)
+
     def forget(self, fragment: int) -> None:
         """There is no such fragment any more."""
         self._parking.drop(fragment)

@@ -7,6 +7,8 @@ Rules:
 3. When a fragment is no more, nothing is kept for those who waited for it in another process.
 4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
    one, which is ended: the other process lets go of what was asked over it.
+5. Who has left asks for nothing: what a connection still says after its end is dropped, but for messages that it gives back.
+   So no other process hears of it after it has heard that it is gone.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ import msgspec
 from busbar.broker import calls, says
 from busbar.broker.channel import Channel, ChannelLost
 from busbar.broker.definition import decode_definition
-from busbar.broker.exchange import Exchange
+from busbar.broker.exchange import OURSELVES, Exchange
 from busbar.broker.far_store import FarStore, PeerChannel
 from busbar.broker.homes import Homes, Taker
 from busbar.broker.peer_watch import PeerWatch
 from busbar.broker.watchers import Watchers
+from busbar.model.commands import Settle
 from busbar.model.entities import (
     AuthorizationRule,
     Description,
@@ -38,6 +41,7 @@ from busbar.model.errors import ServerBusy
 from busbar.model.names import key_of
 from busbar.model.port import (
     ChangeSink,
+    Commands,
     EntityView,
     FragmentView,
     NamedRule,
@@ -117,6 +121,28 @@ class MemberPort(Exchange):
         super().disconnect(origin)
         for channel in self._peers.values():
             channel.tell("", says.Gone(origin))
+        for taker in self._takers.values():
+            if isinstance(taker, FarStore):
+                taker.gone(origin)
+
+    def submit(self, commands: Commands) -> None:
+        sinks = self._sinks
+        for command in commands:
+            if command.origin not in sinks and command.origin != OURSELVES:
+                commands = self._without_the_gone(commands)
+                break
+        super().submit(commands)
+
+    def _without_the_gone(self, commands: Commands) -> Commands:
+        """Rule 5."""
+        left: Commands = []
+        for command in commands:
+            if command.origin not in self._sinks and command.origin != OURSELVES:
+                if not isinstance(command, Settle) or command.request > 0:
+                    continue
+                command.origin = OURSELVES
+            left.append(command)
+        return left
 
     # ---- what the serving process tells ----
 

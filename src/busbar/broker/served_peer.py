@@ -5,6 +5,7 @@ Rules:
    to do with, so that effects go back by the store they are of.
 2. Who is there hears the state of every store, now and whenever it changes.
 3. When the other process ends, its connections have ended.
+4. Nothing is kept of a connection that is gone: only what has an answer, or is remembered by a fragment, makes an origin.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import msgspec
 
 from busbar.broker import says
 from busbar.broker.channel import Channel
-from busbar.broker.exchange import OURSELVES, Exchange
+from busbar.broker.exchange import OURSELVES, STAYING, Exchange
 from busbar.broker.hosting import Host
 from busbar.broker.wire import WireError, commands_codec, effects_codec
+from busbar.model.commands import Settle
 from busbar.model.effects import Effect
-from busbar.model.port import EffectSink
+from busbar.model.port import Commands, EffectSink
 
 
 def state_of(host: Host) -> says.State:
@@ -49,10 +51,17 @@ class ServedPeer(Channel):
         if not isinstance(frame, says.Submit):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
+        taken: Commands = []
         for command in commands:
             if command.origin != OURSELVES:
-                command.origin = self._ours(command.origin, frame.store)
-        self._exchange.submit(commands)
+                if command.request > 0 or isinstance(command, STAYING):
+                    command.origin = self._ours(command.origin, frame.store)
+                else:
+                    command.origin = self._known(command.origin, frame.store)
+                    if command.origin == OURSELVES and not isinstance(command, Settle):
+                        continue  # nobody is here who could leave
+            taken.append(command)
+        self._exchange.submit(taken)
 
     def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
         if not isinstance(operation, says.Gone):
@@ -68,6 +77,10 @@ class ServedPeer(Channel):
             for ours in by_store.values():
                 self._exchange.disconnect(ours)
         self._ended(self)
+
+    def _known(self, theirs: int, store: str) -> int:
+        """Rule 4. Who gives back a message may be anyone."""
+        return self._origins.get(theirs, {}).get(store, OURSELVES)
 
     def _ours(self, theirs: int, store: str) -> int:
         """Rule 1."""

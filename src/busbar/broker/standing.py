@@ -2,7 +2,8 @@
 
 The machines that know it are in that process. When it is killed, this is what is left of it: requests are refused, since
 nobody can say what became of them, drains are answered, and consumers' credit is asked for again when the store is back.
-It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe.
+It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe. Of a client
+that has left nothing is kept: nobody hears the answers to what it asked, neither here nor there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Asked = tuple[int, int]
 
 class Standing:
     def __init__(self) -> None:
-        self._unanswered: set[Asked] = set()
+        self._unanswered: dict[int, set[int]] = {}
+        """Requests, by origin."""
         self._awaits: dict[Asked, int] = {}
         """By request, the fragment: these may be taken back without an answer."""
         self._demands: dict[int, dict[tuple[int, int], Demand]] = {}
@@ -30,7 +32,11 @@ class Standing:
         if kind is AwaitSession:
             self._awaits[command.origin, command.request] = command.fragment
         elif command.request > 0:
-            self._unanswered.add((command.origin, command.request))
+            requests = self._unanswered.get(command.origin)
+            if requests is None:
+                self._unanswered[command.origin] = {command.request}
+            else:
+                requests.add(command.request)
         elif isinstance(command, Demand):
             self._demand(command)
         elif isinstance(command, Leave):
@@ -40,10 +46,11 @@ class Standing:
 
     def heard(self, effect: Effect) -> None:
         if effect.request > 0:
-            asked = (effect.origin, effect.request)
-            self._unanswered.discard(asked)
+            requests = self._unanswered.get(effect.origin)
+            if requests is not None:
+                requests.discard(effect.request)
             if self._awaits:
-                self._awaits.pop(asked, None)
+                self._awaits.pop((effect.origin, effect.request), None)
         elif isinstance(effect, Delivered):
             demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
             if demand is not None:
@@ -55,16 +62,23 @@ class Standing:
             else:
                 del self._drains[key]
 
+    def gone(self, origin: int) -> None:
+        """The client has left, after it left every fragment that it waited for."""
+        self._unanswered.pop(origin, None)
+
     def forget(self, fragment: int) -> None:
         """The fragment is gone, and was answered for."""
         self._demands.pop(fragment, None)
 
     def take(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
         """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
-        asked = sorted(self._unanswered | self._awaits.keys())
+        unanswered = [
+            (origin, request) for origin, requests in self._unanswered.items() for request in requests
+        ]
+        asked = sorted([*unanswered, *self._awaits])
         drained = [Drained(origin, consumer) for origin, consumer in self._drains.elements()]
         demands = {fragment: list(waiting.values()) for fragment, waiting in self._demands.items()}
-        self._unanswered, self._awaits, self._demands, self._drains = set(), {}, {}, Counter()
+        self._unanswered, self._awaits, self._demands, self._drains = {}, {}, {}, Counter()
         return asked, drained, demands
 
     def _demand(self, command: Demand) -> None:
