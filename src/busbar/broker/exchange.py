@@ -2,6 +2,7 @@
 
 Rules:
 1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
+   Nobody knows what became of the effects then: the connection is ended, so that its client learns that it has to ask again.
 2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
    their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
 3. A command for a fragment that nobody hosts is refused as an unknown entity.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from busbar.model.commands import (
@@ -46,12 +48,15 @@ class Exchange:
         self.homes: Takers | None = None
         """Where commands go; set before any comes."""
         self._sinks: dict[int, EffectSink] = {}
+        self._failed: dict[int, Callable[[], None]] = {}  # by origin: what ends its connection
         self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
         self._last_origin = OURSELVES
 
-    def connect(self, sink: EffectSink) -> int:
+    def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1
         self._sinks[self._last_origin] = sink
+        if failed is not None:
+            self._failed[self._last_origin] = failed
         self._consuming[self._last_origin] = set()
         return self._last_origin
 
@@ -62,6 +67,7 @@ class Exchange:
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
         del self._sinks[origin]
+        self._failed.pop(origin, None)
 
     def submit(self, commands: Commands) -> None:
         assert self.homes is not None, "nobody said where fragments are"
@@ -97,6 +103,17 @@ class Exchange:
                 sink(batch)
             except Exception:
                 _log.exception("connection %d failed on %d effects", origin, len(batch))
+                self._end(origin, batch)
+
+    def _end(self, origin: int, effects: list[Effect]) -> None:
+        """Rule 1. Messages among the effects are released; if the client has got some of them, it gets them once more."""
+        failed = self._failed.get(origin)
+        if failed is not None:
+            self.disconnect(origin)
+            releases = releases_of(effects)
+            if releases:
+                self.submit(releases)
+            failed()
 
 
 def _refusals(unknown: Commands) -> Effects:
