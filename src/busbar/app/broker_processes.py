@@ -24,7 +24,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from busbar.app.broker_member import PEER, SERVED
@@ -208,7 +208,7 @@ class BrokerProcesses:
         self._brokers = [
             BrokerProcess(f"broker-{number}", directory, lock, members, patience) for number in range(count)
         ]
-        self._settings = b""
+        self._settings: dict[BrokerProcess, bytes] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
@@ -229,8 +229,13 @@ class BrokerProcesses:
 
     # ---- gateways (rule 6) ----
 
-    async def open_gateways(self, settings: bytes) -> None:
-        self._settings = settings
+    @property
+    def count(self) -> int:
+        return len(self._brokers)
+
+    async def open_gateways(self, settings: Sequence[bytes]) -> None:
+        """With the settings of each."""
+        self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
             broker.returned = self._take_part
             broker.ended = self._ended
@@ -249,7 +254,8 @@ class BrokerProcesses:
         return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
 
     def hand_over(self, client: socket.socket) -> None:
-        takers = [broker.hatch for broker in self._ready if self._takes(broker)]
+        # In their order: of several with equally many the first, which may have a larger share of the limits.
+        takers = [broker.hatch for broker in self._brokers if broker in self._ready and self._takes(broker)]
         hatches = [hatch for hatch in takers if hatch is not None]
         if hatches:
             min(hatches, key=lambda hatch: hatch.population).hand_over(CLIENT, client)
@@ -262,7 +268,7 @@ class BrokerProcesses:
     async def _take_part(self, broker: BrokerProcess) -> None:
         """It has been started; let it have a gateway, and the others know of it."""
         try:
-            await broker.open_gateway(self._settings)
+            await broker.open_gateway(self._settings[broker])
             for other in self._open:
                 self._introduce(broker, other)
                 self._introduce(other, broker)
