@@ -289,6 +289,9 @@ class BrokerProcesses:
     def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
+        for other in self._open:
+            if other.channel is not None:
+                other.channel.tell("", says.Ended(broker.name))
         for client in left:
             self.hand_over(client)
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from busbar.broker.parking import ALL_CREDIT
 from busbar.model.commands import (
     RELEASE,
     AcceptSession,
@@ -26,6 +27,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
+from busbar.model.message import ACTIVE
 from busbar.model.port import Commands, Effects, EffectSink
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,27 @@ class Exchange:
         del self._sinks[origin]
         self._failed.pop(origin, None)
 
+    def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
+        """Nobody can be reached there, and somebody may believe that it holds message sessions: these consumers (each with
+        its fragment) stay, without credit, until `disconnect`. All others leave; what is on its way is released."""
+        if origin not in self._sinks:
+            return
+        kept = {fragment for fragment, _ in holding}
+        leaving = self._consuming[origin] - kept
+        self._consuming[origin] = kept
+        self._sinks[origin] = self._release
+        commands: Commands = [Leave(fragment, origin, 0) for fragment in sorted(leaving)]
+        commands += [
+            Demand(fragment, origin, consumer, ACTIVE, -ALL_CREDIT, False, False)
+            for fragment, consumer in holding
+        ]
+        self.submit(commands)
+
+    def _release(self, effects: Effects) -> None:
+        releases = releases_of(effects)
+        if releases:
+            self.submit(releases)
+
     def submit(self, commands: Commands) -> None:
         assert self.homes is not None, "nobody said where fragments are"
         for command in commands:
@@ -95,9 +118,7 @@ class Exchange:
         for origin, batch in by_origin.items():
             sink = self._sinks.get(origin)
             if sink is None:
-                releases = releases_of(batch)
-                if releases:
-                    self.submit(releases)
+                self._release(batch)
                 continue
             try:
                 sink(batch)
@@ -110,9 +131,7 @@ class Exchange:
         failed = self._failed.get(origin)
         if failed is not None:
             self.disconnect(origin)
-            releases = releases_of(effects)
-            if releases:
-                self.submit(releases)
+            self._release(effects)
             failed()
 
 

@@ -6,7 +6,8 @@ Rules:
    answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers
    asked for is kept (standing.py, parking.py). Most often the other process has ended; if not, they are introduced again.
 3. When the store is open again, consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended: who holds one finds that it is lost.
+4. Message locks and sessions are memory of the process that ended: who holds a message finds that it is lost. Who holds a
+   session is told at once: somebody else gets it when its lock would have ended (session_bar.py).
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class FarStore:
         asked, drained, demands = self._standing.take()
         answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
         answers += drained
+        answers += self._standing.take_holders()
         for fragment, waiting in demands.items():
             self._parking.replace_machine(fragment, waiting)
         self._emit(answers)
@@ -158,6 +160,7 @@ class PeerChannel(Channel):
         super().connection_made(transport)
         for store in self._stores.values():
             store.met(self)
+        self.tell("", says.Met())
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         store = self._stores.get(frame.store)

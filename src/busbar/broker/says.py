@@ -38,6 +38,12 @@ class Return(msgspec.Struct, array_like=True, tag="return"):
     reset: bool
 
 
+class BarSessions(msgspec.Struct, array_like=True, tag="bar sessions"):
+    """Nobody may accept sessions of these fragments before these times: locks of a process that died may be believed in."""
+
+    until: dict[Int, Int]
+
+
 class Add(msgspec.Struct, array_like=True, tag="add"):
     settings: bytes
 
@@ -132,6 +138,12 @@ class Ping(msgspec.Struct, array_like=True, tag="ping"):
     """Are you there? Answered at once."""
 
 
+class Ended(msgspec.Struct, array_like=True, tag="ended"):
+    """Another broker process has ended, and the connections of its clients with it."""
+
+    broker: str
+
+
 class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
     pass
 
@@ -157,6 +169,10 @@ class InUse(msgspec.Struct, array_like=True, tag="in use"):
     paths: list[str]
 
 
+class Met(msgspec.Struct, array_like=True, tag="met"):
+    """Said by a gateway over a new channel: holders of sessions that it reached over an earlier one have lost them."""
+
+
 class Gone(msgspec.Struct, array_like=True, tag="gone"):
     """A connection of the gateway has ended."""
 
@@ -170,6 +186,7 @@ OfStores = (
     | KeepOut
     | KeepTrying
     | Return
+    | BarSessions
     | Add
     | Change
     | Remove
@@ -186,8 +203,8 @@ OfStores = (
     | TakenAway
     | TellUse
 )
-OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | CloseGateway
-Operation = OfStores | OfMembers | Ask | Introduce | InUse | Gone
+OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | Ended | CloseGateway
+Operation = OfStores | OfMembers | Ask | Introduce | InUse | Met | Gone
 
 
 # ---- frames: four bytes of length, then one of these ----

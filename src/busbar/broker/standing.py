@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from busbar.model.commands import AwaitSession, CancelAwait, Command, Demand, Leave
-from busbar.model.effects import Delivered, Drained, Effect
+from busbar.broker.held_sessions import HeldSessions
+from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Demand, Leave
+from busbar.model.effects import Delivered, Drained, Effect, SessionLost
 
 Asked = tuple[int, int]
 """Origin and request."""
@@ -26,6 +27,7 @@ class Standing:
         self._demands: dict[int, dict[tuple[int, int], Demand]] = {}
         """By fragment; by origin and consumer."""
         self._drains: Counter[tuple[int, int]] = Counter()
+        self._sessions = HeldSessions()
 
     def said(self, command: Command) -> None:
         kind = type(command)
@@ -37,6 +39,8 @@ class Standing:
                 self._unanswered[command.origin] = {command.request}
             else:
                 requests.add(command.request)
+            if kind is AcceptSession:
+                self._sessions.said(command)
         elif isinstance(command, Demand):
             self._demand(command)
         elif isinstance(command, Leave):
@@ -51,6 +55,9 @@ class Standing:
                 requests.discard(effect.request)
             if self._awaits:
                 self._awaits.pop((effect.origin, effect.request), None)
+            self._sessions.heard(effect)
+        elif isinstance(effect, SessionLost):
+            self._sessions.heard(effect)
         elif isinstance(effect, Delivered):
             demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
             if demand is not None:
@@ -65,10 +72,16 @@ class Standing:
     def gone(self, origin: int) -> None:
         """The client has left, after it left every fragment that it waited for."""
         self._unanswered.pop(origin, None)
+        self._sessions.gone(origin)
 
     def forget(self, fragment: int) -> None:
         """The fragment is gone, and was answered for."""
         self._demands.pop(fragment, None)
+        self._sessions.forget(fragment)
+
+    def take_holders(self) -> list[SessionLost]:
+        """What is to be said to consumers that hold a session."""
+        return [SessionLost(origin, consumer) for origin, consumer in self._sessions.take()]
 
     def take(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
         """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
@@ -96,6 +109,7 @@ class Standing:
         )
 
     def _leave(self, command: Leave) -> None:
+        self._sessions.said(command)
         waiting = self._demands.get(command.fragment, {})
         for key in [key for key in waiting if key[0] == command.origin and command.consumer in (0, key[1])]:
             del waiting[key]
