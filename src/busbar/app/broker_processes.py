@@ -9,7 +9,7 @@ Rules:
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
 5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
-   until its first answer it may take longer, since its program has to be loaded.
+   until its first answer it may take longer.
 6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
@@ -40,8 +40,8 @@ LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
 """Who has lived so long did not die of being started."""
 END_SECONDS = 5.0
-START_PATIENCE = 3
-"""Times the patience: how long a broker may take until it answers for the first time."""
+START_SECONDS = 30.0
+"""So long a broker may take at least until it answers for the first time: its program has to be loaded."""
 INTRODUCED_SECONDS = 0.5
 """A channel that was made so lately may still be on its way."""
 
@@ -117,7 +117,7 @@ class BrokerProcess:
     async def _watch(self, channel: BrokerChannel) -> None:
         """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
         silent = 0
-        patience = START_PATIENCE * self._patience
+        patience = max(START_SECONDS, self._patience)
         while silent < 2:
             try:
                 async with asyncio.timeout(patience / 2):
