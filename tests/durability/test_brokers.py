@@ -388,7 +388,12 @@ class Fugitive:
                 return
             except ConnectionOver:
                 self._book.unknown.add(client.under_way)
-                connection = await connect(self._server.port)
+                connection = await self._connect_again()
+
+    async def _connect_again(self) -> LoadConnection:
+        while True:  # it may be handed to the broker that is just ending
+            with suppress(ConnectionOver, ConnectionError):
+                return await connect(self._server.port)
 
     def went_on(self, since: float, until: float) -> bool:
         return any(client.went_on(since, until) for client in self.lives)
