@@ -83,6 +83,7 @@ class Channel(asyncio.Protocol):
         self._last_call = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_lost = False
+        self.is_aborted = False
 
     def received(self, frame: Submit | Perform | State) -> None:
         raise NotImplementedError
@@ -123,7 +124,8 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now, with all that was not said yet."""
+        """End it now, with all that was not said yet; or as soon as it begins."""
+        self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -131,6 +133,8 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
+        if self.is_aborted:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -158,6 +158,8 @@ class PeerChannel(Channel):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self.is_aborted:  # another one has taken its place before it began
+            return
         for store in self._stores.values():
             store.met(self)
         self.tell("", says.Met())

@@ -68,6 +68,14 @@ async def test_one_that_was_never_handed_over_is_asked_for_and_one_that_broke_to
         before = port._peers["broker-1"]
         await introduced(port)  # two at once: the first is ended, and no third one is wanted
         await until(lambda: before.is_lost)
+        never = port.introduce("broker-1")
+        await introduced(port)  # nor is one that takes its place before it began
+        current = port._peers["broker-1"]
+        ours, theirs = socket.socketpair()
+        await loop.create_unix_connection(lambda: never, sock=ours)
+        await until(lambda: never.is_lost)
+        assert port._takers["store-1"]._channel is current  # type: ignore[attr-defined]
+        theirs.close()
         serving.asked.clear()
         await asyncio.sleep(0.3)
         assert serving.asked == []
