@@ -28,7 +28,8 @@ from tests.robustness.wire import (
 )
 from tests.serving import BROKERS, Busbar, config_text
 
-LIMITS = {"max_entity_connections": 3, "min_auto_delete_on_idle": 300}
+LIMITS = {"max_entity_connections": 3 * int(BROKERS or 1), "min_auto_delete_on_idle": 300}
+"""Three connections for each gateway."""
 ACCEPTED = 0x24
 VERSION = "api-version=2021-05"
 one_gateway = pytest.mark.skipif(
