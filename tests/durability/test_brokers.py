@@ -11,10 +11,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
@@ -27,6 +27,7 @@ from tests.durability.test_store_outage import Operator, drained
 from tests.interop.http_runtime import Http
 from tests.serving import Busbar, Properties, config_text
 
+T = TypeVar("T")
 STORES = {f"store-{number}.db" for number in range(4)}
 KEYS = keys_by_fragment()
 QUEUES: dict[str, Properties] = {
@@ -268,6 +269,57 @@ def test_a_broker_that_hangs_is_replaced_and_others_go_on(tmp_path: Path) -> Non
     assert "Traceback" not in server.error_text, server.error_text
 
 
+@pytest.mark.req("P25")
+def test_a_broker_that_hangs_while_it_starts_is_replaced(tmp_path: Path) -> None:
+    """It is stopped when it has just opened a store: the rest of its stores, its gateway and the others have to wait."""
+    text = json.loads(config())
+    text["Busbar"] = {"Limits": {"broker_patience": 2_000}}
+    server = Busbar(tmp_path / "data", json.dumps(text), arguments=("--brokers", "2")).start()
+    try:
+        before = brokers_of(server)["broker-1"]
+        os.kill(before, signal.SIGKILL)
+        hung = until_found(lambda: started_after(server, before))
+        os.kill(hung, signal.SIGSTOP)
+        until_found(lambda: started_after(server, hung))
+        asyncio.run(until_a_send_is_taken(server, "broker-1"))
+        assert "broker-1 does not answer" in server.error_text
+    finally:
+        server.stop()
+    assert "Traceback" not in server.error_text, server.error_text
+
+
+async def until_a_send_is_taken(server: Busbar, broker: str) -> None:
+    views = await asyncio.to_thread(Operator(server).ask, "GET", "fragments/p")
+    key = KEYS[next(view["index"] for view in views if view["broker"] == broker)]
+    connection, stop = await connect(server.port), asyncio.Event()
+    client = Client(Book(), "keyed", "p", key)
+    sending = asyncio.create_task(client.run(connection, stop))
+    async with asyncio.timeout(20):
+        while not client.at:
+            await asyncio.sleep(0.01)
+    stop.set()
+    await sending
+    await connection.close()
+
+
+def started_after(server: Busbar, before: int) -> int | None:
+    """The process of broker-1 that came after another one, once it has a store."""
+    process = brokers_of(server).get("broker-1")
+    if process is None or process == before:
+        return None
+    with suppress(OSError):
+        return process if stores_open_in(process) else None
+    return None
+
+
+def until_found(look: Callable[[], T | None]) -> T:
+    deadline = time.monotonic() + 25
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return found
+
+
 async def one_hangs(server: Busbar) -> None:
     before = brokers_of(server)
     connection = await connection_at(server, before["broker-0"])
@@ -336,7 +388,12 @@ class Fugitive:
                 return
             except ConnectionOver:
                 self._book.unknown.add(client.under_way)
-                connection = await connect(self._server.port)
+                connection = await self._connect_again()
+
+    async def _connect_again(self) -> LoadConnection:
+        while True:  # it may be handed to the broker that is just ending
+            with suppress(ConnectionOver, ConnectionError):
+                return await connect(self._server.port)
 
     def went_on(self, since: float, until: float) -> bool:
         return any(client.went_on(since, until) for client in self.lives)

@@ -2,7 +2,8 @@
  *
  * A record is a line "<kind> <descriptor> <length>\n", then <length> bytes of data, then "\n":
  *   W  data was written to a file of the store (logged when the write has returned)
- *   B  a sync of a file of the store begins          E  it has returned without an error
+ *   B  a sync of a file of the store begins          E  it has returned without an error (both with the file's path)
+ *   M  a file got a name below the directory by a rename (its path; logged when the call has returned)
  *   N  data is about to go out on a socket (logged before the call: it cannot leave earlier)
  *   D  so much of it was taken (a number in decimal; 0 when the call failed)
  *   R  data was read from a socket (logged when the call has returned)
@@ -81,16 +82,27 @@ static int is_socket(int fd) {
     return result;
 }
 
-static int is_ours(int fd) {
-    char link[64], path[4096];
+#define PATH_SIZE 4096
+
+static int is_our_path(const char *path) {
     const char *data = getenv("TRACE_DATA");
+    return data != NULL && strncmp(path, data, strlen(data)) == 0 && strstr(path, "-shm") == NULL;
+}
+
+static int our_path(int fd, char *path) {
+    char link[64];
     int saved = errno;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t size = readlink(link, path, sizeof path - 1);
+    ssize_t size = readlink(link, path, PATH_SIZE - 1);
     errno = saved;
-    if (size <= 0 || data == NULL) return 0;
+    if (size <= 0) return 0;
     path[size] = 0;
-    return strncmp(path, data, strlen(data)) == 0 && strstr(path, "-shm") == NULL;
+    return is_our_path(path);
+}
+
+static int is_ours(int fd) {
+    char path[PATH_SIZE];
+    return our_path(fd, path);
 }
 
 #define REAL(name) \
@@ -113,19 +125,28 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
 
 int fsync(int fd) {
     REAL(fsync);
-    int ours = is_ours(fd);
-    if (ours) record_one('B', fd, "", 0);
+    char path[PATH_SIZE];
+    int ours = our_path(fd, path);
+    if (ours) record_one('B', fd, path, strlen(path));
     int result = real(fd);
-    if (ours && result == 0) record_one('E', fd, "", 0);
+    if (ours && result == 0) record_one('E', fd, path, strlen(path));
     return result;
 }
 
 int fdatasync(int fd) {
     REAL(fdatasync);
-    int ours = is_ours(fd);
-    if (ours) record_one('B', fd, "", 0);
+    char path[PATH_SIZE];
+    int ours = our_path(fd, path);
+    if (ours) record_one('B', fd, path, strlen(path));
     int result = real(fd);
-    if (ours && result == 0) record_one('E', fd, "", 0);
+    if (ours && result == 0) record_one('E', fd, path, strlen(path));
+    return result;
+}
+
+int rename(const char *from, const char *to) {
+    REAL(rename);
+    int result = real(from, to);
+    if (result == 0 && is_our_path(to)) record_one('M', -1, to, strlen(to));
     return result;
 }
 

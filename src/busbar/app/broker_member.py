@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -28,6 +29,8 @@ PEER = "peer"
 SERVED = "served"
 """Of one from which another broker process uses the stores of this one."""
 
+_log = logging.getLogger(__name__)
+
 
 class BrokerMember:
     """A host_process.Member."""
@@ -42,6 +45,8 @@ class BrokerMember:
             end, self._got, lambda: self._gateway.population if self._gateway else 0, self._exhausted
         )
         self._linking: set[asyncio.Task[object]] = set()
+        self._served: dict[str, list[ServedPeer]] = {}
+        """By broker process: those that use stores of this one, or left somebody behind."""
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.emit(effects)
@@ -58,6 +63,9 @@ class BrokerMember:
         if isinstance(operation, says.OpenGateway):
             self._take_part(decode(operation.settings))
             return self._open(decode(operation.settings))
+        if isinstance(operation, says.Ended):
+            self._settle(operation.broker, None)
+            return None
         if isinstance(operation, says.MeetPeers):
             return self._port.meet(operation.brokers)
         return self._close()
@@ -69,7 +77,7 @@ class BrokerMember:
         takers: list[Taker] = []
         for store, broker in settings.owners.items():
             if broker == self._name:
-                takers.append(self.channel.hosts[store])
+                takers.append(self.channel.takers[store])
             else:
                 takers.append(FarStore(store, broker, loop, wall_clock, self._port.emit))
         self._port.serve(self.channel, takers)
@@ -96,22 +104,50 @@ class BrokerMember:
         elif kind == PEER:
             self._link(self._port.introduce(broker), what)
         elif kind == SERVED:
-            assert self.channel is not None
-            peers, hosts = self.channel.peers, self.channel.hosts
-            served = ServedPeer(self._port, lambda: [*hosts.values()], peers.discard)
-            peers.add(served)
-            self._link(served, what)
+            self._link(self._serve(broker), what)
         else:
-            what.close()
             raise WireError(f"A broker process was handed a socket as {label!r}.")
+
+    def _serve(self, broker: str) -> ServedPeer:
+        assert self.channel is not None
+        peers, hosts = self.channel.peers, self.channel.hosts
+
+        def ended(peer: ServedPeer) -> None:
+            peers.discard(peer)
+            if not peer.stranded and peer in self._served.get(broker, ()):
+                self._served[broker].remove(peer)
+
+        served = ServedPeer(
+            self._port, lambda: [*hosts.values()], ended, lambda peer: self._settle(broker, peer)
+        )
+        peers.add(served)
+        self._served.setdefault(broker, []).append(served)
+        return served
+
+    def _settle(self, broker: str, last: ServedPeer | None) -> None:
+        """What that broker process said over earlier channels than the last one is over."""
+        peers = self._served.pop(broker, [])
+        if last is not None:
+            self._served[broker] = [last]
+        for peer in peers:
+            if peer is not last:
+                peer.settle()
 
     def _link(self, channel: Channel, what: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         task: asyncio.Task[object] = loop.create_task(loop.create_unix_connection(lambda: channel, sock=what))
         self._linking.add(task)
-        task.add_done_callback(self._linking.discard)
 
-    def _exhausted(self) -> None:
+        def linked(task: asyncio.Task[object]) -> None:
+            self._linking.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                _log.error("a channel to another broker process cannot be used", exc_info=task.exception())
+                what.close()
+                channel.connection_lost(None)
+
+        task.add_done_callback(linked)
+
+    def _exhausted(self, label: str) -> None:
         if self._gateway is not None:
             self._gateway.turn_out_oldest()
 

@@ -4,10 +4,12 @@ Rules:
 1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
    partitioned entity, which lie in consecutive stores, are handled by different brokers.
 2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
-   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it.
+   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it. A
+   broker whose channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
-5. A broker that is there and does not answer, twice in its patience, is killed: rule 4.
+5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
+   until its first answer it may take longer.
 6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
@@ -22,7 +24,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from busbar.app.broker_member import PEER, SERVED
@@ -38,6 +40,10 @@ LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
 """Who has lived so long did not die of being started."""
 END_SECONDS = 5.0
+START_SECONDS = 30.0
+"""So long a broker may take at least until it answers for the first time: its program has to be loaded."""
+INTRODUCED_SECONDS = 0.5
+"""A channel that was made so lately may still be on its way."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +67,8 @@ class BrokerProcess:
         """Hears that it was started again."""
         self.ended: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
         """Hears that it has ended, and gets the clients that were meant for it."""
+        self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
+        """Hears that it has no channel to another broker."""
         self._directory = directory
         self._lock = lock
         self._members = members
@@ -81,9 +89,10 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         self._started = loop.time()
         self.hatch = Hatch(our_hatch)
-        channel = BrokerChannel(self.hosts, self._lost, self._members)
+        channel = BrokerChannel(self.hosts, self._lost, self._members, lambda other: self.misses(self, other))
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
+        self._watching = loop.create_task(self._watch(channel))
         for host in self.hosts.values():
             host.found(channel)
         await asyncio.gather(*[host.come_back() for host in self.hosts.values()])
@@ -108,27 +117,27 @@ class BrokerProcess:
 
     async def open_gateway(self, settings: bytes) -> None:
         """Rule 6, but for the others. Raises ChannelLost, or what the gateway raises."""
-        if self.channel is None:  # it has ended again already
+        if self.channel is None or self.channel.is_lost:  # it has ended again already
             raise ChannelLost
         opened = self.channel.begin("", says.OpenGateway(settings))
         self._members.join(self.channel)
         await opened
-        self._watching = asyncio.get_running_loop().create_task(self._watch(self.channel))
 
     async def _watch(self, channel: BrokerChannel) -> None:
         """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
         silent = 0
+        patience = max(START_SECONDS, self._patience)
         while silent < 2:
             try:
-                async with asyncio.timeout(self._patience / 2):
+                async with asyncio.timeout(patience / 2):
                     await channel.call("", says.Ping())
-                silent = 0
-                await asyncio.sleep(self._patience / 4)
+                silent, patience = 0, self._patience
+                await asyncio.sleep(patience / 4)
             except TimeoutError:
                 silent += 1
             except ChannelLost:
                 return
-        _log.error("%s does not answer for %g s and is ended", self.name, self._patience)
+        _log.error("%s does not answer for %g s and is ended", self.name, patience)
         if self._process is not None:
             self._process.kill()
 
@@ -221,11 +230,13 @@ class BrokerProcesses:
             BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_patience)
             for number in range(count)
         ]
-        self._settings = b""
+        self._settings: dict[BrokerProcess, bytes] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
         """Those that get clients."""
+        self._introduced: dict[tuple[str, str], float] = {}
+        """When a channel was last made from one to another."""
 
     async def start(self) -> None:
         await asyncio.gather(*[broker.start() for broker in self._brokers])
@@ -240,17 +251,24 @@ class BrokerProcesses:
 
     # ---- gateways (rule 6) ----
 
-    async def open_gateways(self, settings: bytes) -> None:
-        self._settings = settings
+    @property
+    def count(self) -> int:
+        return len(self._brokers)
+
+    async def open_gateways(self, settings: Sequence[bytes]) -> None:
+        """With the settings of each."""
+        self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
             broker.returned = self._take_part
             broker.ended = self._ended
+            broker.misses = self._misses
         await asyncio.gather(*[self._take_part(broker) for broker in self._brokers])
         # The first had nobody to meet: once more, now that all are there.
         await asyncio.gather(*[self._meet_others(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
         self._ready.clear()
+        self._open.clear()  # nobody is introduced any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
 
     def room_in(self) -> float:
@@ -258,7 +276,8 @@ class BrokerProcesses:
         return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
 
     def hand_over(self, client: socket.socket) -> None:
-        takers = [broker.hatch for broker in self._ready if self._takes(broker)]
+        # In their order: of several with equally many the first, which may have a larger share of the limits.
+        takers = [broker.hatch for broker in self._brokers if broker in self._ready and self._takes(broker)]
         hatches = [hatch for hatch in takers if hatch is not None]
         if hatches:
             min(hatches, key=lambda hatch: hatch.population).hand_over(CLIENT, client)
@@ -271,9 +290,10 @@ class BrokerProcesses:
     async def _take_part(self, broker: BrokerProcess) -> None:
         """It has been started; let it have a gateway, and the others know of it."""
         try:
-            await broker.open_gateway(self._settings)
+            await broker.open_gateway(self._settings[broker])
             for other in self._open:
-                _introduce(broker, other)
+                self._introduce(broker, other)
+                self._introduce(other, broker)
             self._open.add(broker)
             await self._meet_others(broker)
             self._ready.add(broker)
@@ -291,17 +311,32 @@ class BrokerProcesses:
     def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
+        for other in self._open:
+            if other.channel is not None:
+                other.channel.tell("", says.Ended(broker.name))
         for client in left:
             self.hand_over(client)
 
+    # ---- rule 2 ----
 
-def _introduce(one: BrokerProcess, other: BrokerProcess) -> None:
-    """Rule 2: a channel from the gateway of each to the stores of the other."""
-    for here, there in ((one, other), (other, one)):
-        leading, served = socket.socketpair()
+    def _introduce(self, here: BrokerProcess, there: BrokerProcess) -> None:
+        """A channel from the gateway of one to the stores of the other."""
         if here.hatch is None or there.hatch is None:  # one of them has just ended
-            leading.close()
-            served.close()
-        else:
-            here.hatch.hand_over(f"{PEER} {there.name}", leading)
-            there.hatch.hand_over(f"{SERVED} {here.name}", served)
+            return
+        try:
+            leading, served = socket.socketpair()
+        except OSError as error:
+            _log.error("%s cannot be introduced to %s: %s", here.name, there.name, error)
+            return  # it will ask
+        self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
+        here.hatch.hand_over(f"{PEER} {there.name}", leading)
+        there.hatch.hand_over(f"{SERVED} {here.name}", served)
+
+    def _misses(self, broker: BrokerProcess, name: str) -> None:
+        """One that is not there yet is introduced when it is."""
+        now = asyncio.get_running_loop().time()
+        lately = now - self._introduced.get((broker.name, name), 0.0) < INTRODUCED_SECONDS
+        other = next((one for one in self._open if one.name == name), None)
+        if broker in self._open and other is not None and not lately:
+            _log.warning("%s and %s have lost each other and are introduced again", broker.name, name)
+            self._introduce(broker, other)

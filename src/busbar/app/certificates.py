@@ -28,6 +28,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from busbar.app.durable_names import make_directory, move
+
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=820)  # platforms refuse server certificates that live longer than 825 days
@@ -67,7 +69,7 @@ def own_files(data: Path, names: Iterable[str], now: datetime | None = None) -> 
     files = TlsFiles(directory / "server.pem", directory / "server-key.pem", directory / "ca.pem")
     wanted = [_general_name(name) for name in dict.fromkeys((*LOCAL_NAMES, *names))]
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
         ca, ca_key = _authority(directory, now)
         if not _usable(files, ca, wanted, now):
             _write_server(files, ca, ca_key, wanted, now)
@@ -238,4 +240,4 @@ def _write(file: Path, content: bytes, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(fresh, file)
+    move(fresh, file)

@@ -14,6 +14,7 @@ import secrets
 import time
 from pathlib import Path
 
+from busbar.app.durable_names import make_directory, move
 from busbar.app.stores import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
@@ -30,7 +31,7 @@ class DataDirectory:
         """Create the directory if needed and claim it. Raises DataDirectoryError."""
         self.path = path.absolute()
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self.path)
             self._lock = os.open(self.path / "busbar.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DataDirectoryError(f"The data directory {self.path} cannot be used: {error}") from None
@@ -79,7 +80,7 @@ class DataDirectory:
         except (OSError, UnicodeDecodeError) as error:
             raise DataDirectoryError(f"The key file {file} cannot be read: {error}") from None
         key = base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-        # Written beside and renamed: a crash leaves a whole key or none.
+        # Written beside and renamed: a crash leaves a whole key or none, and the one that is returned is kept.
         fresh = file.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -87,7 +88,7 @@ class DataDirectory:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(fresh, file)
+        move(fresh, file)
         return key
 
     def release(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from busbar.app.broker_processes import BrokerProcesses
 from busbar.gateway.porch import Porch
 
@@ -11,8 +13,8 @@ class Front:
         self._brokers = brokers
         self._porch = Porch(brokers.room_in, brokers.hand_over)
 
-    async def start(self, settings: bytes) -> None:
-        """Open the gateways; nobody is accepted before `listen`."""
+    async def start(self, settings: Sequence[bytes]) -> None:
+        """Open the gateways, each with its settings; nobody is accepted before `listen`."""
         await self._brokers.open_gateways(settings)
 
     async def listen(self, host: str, port: int) -> int:

@@ -35,7 +35,7 @@ from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_c
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
 from busbar.app.front import Front
-from busbar.app.gateway_settings import GatewaySettings, encode
+from busbar.app.gateway_settings import GatewaySettings, encode, share_of
 from busbar.app.provisioning import provision
 from busbar.app.stores import DEFAULT_STORES, StoreFilePlace, store_names, stores_in
 from busbar.app.surroundings import nonce_source, raise_descriptor_limit, wall_clock
@@ -173,9 +173,18 @@ async def _edge(
         await gateway.start()
         return gateway
     owners = {store.name: store.broker for store in broker.stores.hosts}
-    settings = GatewaySettings(rules, limits, str(tls.certificate), str(tls.key), owners)
+    count = broker.processes.count
     front = Front(broker.processes)
-    await front.start(encode(settings))
+    await front.start(
+        [
+            encode(
+                GatewaySettings(
+                    rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners
+                )
+            )
+            for number in range(count)
+        ]
+    )
     return front
 
 

@@ -5,7 +5,9 @@ Rules:
    and states included.
 2. Both sides may call; a call with the number 0 wants no answer. An error crosses with its kind and its text, and is raised
    at the caller.
-3. When the channel ends, everyone who waits for an answer hears that the other process is gone.
+3. When the channel ends, everyone who waits for an answer hears that the other process is gone, whether it is or not.
+4. Whatever goes wrong while a frame is read ends the channel: nobody knows what would have come of the frame. Between two
+   broker processes another one is made (peer_watch.py); without the one to the serving process a broker process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class ChannelLost(Exception):
-    """The other process ended; what it was asked for may or may not have taken place."""
+    """The channel ended, most likely with the other process; what it was asked for may or may not have taken place."""
 
 
 _frames = msgspec.msgpack.Decoder(Frame)
@@ -81,6 +83,7 @@ class Channel(asyncio.Protocol):
         self._last_call = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_lost = False
+        self.is_aborted = False
 
     def received(self, frame: Submit | Perform | State) -> None:
         raise NotImplementedError
@@ -120,19 +123,27 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """End it now, with all that was not said yet; or as soon as it begins."""
+        self.is_aborted = True
+        if self._transport is not None:
+            self._transport.abort()
+
     # ---- the transport ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
+        if self.is_aborted:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._frames.feed(data):
                 self._take(frame)
-        except (WireError, msgspec.DecodeError) as error:
-            _log.error("the channel between brokers: %s; it is closed", error)
-            if self._transport is not None:
-                self._transport.abort()
+        except Exception as error:  # rule 4
+            known = isinstance(error, WireError | msgspec.DecodeError)
+            _log.error("a channel between processes is closed: %s", error, exc_info=None if known else error)
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True

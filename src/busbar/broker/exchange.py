@@ -2,6 +2,7 @@
 
 Rules:
 1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
+   Nobody knows what became of the effects then: the connection is ended, so that its client learns that it has to ask again.
 2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
    their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
 3. A command for a fragment that nobody hosts is refused as an unknown entity.
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from busbar.broker.parking import ALL_CREDIT
 from busbar.model.commands import (
     RELEASE,
     AcceptSession,
@@ -24,6 +27,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
+from busbar.model.message import ACTIVE
 from busbar.model.port import Commands, Effects, EffectSink
 
 _log = logging.getLogger(__name__)
@@ -46,21 +50,47 @@ class Exchange:
         self.homes: Takers | None = None
         """Where commands go; set before any comes."""
         self._sinks: dict[int, EffectSink] = {}
+        self._failed: dict[int, Callable[[], None]] = {}  # by origin: what ends its connection
         self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
         self._last_origin = OURSELVES
 
-    def connect(self, sink: EffectSink) -> int:
+    def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last_origin += 1
         self._sinks[self._last_origin] = sink
+        if failed is not None:
+            self._failed[self._last_origin] = failed
         self._consuming[self._last_origin] = set()
         return self._last_origin
 
     def disconnect(self, origin: int) -> None:
-        if self._sinks.pop(origin, None) is None:
+        if origin not in self._sinks:
             return
         fragments = self._consuming.pop(origin, None)
         if fragments:
             self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
+        del self._sinks[origin]
+        self._failed.pop(origin, None)
+
+    def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
+        """Nobody can be reached there, and somebody may believe that it holds message sessions: these consumers (each with
+        its fragment) stay, without credit, until `disconnect`. All others leave; what is on its way is released."""
+        if origin not in self._sinks:
+            return
+        kept = {fragment for fragment, _ in holding}
+        leaving = self._consuming[origin] - kept
+        self._consuming[origin] = kept
+        self._sinks[origin] = self._release
+        commands: Commands = [Leave(fragment, origin, 0) for fragment in sorted(leaving)]
+        commands += [
+            Demand(fragment, origin, consumer, ACTIVE, -ALL_CREDIT, False, False)
+            for fragment, consumer in holding
+        ]
+        self.submit(commands)
+
+    def _release(self, effects: Effects) -> None:
+        releases = releases_of(effects)
+        if releases:
+            self.submit(releases)
 
     def submit(self, commands: Commands) -> None:
         assert self.homes is not None, "nobody said where fragments are"
@@ -88,14 +118,21 @@ class Exchange:
         for origin, batch in by_origin.items():
             sink = self._sinks.get(origin)
             if sink is None:
-                releases = releases_of(batch)
-                if releases:
-                    self.submit(releases)
+                self._release(batch)
                 continue
             try:
                 sink(batch)
             except Exception:
                 _log.exception("connection %d failed on %d effects", origin, len(batch))
+                self._end(origin, batch)
+
+    def _end(self, origin: int, effects: list[Effect]) -> None:
+        """Rule 1. Messages among the effects are released; if the client has got some of them, it gets them once more."""
+        failed = self._failed.get(origin)
+        if failed is not None:
+            self.disconnect(origin)
+            self._release(effects)
+            failed()
 
 
 def _refusals(unknown: Commands) -> Effects:

@@ -2,11 +2,12 @@
 
 Rules:
 1. Everything is passed on in the order in which it was said; the state of the store is what the other process last said.
-2. When the other process ends, its stores are out, like those with any other fault: whoever waits for an answer hears that
-   its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers asked for is kept
-   (standing.py, parking.py).
+2. When the channel to the other process ends, its stores are out, like those with any other fault: whoever waits for an
+   answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers
+   asked for is kept (standing.py, parking.py). Most often the other process has ended; if not, they are introduced again.
 3. When the store is open again, consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended: who holds one finds that it is lost.
+4. Message locks and sessions are memory of the process that ended: who holds a message finds that it is lost. Who holds a
+   session is told at once: somebody else gets it when its lock would have ended (session_bar.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 
 ENDED = "its broker process ended"
+OUT_OF_REACH = "its broker process ended, or the channel to it"
 
 
 class FarStore:
@@ -62,13 +64,13 @@ class FarStore:
     def met(self, channel: Channel) -> None:
         """The other process is there."""
         if self._channel is not None:  # another one in its place, before we heard of the end of the first
-            self.lost(ENDED)
+            self.lost(OUT_OF_REACH)
         self._channel = channel
 
     def heard_of_end(self, channel: Channel) -> None:
-        """The other process ended. It may have been replaced before we heard of it."""
+        """The channel to the other process ended. It may have been replaced before we heard of it."""
         if channel is self._channel:
-            self.lost(ENDED)
+            self.lost(OUT_OF_REACH)
 
     def lost(self, reason: str) -> None:
         """Rule 2."""
@@ -78,6 +80,7 @@ class FarStore:
         asked, drained, demands = self._standing.take()
         answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
         answers += drained
+        answers += self._standing.take_holders()
         for fragment, waiting in demands.items():
             self._parking.replace_machine(fragment, waiting)
         self._emit(answers)
@@ -125,6 +128,10 @@ class FarStore:
                     answers.append(drained)
         return answers
 
+    def gone(self, origin: int) -> None:
+        """A client has left, and its consumers with it."""
+        self._standing.gone(origin)
+
     def forget(self, fragment: int) -> None:
         """There is no such fragment any more."""
         self._parking.drop(fragment)
@@ -151,8 +158,11 @@ class PeerChannel(Channel):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self.is_aborted:  # another one has taken its place before it began
+            return
         for store in self._stores.values():
             store.met(self)
+        self.tell("", says.Met())
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         store = self._stores.get(frame.store)

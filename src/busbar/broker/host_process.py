@@ -6,6 +6,7 @@ is the serving process's affair.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from busbar.broker.host import StoreHost
 from busbar.broker.hosting import Host
 from busbar.broker.says import Operation
 from busbar.broker.served_peer import ServedPeer, state_of
+from busbar.broker.session_bar import SessionBar
 from busbar.broker.settings_wire import SettingsReader
 from busbar.broker.wire import WireError, commands_codec, effects_codec
 from busbar.model.effects import Effect
@@ -42,6 +44,8 @@ class HostsChannel(Channel):
         super().__init__()
         self.hosts: dict[str, StoreHost] = {}
         """Those that were not closed."""
+        self.takers: dict[str, SessionBar] = {}
+        """Where commands for them go."""
         self.peers: set[ServedPeer] = set()
         """Other broker processes that have commands for them."""
         self._make_host = make_host
@@ -52,7 +56,8 @@ class HostsChannel(Channel):
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         if not isinstance(frame, says.Submit):
             raise WireError(f"A broker process got {type(frame).__name__}.")
-        self._host(frame.store).submit(commands_codec.decode(frame.commands))
+        self._host(frame.store)
+        self.takers[frame.store].submit(commands_codec.decode(frame.commands))
 
     def lost(self) -> None:
         self._ended()
@@ -64,7 +69,9 @@ class HostsChannel(Channel):
             self._serve(store)
             return None
         host = self._host(store)
-        if isinstance(operation, says.Change):
+        if isinstance(operation, says.BarSessions):
+            self.takers[store].bar(operation.until)
+        elif isinstance(operation, says.Change):
             host.change(self._settings.read(operation.settings))
         elif isinstance(operation, says.KeepTrying):
             host.keep_trying()
@@ -137,10 +144,12 @@ class HostsChannel(Channel):
         host.shown = show
         host.admit = admit
         self.hosts[store] = host
+        self.takers[store] = SessionBar(host, asyncio.get_running_loop(), host.clock, emit)
 
     async def _close(self, host: StoreHost) -> None:
         await host.close()
         self.hosts.pop(host.name, None)
+        self.takers.pop(host.name, None)
 
     def _host(self, store: str) -> StoreHost:
         host = self.hosts.get(store)

@@ -5,6 +5,10 @@ Rules:
    asked for: the serving process has the last word on what there is.
 2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the serving process.
 3. When a fragment is no more, nothing is kept for those who waited for it in another process.
+4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
+   one, which is ended: the other process lets go of what was asked over it.
+5. Who has left asks for nothing: what a connection still says after its end is dropped, but for messages that it gives back.
+   So no other process hears of it after it has heard that it is gone.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ import msgspec
 from busbar.broker import calls, says
 from busbar.broker.channel import Channel, ChannelLost
 from busbar.broker.definition import decode_definition
-from busbar.broker.exchange import Exchange
+from busbar.broker.exchange import OURSELVES, Exchange
 from busbar.broker.far_store import FarStore, PeerChannel
 from busbar.broker.homes import Homes, Taker
+from busbar.broker.peer_watch import PeerWatch
 from busbar.broker.watchers import Watchers
+from busbar.model.commands import Settle
 from busbar.model.entities import (
     AuthorizationRule,
     Description,
@@ -35,6 +41,7 @@ from busbar.model.errors import ServerBusy
 from busbar.model.names import key_of
 from busbar.model.port import (
     ChangeSink,
+    Commands,
     EntityView,
     FragmentView,
     NamedRule,
@@ -63,6 +70,7 @@ class MemberPort(Exchange):
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._views: dict[str, EntityView] = {}
         self._watchers = Watchers()
+        self._peer_watch = PeerWatch(self._ask_for_peer)
 
     # ---- the other processes ----
 
@@ -70,6 +78,8 @@ class MemberPort(Exchange):
         """`serving` leads to the serving process; `takers` are all stores of the namespace, here and elsewhere."""
         self._serving = serving
         self._takers = {taker.name: taker for taker in takers}
+        for broker in {taker.broker for taker in self._takers.values() if isinstance(taker, FarStore)}:
+            self._peer_watch.is_missing(broker)
 
     def introduce(self, broker: str) -> PeerChannel:
         """Another broker process is there: the channel to its stores, to be connected."""
@@ -83,10 +93,19 @@ class MemberPort(Exchange):
             if self._peers.get(broker) is channel:
                 del self._peers[broker]
                 self._introduced[broker].clear()
+                self._peer_watch.is_missing(broker)
 
+        before = self._peers.get(broker)
+        if before is not None:
+            before.abort()  # rule 4
         channel = self._peers[broker] = PeerChannel(stores, ended)
         self._introduced[broker].set()
+        self._peer_watch.is_there(broker)
         return channel
+
+    def _ask_for_peer(self, broker: str) -> None:
+        if self._serving is not None:
+            self._serving.tell("", says.Introduce(broker))
 
     async def meet(self, brokers: Sequence[str]) -> None:
         """Wait until these can be reached, or have ended, but not for ever."""
@@ -102,6 +121,28 @@ class MemberPort(Exchange):
         super().disconnect(origin)
         for channel in self._peers.values():
             channel.tell("", says.Gone(origin))
+        for taker in self._takers.values():
+            if isinstance(taker, FarStore):
+                taker.gone(origin)
+
+    def submit(self, commands: Commands) -> None:
+        sinks = self._sinks
+        for command in commands:
+            if command.origin not in sinks and command.origin != OURSELVES:
+                commands = self._without_the_gone(commands)
+                break
+        super().submit(commands)
+
+    def _without_the_gone(self, commands: Commands) -> Commands:
+        """Rule 5."""
+        left: Commands = []
+        for command in commands:
+            if command.origin not in self._sinks and command.origin != OURSELVES:
+                if not isinstance(command, Settle) or command.request > 0:
+                    continue
+                command.origin = OURSELVES
+            left.append(command)
+        return left
 
     # ---- what the serving process tells ----
 

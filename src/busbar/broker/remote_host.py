@@ -5,6 +5,9 @@ Rules, beside those of far_store.py:
    at by the catalogue, and its fragments are taken into service.
 2. Commands of gateways do not come through here. When a fragment was last used is learnt from the broker process; what was
    not learnt when it ended is made good by taking its return for a use.
+3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
+   lock that was granted would have ended, the next broker process lets nobody accept them (session_bar.py). A lock that
+   was granted before the entity got a shorter one counts as well.
 """
 
 from __future__ import annotations
@@ -60,6 +63,12 @@ class RemoteHost(FarStore):
         self._active: dict[int, int] = {}
         self._returned = 0
         """When it was last open again, in ms."""
+        self._session_locks: dict[int, int] = {}
+        """By fragment that has sessions: how long they are locked, in ms."""
+        self._longer: dict[int, int] = {}
+        """By fragment: until when locks may last that were granted when the entity had longer ones."""
+        self._believed: dict[int, int] = {}
+        """By fragment: until when locks may be believed in that a process gave which has ended."""
 
     # ---- the broker process ----
 
@@ -79,7 +88,16 @@ class RemoteHost(FarStore):
         if self._closed:
             self._channel = None
             return
+        if not self.away:
+            self._note_locks()
         super().lost(OFFLINE if self._offline else reason)
+
+    def _note_locks(self) -> None:
+        """Rule 3."""
+        now = self.clock()
+        for fragment, lock in self._session_locks.items():
+            earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
+            self._believed[fragment] = max(earlier, now + lock)
 
     def shown(self, frame: says.State) -> None:
         if self.away and frame.state == HostState.OPEN.value:
@@ -155,13 +173,34 @@ class RemoteHost(FarStore):
 
     async def add(self, fragments: Mapping[int, FragmentSettings]) -> None:
         if fragments:
+            self._learn_locks(fragments)
+            now = self.clock()
+            barred = {
+                fragment: until
+                for fragment, until in self._believed.items()
+                if fragment in fragments and until > now
+            }
+            if barred:
+                self._tell(says.BarSessions(barred))
             await self._serving(says.Add(encode_settings(fragments)))
 
+    def _learn_locks(self, fragments: Mapping[int, FragmentSettings]) -> None:
+        for fragment, settings in fragments.items():
+            if settings.requires_session:
+                before = self._session_locks.get(fragment, 0)
+                if before > settings.lock_ms:
+                    self._longer[fragment] = max(self.clock() + before, self._longer.get(fragment, 0))
+                self._session_locks[fragment] = settings.lock_ms
+
     def change(self, fragments: Mapping[int, FragmentSettings]) -> None:
+        self._learn_locks(fragments)
         self._tell(says.Change(encode_settings(fragments)))
 
     async def remove(self, fragment: int) -> None:
         self._active.pop(fragment, None)
+        self._session_locks.pop(fragment, None)
+        self._longer.pop(fragment, None)
+        self._believed.pop(fragment, None)
         self.forget(fragment)
         await self._serving(says.Remove(fragment))
 
@@ -234,12 +273,18 @@ class BrokerChannel(Channel):
     """The serving process's end of the channel to one broker process."""
 
     def __init__(
-        self, hosts: Mapping[str, RemoteHost], ended: Callable[[], None], namespace: Served | None = None
+        self,
+        hosts: Mapping[str, RemoteHost],
+        ended: Callable[[], None],
+        namespace: Served | None = None,
+        introduce: Callable[[str], None] = lambda broker: None,
     ) -> None:
+        """`introduce` hears that the broker process misses a channel to another one."""
         super().__init__()
         self._hosts = hosts
         self._ended = ended
         self._namespace = namespace
+        self._introduce = introduce
 
     def received(self, frame: says.Submit | says.Perform | says.State) -> None:
         host = self._host(frame.store)
@@ -255,6 +300,9 @@ class BrokerChannel(Channel):
             return self._namespace.perform(operation.request)
         if isinstance(operation, says.InUse) and self._namespace is not None:
             self._namespace.in_use(self, operation)
+            return None
+        if isinstance(operation, says.Introduce):
+            self._introduce(operation.broker)
             return None
         if isinstance(operation, says.Admit):
             return self._host(store).admitted(operation.anew)

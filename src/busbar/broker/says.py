@@ -38,6 +38,12 @@ class Return(msgspec.Struct, array_like=True, tag="return"):
     reset: bool
 
 
+class BarSessions(msgspec.Struct, array_like=True, tag="bar sessions"):
+    """Nobody may accept sessions of these fragments before these times: locks of a process that died may be believed in."""
+
+    until: dict[Int, Int]
+
+
 class Add(msgspec.Struct, array_like=True, tag="add"):
     settings: bytes
 
@@ -132,6 +138,12 @@ class Ping(msgspec.Struct, array_like=True, tag="ping"):
     """Are you there? Answered at once."""
 
 
+class Ended(msgspec.Struct, array_like=True, tag="ended"):
+    """Another broker process has ended, and the connections of its clients with it."""
+
+    broker: str
+
+
 class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
     pass
 
@@ -145,11 +157,21 @@ class Ask(msgspec.Struct, array_like=True, tag="ask"):
     request: Request
 
 
+class Introduce(msgspec.Struct, array_like=True, tag="introduce"):
+    """There is no channel to the stores of that broker process (any more): make one, if it is there."""
+
+    broker: str
+
+
 class InUse(msgspec.Struct, array_like=True, tag="in use"):
     """Entities to which the broker process has links, or has none any more."""
 
     paths: list[str]
     attached: bool
+
+
+class Met(msgspec.Struct, array_like=True, tag="met"):
+    """Said by a gateway over a new channel: holders of sessions that it reached over an earlier one have lost them."""
 
 
 class Gone(msgspec.Struct, array_like=True, tag="gone"):
@@ -165,6 +187,7 @@ OfStores = (
     | KeepOut
     | KeepTrying
     | Return
+    | BarSessions
     | Add
     | Change
     | Remove
@@ -181,8 +204,8 @@ OfStores = (
     | TakenAway
     | TellUse
 )
-OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | CloseGateway
-Operation = OfStores | OfMembers | Ask | InUse | Gone
+OfMembers = Know | Changed | OpenGateway | MeetPeers | Ping | Ended | CloseGateway
+Operation = OfStores | OfMembers | Ask | Introduce | InUse | Met | Gone
 
 
 # ---- frames: four bytes of length, then one of these ----

@@ -4,7 +4,10 @@ Rules:
 1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it has
    to do with, so that effects go back by the store they are of.
 2. Who is there hears the state of every store, now and whenever it changes.
-3. When the other process ends, its connections have ended.
+3. When the other process ends, its connections have ended. But a channel can also break between two that live: then it is
+   not certain that the gateway there has closed the links of those who hold sessions here. Such consumers stay until it says
+   so over the next channel (Met), or the serving process says that it has ended, or the locks end by time.
+4. Nothing is kept of a connection that is gone: only what has an answer, or is remembered by a fragment, makes an origin.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ import msgspec
 
 from busbar.broker import says
 from busbar.broker.channel import Channel
-from busbar.broker.exchange import OURSELVES, Exchange
+from busbar.broker.exchange import OURSELVES, STAYING, Exchange
+from busbar.broker.held_sessions import HeldSessions
 from busbar.broker.hosting import Host
 from busbar.broker.wire import WireError, commands_codec, effects_codec
+from busbar.model.commands import AcceptSession, Leave, Settle
 from busbar.model.effects import Effect
-from busbar.model.port import EffectSink
+from busbar.model.port import Commands, EffectSink
 
 
 def state_of(host: Host) -> says.State:
@@ -31,14 +36,24 @@ def state_of(host: Host) -> says.State:
 
 class ServedPeer(Channel):
     def __init__(
-        self, exchange: Exchange, hosts: Callable[[], Collection[Host]], ended: Callable[[ServedPeer], None]
+        self,
+        exchange: Exchange,
+        hosts: Callable[[], Collection[Host]],
+        ended: Callable[[ServedPeer], None],
+        met: Callable[[ServedPeer], None] = lambda peer: None,
     ) -> None:
+        """`met` hears that the other process believes in nothing that was said over earlier channels."""
         super().__init__()
         self._exchange = exchange
         self._hosts = hosts
         self._ended = ended
         self._origins: dict[int, dict[str, int]] = {}
         """By theirs, by store: ours."""
+        self._met = met
+        self._sessions = HeldSessions()
+        self._is_settled = False
+        self.stranded: list[int] = []
+        """Of ours, those that may believe that they hold sessions after the end of the channel."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -49,15 +64,28 @@ class ServedPeer(Channel):
         if not isinstance(frame, says.Submit):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
+        taken: Commands = []
         for command in commands:
             if command.origin != OURSELVES:
-                command.origin = self._ours(command.origin, frame.store)
-        self._exchange.submit(commands)
+                if command.request > 0 or isinstance(command, STAYING):
+                    command.origin = self._ours(command.origin, frame.store)
+                else:
+                    command.origin = self._known(command.origin, frame.store)
+                    if command.origin == OURSELVES and not isinstance(command, Settle):
+                        continue  # nobody is here who could leave
+                if isinstance(command, AcceptSession | Leave):
+                    self._sessions.said(command)
+            taken.append(command)
+        self._exchange.submit(taken)
 
     def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, says.Met):
+            self._met(self)
+            return None
         if not isinstance(operation, says.Gone):
             raise WireError(f"A broker process was asked for {type(operation).__name__} by another one.")
         for ours in self._origins.pop(operation.origin, {}).values():
+            self._sessions.gone(ours)
             self._exchange.disconnect(ours)
         return None
 
@@ -66,20 +94,38 @@ class ServedPeer(Channel):
         origins, self._origins = self._origins, {}
         for by_store in origins.values():
             for ours in by_store.values():
-                self._exchange.disconnect(ours)
+                holding = self._sessions.of(ours)
+                if holding and not self._is_settled:
+                    self._exchange.strand(ours, holding)
+                    self.stranded.append(ours)
+                else:
+                    self._exchange.disconnect(ours)
         self._ended(self)
+
+    def settle(self) -> None:
+        """Nobody at the other end believes in anything that was said here."""
+        self._is_settled = True
+        self.abort()
+        stranded, self.stranded = self.stranded, []
+        for ours in stranded:
+            self._exchange.disconnect(ours)
+
+    def _known(self, theirs: int, store: str) -> int:
+        """Rule 4. Who gives back a message may be anyone."""
+        return self._origins.get(theirs, {}).get(store, OURSELVES)
 
     def _ours(self, theirs: int, store: str) -> int:
         """Rule 1."""
         by_store = self._origins.setdefault(theirs, {})
         ours = by_store.get(store)
         if ours is None:
-            ours = by_store[store] = self._exchange.connect(self._sink(theirs, store))
+            ours = by_store[store] = self._exchange.connect(self._sink(theirs, store), self.abort)
         return ours
 
     def _sink(self, theirs: int, store: str) -> EffectSink:
         def sink(effects: list[Effect]) -> None:
             for effect in effects:
+                self._sessions.heard(effect)
                 effect.origin = theirs  # ours alone once they were handed to us
             self.write(says.Perform(store, msgspec.Raw(effects_codec.encode(effects))))
 

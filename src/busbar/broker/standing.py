@@ -2,15 +2,17 @@
 
 The machines that know it are in that process. When it is killed, this is what is left of it: requests are refused, since
 nobody can say what became of them, drains are answered, and consumers' credit is asked for again when the store is back.
-It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe.
+It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe. Of a client
+that has left nothing is kept: nobody hears the answers to what it asked, neither here nor there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from busbar.model.commands import AwaitSession, CancelAwait, Command, Demand, Leave
-from busbar.model.effects import Delivered, Drained, Effect
+from busbar.broker.held_sessions import HeldSessions
+from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Demand, Leave
+from busbar.model.effects import Delivered, Drained, Effect, SessionLost
 
 Asked = tuple[int, int]
 """Origin and request."""
@@ -18,19 +20,27 @@ Asked = tuple[int, int]
 
 class Standing:
     def __init__(self) -> None:
-        self._unanswered: set[Asked] = set()
+        self._unanswered: dict[int, set[int]] = {}
+        """Requests, by origin."""
         self._awaits: dict[Asked, int] = {}
         """By request, the fragment: these may be taken back without an answer."""
         self._demands: dict[int, dict[tuple[int, int], Demand]] = {}
         """By fragment; by origin and consumer."""
         self._drains: Counter[tuple[int, int]] = Counter()
+        self._sessions = HeldSessions()
 
     def said(self, command: Command) -> None:
         kind = type(command)
         if kind is AwaitSession:
             self._awaits[command.origin, command.request] = command.fragment
         elif command.request > 0:
-            self._unanswered.add((command.origin, command.request))
+            requests = self._unanswered.get(command.origin)
+            if requests is None:
+                self._unanswered[command.origin] = {command.request}
+            else:
+                requests.add(command.request)
+            if kind is AcceptSession:
+                self._sessions.said(command)
         elif isinstance(command, Demand):
             self._demand(command)
         elif isinstance(command, Leave):
@@ -40,10 +50,14 @@ class Standing:
 
     def heard(self, effect: Effect) -> None:
         if effect.request > 0:
-            asked = (effect.origin, effect.request)
-            self._unanswered.discard(asked)
+            requests = self._unanswered.get(effect.origin)
+            if requests is not None:
+                requests.discard(effect.request)
             if self._awaits:
-                self._awaits.pop(asked, None)
+                self._awaits.pop((effect.origin, effect.request), None)
+            self._sessions.heard(effect)
+        elif isinstance(effect, SessionLost):
+            self._sessions.heard(effect)
         elif isinstance(effect, Delivered):
             demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
             if demand is not None:
@@ -55,16 +69,29 @@ class Standing:
             else:
                 del self._drains[key]
 
+    def gone(self, origin: int) -> None:
+        """The client has left, after it left every fragment that it waited for."""
+        self._unanswered.pop(origin, None)
+        self._sessions.gone(origin)
+
     def forget(self, fragment: int) -> None:
         """The fragment is gone, and was answered for."""
         self._demands.pop(fragment, None)
+        self._sessions.forget(fragment)
+
+    def take_holders(self) -> list[SessionLost]:
+        """What is to be said to consumers that hold a session."""
+        return [SessionLost(origin, consumer) for origin, consumer in self._sessions.take()]
 
     def take(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
         """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
-        asked = sorted(self._unanswered | self._awaits.keys())
+        unanswered = [
+            (origin, request) for origin, requests in self._unanswered.items() for request in requests
+        ]
+        asked = sorted([*unanswered, *self._awaits])
         drained = [Drained(origin, consumer) for origin, consumer in self._drains.elements()]
         demands = {fragment: list(waiting.values()) for fragment, waiting in self._demands.items()}
-        self._unanswered, self._awaits, self._demands, self._drains = set(), {}, {}, Counter()
+        self._unanswered, self._awaits, self._demands, self._drains = {}, {}, {}, Counter()
         return asked, drained, demands
 
     def _demand(self, command: Demand) -> None:
@@ -82,6 +109,7 @@ class Standing:
         )
 
     def _leave(self, command: Leave) -> None:
+        self._sessions.said(command)
         waiting = self._demands.get(command.fragment, {})
         for key in [key for key in waiting if key[0] == command.origin and command.consumer in (0, key[1])]:
             del waiting[key]

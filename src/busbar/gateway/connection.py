@@ -123,7 +123,7 @@ class GatewayConnection(asyncio.Protocol):
         if not self._guest.admit(self):
             transport.abort()
             return
-        self.origin = self.service.port.connect(self.effects)
+        self.origin = self.service.port.connect(self.effects, transport.abort)
         self._arm()
 
     def data_received(self, data: bytes) -> None:

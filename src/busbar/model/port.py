@@ -118,8 +118,9 @@ class StoreView:
 class FragmentPort(Protocol):
     """Where a gateway sends commands and from where it gets effects."""
 
-    def connect(self, sink: EffectSink) -> int:
-        """Register a gateway connection; the number is the `origin` of its commands."""
+    def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
+        """Register a gateway connection; the number is the `origin` of its commands. If its sink raises, the origin is
+        forgotten as by `disconnect`, what the sink was given is released, and `failed` is called to end the connection."""
 
     def disconnect(self, origin: int) -> None:
         """Forget the origin: its consumers leave every fragment; later effects for it are dropped, and messages

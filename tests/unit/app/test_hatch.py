@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from busbar.app import hatch
 from busbar.app.hatch import CLIENT, WAITING, Hatch, HatchEnd
@@ -24,8 +29,11 @@ class Broker:
 
     def __init__(self, end: socket.socket) -> None:
         self.got: list[tuple[str, socket.socket]] = []
+        self.lost: list[str] = []
         self.population = 0
-        self._end = HatchEnd(end, lambda *one: self.got.append(one), lambda: self.population, lambda: None)
+        self._end = HatchEnd(
+            end, lambda *one: self.got.append(one), lambda: self.population, self.lost.append
+        )
 
     @property
     def labels(self) -> list[str]:
@@ -114,3 +122,91 @@ async def test_a_report_comes_only_when_there_is_news() -> None:
         pass
     broker.close()
     ours.close()
+
+
+async def test_a_socket_that_cannot_be_handed_over_does_not_keep_back_the_others() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way, broker = Hatch(ours), Broker(theirs)
+    broken, _ = socket.socketpair()
+    broken.close()
+    way.hand_over(CLIENT, broken)
+    for _ in range(3):
+        way.hand_over(CLIENT, socket.socketpair()[0])
+    await until(lambda: len(broker.got) == 3)
+    assert way.population == 3 and not way.is_full
+    broker.close()
+    assert way.close() == []
+
+
+async def test_what_the_kernel_has_no_room_for_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way, broker = Hatch(ours), Broker(theirs)
+    send = socket.send_fds
+    problems = [errno.ETOOMANYREFS, errno.ENOBUFS]
+
+    def refused(*arguments: object) -> int:
+        if problems:
+            number = problems.pop()
+            raise OSError(number, os.strerror(number))
+        return send(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "send_fds", refused)
+    for label in ("first", "second"):
+        way.hand_over(label, socket.socketpair()[0])
+    await until(lambda: broker.labels == ["first", "second"])
+    broker.close()
+    way.close()
+
+
+async def test_a_socket_that_cannot_be_taken_does_not_keep_back_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receive = socket.recv_fds
+    problems = [errno.ENOMEM]
+
+    def refused(*arguments: object) -> object:
+        if problems:
+            raise OSError(problems.pop(), "no memory")
+        return receive(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "recv_fds", refused)
+    way, broker = Hatch(ours), Broker(theirs)
+    got = broker.got.append
+
+    def take(label: str, what: socket.socket) -> None:
+        if label == "bad":
+            raise ValueError(label)
+        got((label, what))
+
+    broker._end._got = take
+    here, there = socket.socketpair()
+    way.hand_over("bad", there)
+    way.hand_over("good", socket.socketpair()[0])
+    await until(lambda: broker.labels == ["good"])
+    here.settimeout(10)
+    assert here.recv(1) == b"", "the one that failed is closed"
+    here.close()
+    broker.close()
+    way.close()
+
+
+async def test_what_there_is_no_descriptor_for_is_named() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    way, broker = Hatch(ours), Broker(theirs)
+    here, there = socket.socketpair()
+    way.hand_over("peer broker-1", there)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)  # the lowest that is free
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        broker._end._take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (broker.labels, broker.lost) == ([], ["peer broker-1"])
+    here.settimeout(10)
+    assert here.recv(1) == b""
+    here.close()
+    broker.close()
+    way.close()

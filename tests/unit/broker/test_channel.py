@@ -116,3 +116,18 @@ async def test_what_is_not_of_the_protocol_ends_the_channel(caplog: pytest.LogCa
         await asyncio.wait_for(here.over.wait(), 10)
         assert there.is_lost
         assert "Submit is nothing for us" in caplog.text
+
+
+async def test_whatever_goes_wrong_while_a_frame_is_read_ends_the_channel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with two_ends() as (here, there):
+
+        def fail(store: str, operation: says.Operation) -> None:
+            raise KeyError("a mistake of ours")
+
+        there.perform = fail  # type: ignore[assignment]
+        waiting = here.begin("", says.Open())
+        with pytest.raises(ChannelLost):
+            await asyncio.wait_for(waiting, 10)
+        assert there.is_lost and "a mistake of ours" in caplog.text

@@ -73,6 +73,28 @@ async def test_a_sink_that_raises_hurts_nobody_else(caplog: pytest.LogCaptureFix
     assert "a bug in a connection" in caplog.text
 
 
+async def test_a_connection_whose_sink_raises_is_ended_and_what_it_was_given_is_released() -> None:
+    async with local() as (here, fragment):
+        heard: list[Effect] = []
+        ended: list[bool] = []
+
+        def broken(effects: list[Effect]) -> None:
+            raise ZeroDivisionError("a bug in a connection")
+
+        bad = here.port.connect(broken, lambda: ended.append(True))
+        good = here.port.connect(heard.extend)
+        here.port.submit([Demand(fragment, bad, 1, 0, 10, False, False)])
+        here.port.submit([Send(fragment, good, 1, some(4), True)])
+        await here.host.drain(5)
+        assert ended == [True]
+        here.port.submit([Demand(fragment, good, 1, 0, 10, False, False), Inspect(fragment, bad, 2)])
+        await here.host.drain(5)
+        records = [record for e in heard if isinstance(e, Delivered) for record in e.records]
+        assert [record.n for record in records] == [1, 2, 3, 4]
+        assert {record.deliveries for record in records} == {0}
+        assert ended == [True], "once"
+
+
 async def test_messages_on_their_way_to_one_who_left_go_to_the_next() -> None:
     async with local() as (here, fragment):
         heard: list[Effect] = []

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -19,10 +20,28 @@ from busbar.broker.place import StoreMissing
 from busbar.broker.port import LocalPort
 from busbar.broker.remote_host import RemoteHost
 from busbar.broker.stores import Stores
-from busbar.model.commands import COMPLETE, AcceptSession, Demand, Send, Settle
-from busbar.model.effects import Delivered, Drained, Effect, Refused, Sent, SessionAccepted, SessionLost
+from busbar.model.commands import (
+    COMPLETE,
+    AcceptSession,
+    AwaitSession,
+    CancelAwait,
+    Command,
+    Demand,
+    Send,
+    Settle,
+)
+from busbar.model.effects import (
+    Delivered,
+    Drained,
+    Effect,
+    Refused,
+    Sent,
+    SessionAccepted,
+    SessionLost,
+    SessionOffered,
+)
 from busbar.model.entities import QueueDescription
-from busbar.model.errors import ServerBusy
+from busbar.model.errors import OperationTimeout, ServerBusy, SessionCannotBeLocked
 from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, Draft
 from busbar.store.contract import StoreError, StoreFull
@@ -54,7 +73,7 @@ class Namespace:
         self._owners: list[StoreHost] = []
         self.host = RemoteHost("store-0", "broker-0", self._loop, clock, self.port.emit)
         self.stores = Stores([self.host])
-        self.catalogue = Catalogue(self.stores, Limits())
+        self.catalogue = Catalogue(self.stores, Limits(min_lock_duration=50))
         self.port.serve(self.stores, self.catalogue)
 
     def _open(self) -> GatedStore:
@@ -87,7 +106,7 @@ class Namespace:
             await owner.close()
         self.channel.close()
 
-    def submit(self, *commands: Demand | Send | Settle | AcceptSession) -> None:
+    def submit(self, *commands: Command) -> None:
         self.port.submit([*commands])
 
     async def until(self, true: Callable[[], object]) -> None:
@@ -100,6 +119,9 @@ class Namespace:
         await self.until(lambda: any(effect.request == request for effect in self.heard))
         (answer,) = (effect for effect in self.heard if effect.request == request)
         return answer
+
+    def lost(self) -> list[int]:
+        return [effect.consumer for effect in self.heard if isinstance(effect, SessionLost)]
 
     def bodies(self) -> list[bytes | None]:
         return [r.content for effect in self.heard if isinstance(effect, Delivered) for r in effect.records]
@@ -154,9 +176,9 @@ async def test_who_waits_hears_that_it_is_unknown_and_what_consumers_want_is_ask
         assert (await here.catalogue.create("other", QueueDescription())).fragments
 
 
-async def test_sessions_are_lost_with_their_broker() -> None:
+async def test_sessions_are_lost_with_their_broker_and_accepted_when_their_locks_would_have_ended() -> None:
     async with namespace() as here:
-        queue = QueueDescription(requires_session=True)
+        queue = QueueDescription(requires_session=True, lock_duration=1_500)
         (fragment,) = (await here.catalogue.create("q", queue)).fragments
         here.submit(send(here, fragment, 1, b"m", "s"))
         here.submit(AcceptSession(fragment, here.origin, 2, 7, "s"))
@@ -164,10 +186,61 @@ async def test_sessions_are_lost_with_their_broker() -> None:
         here.submit(Demand(fragment, here.origin, 7, ACTIVE, 5, False, False))
         await here.until(lambda: here.bodies() == [b"m"])
         await here.kill()
+        assert here.lost() == [7], "its holder is told at once"
+        died = clock()
         await here.begin()
-        await here.until(lambda: any(isinstance(effect, SessionLost) for effect in here.heard))
+        await here.until(lambda: here.host.state is HostState.OPEN)
         here.submit(AcceptSession(fragment, here.origin, 3, 8, "s"))
-        assert isinstance(await here.answer(3), SessionAccepted)
+        refused = await here.answer(3)
+        assert isinstance(refused, Refused) and refused.condition == SessionCannotBeLocked.condition
+        here.submit(AcceptSession(fragment, here.origin, 4, 8, None))
+        refused = await here.answer(4)
+        assert isinstance(refused, Refused) and refused.condition == OperationTimeout.condition
+        here.submit(AwaitSession(fragment, here.origin, 5), AwaitSession(fragment, here.origin, 6))
+        here.submit(CancelAwait(fragment, here.origin, 6))
+        leaver = here.port.connect(here.heard.extend)
+        here.submit(AwaitSession(fragment, leaver, 9))
+        here.port.disconnect(leaver)
+        assert isinstance(await here.answer(5), SessionOffered)
+        assert clock() >= died + 1_400, "no sooner than the last lock would have ended"
+        here.submit(AcceptSession(fragment, here.origin, 7, 8, "s"))
+        assert isinstance(await here.answer(7), SessionAccepted)
+        assert not any(effect.request in (6, 9) for effect in here.heard)
+
+
+async def test_a_longer_lock_that_was_granted_before_is_waited_for() -> None:
+    async with namespace() as here:
+        queue = QueueDescription(requires_session=True, lock_duration=1_000)
+        (fragment,) = (await here.catalogue.create("q", queue)).fragments
+        here.submit(AcceptSession(fragment, here.origin, 1, 7, "s"))
+        accepted = await here.answer(1)
+        assert isinstance(accepted, SessionAccepted)
+        await here.catalogue.update("q", replace(queue, lock_duration=60))
+        await here.kill()
+        await here.begin()
+        await here.until(lambda: here.host.state is HostState.OPEN)
+        request = 2
+        while True:
+            here.submit(AcceptSession(fragment, here.origin, request, 8, "s"))
+            answer = await here.answer(request)
+            if isinstance(answer, SessionAccepted):
+                break
+            request += 1
+            await asyncio.sleep(0.01)
+        assert clock() >= accepted.until, "not while the first one may believe that it holds the session"
+
+
+async def test_a_store_that_comes_back_without_a_death_has_its_sessions_at_once() -> None:
+    async with namespace() as here:
+        queue = QueueDescription(requires_session=True)
+        (fragment,) = (await here.catalogue.create("q", queue)).fragments
+        here.submit(AcceptSession(fragment, here.origin, 1, 7, "s"))
+        assert isinstance(await here.answer(1), SessionAccepted)
+        await here.stores.change("store-0", "offline")
+        await here.stores.change("store-0", "online")
+        here.submit(AcceptSession(fragment, here.origin, 2, 8, "other"))
+        assert isinstance(await here.answer(2), SessionAccepted)
+        assert here.lost() == []
 
 
 async def test_a_store_that_is_offline_stays_so_and_one_that_cannot_be_opened_is_tried_again() -> None:

@@ -20,7 +20,7 @@ class ScriptedPort:
         self._last = 0
         self.commands: list[Command] = []
 
-    def connect(self, sink: EffectSink) -> int:
+    def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
         self._last += 1
         self._sinks[self._last] = sink
         return self._last

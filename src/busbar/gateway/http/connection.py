@@ -71,7 +71,7 @@ class HttpConnection(RequestHandler):
         if self._origin is None:
             if self.gone.done():
                 raise ConnectionResetError("the client has gone")
-            self._origin = HttpOrigin(port)
+            self._origin = HttpOrigin(port, self.force_close)
         return self._origin
 
     def stop_waiting(self) -> None:

@@ -42,8 +42,10 @@ MAX_RECEIVERS = 16
 
 
 class HttpOrigin:
-    def __init__(self, port: FragmentPort) -> None:
+    def __init__(self, port: FragmentPort, failed: Callable[[], None] = lambda: None) -> None:
+        """`failed` ends the connection."""
         self._port = port
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._answers: dict[int, asyncio.Future[Effect]] = {}
         self._last_request = 0
@@ -58,7 +60,7 @@ class HttpOrigin:
         self._commands: list[Command] = []
         self._id_base = ""
         self._ids_given = 0
-        self.number = port.connect(self._perform)
+        self.number = port.connect(self._perform, failed)
 
     def leave(self) -> None:
         """The connection is lost: nobody waits here any more."""
@@ -221,7 +223,7 @@ class HttpOrigin:
     def _renew(self) -> None:
         self._forget_receivers()
         self._port.disconnect(self.number)
-        self.number = self._port.connect(self._perform)
+        self.number = self._port.connect(self._perform, self._failed)
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

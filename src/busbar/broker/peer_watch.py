@@ -1,0 +1,50 @@
+"""Channels to other broker processes that are missing: the serving process is asked to make them again.
+
+Rules:
+1. Every other broker process should be reached by one channel. One that is missing is asked for after a pause, and again
+   after growing pauses, until there is one: whether it broke, could not be taken, or was never handed over.
+2. If the other process has ended, the serving process does nothing: it introduces the next one when that is there.
+3. A channel that lasted has nothing to do with the next one: the pauses begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+SETTLED_SECONDS = 10.0
+
+
+class PeerWatch:
+    def __init__(self, ask: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._pauses: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+        """When the channel was made."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def is_missing(self, broker: str) -> None:
+        """There is no channel to it (any more)."""
+        loop = asyncio.get_running_loop()
+        since = self._since.pop(broker, None)
+        if since is not None and loop.time() - since > SETTLED_SECONDS:
+            self._pauses.pop(broker, None)  # rule 3
+        if broker not in self._timers:
+            self._wait(broker)
+
+    def is_there(self, broker: str) -> None:
+        self._since[broker] = asyncio.get_running_loop().time()
+        timer = self._timers.pop(broker, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _wait(self, broker: str) -> None:
+        pause = self._pauses.get(broker, FIRST_PAUSE)
+        self._pauses[broker] = min(2 * pause, LONGEST_PAUSE)
+        self._timers[broker] = asyncio.get_running_loop().call_later(pause, self._due, broker)
+
+    def _due(self, broker: str) -> None:
+        self._wait(broker)
+        self._ask(broker)

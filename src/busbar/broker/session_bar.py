@@ -1,0 +1,119 @@
+"""Message sessions of a broker process that was started again after it died: none is accepted before the last lock is over.
+
+Their locks were memory of the process that died (docs/adr/0012-session-locks-that-outlive-a-broker.md). Their holders are
+connected to other broker processes, and may believe in a lock for as long as it was granted.
+
+Rules:
+1. While a fragment is barred, nobody gets a session of it: a named one is refused as if somebody held it, which somebody
+   may. The next available one is refused, too, and who awaits one is kept waiting here.
+2. Who awaits no more, or has left, is forgotten. When the time has come, all who still wait are handed to the fragment.
+3. Everything else passes: messages come in, states are read by nobody, sessions are listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import OperationTimeout, SessionCannotBeLocked
+
+HELD = (
+    "The broker of the session '{}' was started again, and the session may still be held by another receiver. "
+    "Accept it again when a lock of it would have ended."
+)
+NONE_NOW = "Sessions may still be held by receivers that accepted them before their broker was started again."
+
+
+class Barred(Protocol):
+    """The host of a store."""
+
+    name: str
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def submit(self, commands: Iterable[Command]) -> None: ...
+
+
+class SessionBar:
+    """A homes.Taker, in front of the host."""
+
+    def __init__(
+        self,
+        host: Barred,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+    ) -> None:
+        self.name = host.name
+        self._host = host
+        self._loop = loop
+        self._clock = clock
+        self._emit = emit
+        self._until: dict[int, int] = {}
+        """By fragment, in ms."""
+        self._awaits: dict[tuple[int, int], AwaitSession] = {}
+        """By origin and request."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def bar(self, until: Mapping[int, int]) -> None:
+        """Let nobody accept sessions of these fragments before their times."""
+        self._until.update(until)
+        self._arm()
+
+    def submit(self, commands: Iterable[Command]) -> None:
+        if self._until:
+            if self._timer is not None and self._clock() >= min(self._until.values()):
+                self._lift()
+            commands = [command for command in commands if self._passes(command)]
+        self._host.submit(commands)
+
+    def _passes(self, command: Command) -> bool:
+        """Whether it goes to the host; if not, it is dealt with here (rule 1)."""
+        if command.fragment not in self._until or not self._host.is_open:
+            return True
+        if isinstance(command, AcceptSession):
+            if command.session is None:
+                self._refuse(command, OperationTimeout.condition, NONE_NOW)
+            else:
+                self._refuse(command, SessionCannotBeLocked.condition, HELD.format(command.session))
+            return False
+        if isinstance(command, AwaitSession):
+            self._awaits[command.origin, command.request] = command
+            return False
+        if isinstance(command, CancelAwait):
+            return self._awaits.pop((command.origin, command.awaited), None) is None
+        if isinstance(command, Leave) and command.consumer == 0:
+            self._forget(command.fragment, command.origin)
+        return True
+
+    def _refuse(self, command: Command, condition: str, text: str) -> None:
+        refused: list[Effect] = [Refused(command.origin, command.request, condition, text)]
+        self._loop.call_soon(self._emit, refused)
+
+    def _forget(self, fragment: int, origin: int) -> None:
+        for key, kept in list(self._awaits.items()):
+            if key[0] == origin and kept.fragment == fragment:
+                del self._awaits[key]
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._until:
+            wait = max(0.001, (min(self._until.values()) - self._clock()) / 1000)
+            self._timer = self._loop.call_later(wait, self._lift)
+
+    def _lift(self) -> None:
+        """Rule 2."""
+        now = self._clock()
+        self._until = {fragment: until for fragment, until in self._until.items() if until > now}
+        waiting = [kept for kept in self._awaits.values() if kept.fragment not in self._until]
+        for kept in waiting:
+            del self._awaits[kept.origin, kept.request]
+        self._arm()
+        if waiting:
+            self._host.submit(waiting)

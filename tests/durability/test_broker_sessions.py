@@ -1,0 +1,152 @@
+"""Message sessions with several brokers: whoever accepts one is the only one who may believe that it holds it.
+
+A broker dies, and the holders of its sessions are connected to another one. They are told at once, and nobody else gets
+their sessions before the last lock that was granted would have ended. Where no holder can be left, nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.load import LinkRefused, LoadConnection, Receiver, connect, session_payload
+from busbar.model.partitioning import index_of_key
+from tests.durability.test_broken_channels import LAUNCHER
+from tests.durability.test_brokers import brokers_of, process_of
+from tests.durability.test_store_outage import Operator
+from tests.serving import Busbar, config_text
+
+LOCK = 5.0
+SESSIONS = {"RequiresSession": True, "EnablePartitioning": True}
+QUEUES = {"q": {**SESSIONS, "LockDuration": f"PT{LOCK}S"}, "long": {**SESSIONS, "LockDuration": "PT5M"}}
+LOST = "com.microsoft:session-lock-lost"
+HELD = "com.microsoft:session-cannot-be-locked"
+BUSY = "com.microsoft:server-busy"
+
+
+@pytest.mark.req("S9", "P25")
+def test_a_session_has_one_holder_through_deaths_of_brokers_and_broken_channels(tmp_path: Path) -> None:
+    server = Busbar(
+        tmp_path / "data",
+        config_text(QUEUES, {"min_lock_duration": 100}),
+        arguments=("--brokers", "2"),
+        program=(str(LAUNCHER),),
+    ).start()
+    try:
+        asyncio.run(the_channel_breaks(server))
+        asyncio.run(the_owner_dies(server))
+        asyncio.run(the_gateway_of_the_holder_dies(server))
+        server.kill()
+        server.start()
+        asyncio.run(nobody_is_waited_for_after_a_start(server))
+    finally:
+        server.stop()
+    assert "Traceback" not in server.error_text, server.error_text
+
+
+async def connection_to(server: Busbar, number: int) -> LoadConnection:
+    """At a broker, once it takes clients."""
+    async with asyncio.timeout(20):
+        while True:
+            connection = await connect(server.port)
+            if process_of(server, connection) == brokers_of(server).get(f"broker-{number}"):
+                return connection
+            await connection.close()
+            await asyncio.sleep(0.02)
+
+
+async def sessions_of(server: Busbar, queue: str, broker: str) -> list[str]:
+    """Names of sessions whose fragments are that broker's."""
+    views = await asyncio.to_thread(Operator(server).ask, "GET", f"fragments/{queue}")
+    theirs = {view["index"] for view in views if view["broker"] == broker}
+    return [name for name in (f"s{n}" for n in range(99)) if index_of_key(name, len(views)) in theirs]
+
+
+async def accept(connection: LoadConnection, queue: str, session: str | None) -> Receiver:
+    return await connection.receiver(
+        queue, session=session, wait=200, credit=10, decide=lambda deliveries: []
+    )
+
+
+async def accept_in_the_end(connection: LoadConnection, queue: str, session: str) -> set[str]:
+    """Accept again and again until it is ours; what was said meanwhile."""
+    said: set[str] = set()
+    async with asyncio.timeout(25):
+        while True:
+            try:
+                await accept(connection, queue, session)
+                return said
+            except LinkRefused as error:
+                said.add(str(error).partition(": ")[0])
+                await asyncio.sleep(0.02)
+
+
+async def is_told(holder: Receiver) -> None:
+    with pytest.raises(LinkRefused, match=LOST):
+        await asyncio.wait_for(holder.until(lambda: False), 20)
+
+
+async def the_channel_breaks(server: Busbar) -> None:
+    session = (await sessions_of(server, "long", "broker-1"))[0]
+    connection = await connection_to(server, 0)
+    here = await connection_to(server, 1)
+    holder = await accept(connection, "long", session)
+    os.kill(server.pid, signal.SIGUSR1)
+    await is_told(holder)
+    await accept_in_the_end(here, "long", session)  # as soon as the other gateway has said so
+    await connection.close()
+    await here.close()
+
+
+async def the_gateway_of_the_holder_dies(server: Busbar) -> None:
+    session = (await sessions_of(server, "q", "broker-1"))[2]
+    connection = await connection_to(server, 0)
+    here = await connection_to(server, 1)
+    await accept(connection, "q", session)
+    killed = time.monotonic()
+    os.kill(brokers_of(server)["broker-0"], signal.SIGKILL)
+    await accept_in_the_end(here, "q", session)
+    again = time.monotonic() - killed
+    print(f"a session whose holder has lost its connection was accepted after {again:.2f} s")
+    assert again < LOCK - 1, "its connection is lost, and so is its lock"
+    await here.close()
+
+
+async def the_owner_dies(server: Busbar) -> None:
+    near, far = await sessions_of(server, "q", "broker-0"), await sessions_of(server, "q", "broker-1")
+    gateway, owner = brokers_of(server)["broker-0"], brokers_of(server)["broker-1"]
+    connection, other = await connection_to(server, 0), await connection_to(server, 0)
+    sender = await connection.sender("q", session_payload(lambda n: [far[1], near[0]][n]))
+    await accept_in_the_end(other, "long", far[0])  # the channel is there again
+    await sender.send(2)
+    assert sender.acknowledged == 2
+    holder = await accept(connection, "q", far[0])
+    killed = time.monotonic()
+    os.kill(owner, signal.SIGKILL)
+    await is_told(holder)
+    told = time.monotonic() - killed
+    assert told < LOCK - 1, "at once, and not when the lock ends"
+    assert (await accept(other, "q", None)).session == near[0], "other fragments go on"
+    waiting = asyncio.create_task(other.receiver("q", session=None, wait=20_000))
+    said = await accept_in_the_end(connection, "q", far[0])
+    again = time.monotonic() - killed
+    print(f"the holder was told after {told:.2f} s, the next one got the session after {again:.2f} s")
+    assert again >= LOCK, "nobody gets it while its holder may believe in it"
+    assert said <= {HELD, BUSY}
+    assert (await waiting).session == far[1], "who waits for the next one gets it then"
+    assert brokers_of(server)["broker-0"] == gateway
+    await connection.close()
+    await other.close()
+
+
+async def nobody_is_waited_for_after_a_start(server: Busbar) -> None:
+    """All connections are lost with the serving process: there is nobody who could believe in anything."""
+    session = (await sessions_of(server, "long", "broker-1"))[0]
+    connection = await connection_to(server, 0)
+    assert (await accept(connection, "long", session)).session == session
+    await connection.close()
