@@ -7,7 +7,6 @@ this prints.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.set_up.installed import made_and_served
 from tools.work_tree import copy_to
 
 READY_BUDGET = 90.0
-FREE_PORTS = "ARGS=--port 0 --http-port 0 --tls-port 0"
 
 
 def empty_caches(directory: Path) -> dict[str, str]:
@@ -33,24 +32,8 @@ def empty_caches(directory: Path) -> dict[str, str]:
 def seconds_until_ready(clone: Path, environment: Mapping[str, str]) -> float:
     """`make run`, until it prints its connection string; then Ctrl-C."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        ["make", "-s", "run", FREE_PORTS],
-        cwd=clone,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if line.startswith("ready "):
-                return time.monotonic() - began
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-    raise SystemExit("`make run` ended before it was ready")
+    with made_and_served(clone, environment):
+        return time.monotonic() - began
 
 
 def seconds_of(clone: Path, environment: Mapping[str, str], command: str) -> float:
