@@ -140,7 +140,10 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         gc.set_threshold(50_000, 20, 20)
         address = _address(config.host)
         ca = str(tls.ca) if tls.ca else None
-        endpoint = Endpoint(address, ports.main, ports.http, ports.tls, os.getpid(), config.key_name, key, ca)
+        pid, numbers = os.getpid(), (ports.main, ports.http, ports.tls)
+        endpoint = Endpoint(
+            address, *numbers, pid, config.key_name, key, ca, directory.instance, *directory.identity
+        )
         _leave_endpoint(directory, endpoint, announce)
         stack.callback(remove_endpoint, directory.path)
         announce(f"health: http://{address}:{ports.http}/health")

@@ -3,8 +3,10 @@
 1. `--connection-string`, else `BUSBAR_CONNECTION_STRING`, else the endpoint file of the data directory (`--data`).
 2. A connection string means TLS unless it says `UseDevelopmentEmulator=true` or its address starts with `http://`. Without
    a port: 443 with TLS, else 5300, where the vendor's emulator has its management.
-3. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
-4. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
+3. The endpoint file counts only if the process that holds the lock of that very directory wrote it. What a copy of the
+   directory, or a crash, left of one leads nowhere.
+4. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
+5. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
    a Busbar of the data directory or on loopback, the authority of the data directory.
 """
 
@@ -90,12 +92,13 @@ def find_target(where: Where, environment: Mapping[str, str] | None = None) -> T
         return _from_connection_string(given, source, where)
     try:
         endpoint = read_endpoint(where.data)
+        is_served = endpoint is not None and endpoint.is_of(where.data)
     except (OSError, ValueError) as error:
         raise CommandFailure(f"The data directory {where.data} cannot be read: {error}.") from None
-    if endpoint is None:
+    if endpoint is None or not is_served:
         raise CommandFailure(
-            f"no Busbar is serving the data directory {where.data}; start one with `{_serve(where.data)}`, or name a "
-            f"running one with --data, --connection-string or {VARIABLE}."
+            f"no Busbar is serving the data directory {where.data}{_left(endpoint)}; start one with "
+            f"`{_serve(where.data)}`, or name a running one with --data, --connection-string or {VARIABLE}."
         )
     return _from_endpoint(endpoint, where)
 
@@ -165,7 +168,6 @@ def _from_endpoint(endpoint: Endpoint, where: Where) -> Target:
     host = endpoint.host.strip("[]")
     tls = not _is_loopback(host)
     own = [Path(endpoint.ca)] if endpoint.ca else []
-    ended = "" if endpoint.is_running else f"process {endpoint.pid} has ended without a clean stop; "
     return Target(
         host,
         endpoint.tls_port if tls else endpoint.port,
@@ -173,7 +175,18 @@ def _from_endpoint(endpoint: Endpoint, where: Where) -> Target:
         endpoint.key_name,
         endpoint.key,
         authorities=_authorities(where, own),
-        remedy=f"{ended}start one with `{_serve(where.data)}`",
+        remedy=f"start one with `{_serve(where.data)}`",
+    )
+
+
+def _left(endpoint: Endpoint | None) -> str:
+    """What an endpoint file tells that nobody stands behind."""
+    if endpoint is None:
+        return ""
+    if not endpoint.is_running:
+        return f" (process {endpoint.pid} has ended without a clean stop)"
+    return (
+        f" (its endpoint.json is that of another directory, or of an earlier start: process {endpoint.pid})"
     )
 
 
