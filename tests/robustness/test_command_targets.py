@@ -68,3 +68,24 @@ def test_what_a_crash_left_leads_nowhere(tmp_path: Path) -> None:
         assert has(other)
     finally:
         other.stop()
+
+
+def test_what_is_typed_wins_over_the_environment(server: Busbar, tmp_path: Path) -> None:
+    other = Busbar(tmp_path / "other", config_text({"q": {}})).start()
+    try:
+        away = {"BUSBAR_CONNECTION_STRING": other.connection_string}
+        made = busbar("queue", "create", "mine", "--data", str(server.data), **away)
+        assert made.returncode == 0, made.stderr
+        where = f"namespace: sb://127.0.0.1:{server.port}/ (by the data directory {server.data})\n"
+        assert made.stderr == where, "a command that changes something says where"
+        assert has(server, "mine") and not has(other, "mine")
+        # A directory that nobody serves is no reason to look elsewhere.
+        assert delete(tmp_path / "nothing", "mine", **away).returncode == 1
+        # Without either it is the variable, and the command says so.
+        made = busbar("queue", "create", "theirs", **away)
+        assert made.stderr == f"namespace: sb://127.0.0.1:{other.port}/ (by BUSBAR_CONNECTION_STRING)\n"
+        assert has(other, "theirs") and not has(server, "theirs")
+        shown = busbar("queue", "show", "theirs", **away)
+        assert (shown.returncode, shown.stderr) == (0, ""), "one that changes nothing is silent"
+    finally:
+        other.stop()

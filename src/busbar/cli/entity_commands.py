@@ -170,6 +170,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         path, what = locate(kind, wanted, topic)
         with _client(where) as client:
             entry = fetch(client, kind, wanted, topic)
+            client.say_target()
             confirm(f"Delete {what} with {_held(entry)}?", yes)
             client.delete(path, what)
         if output is OutputFormat.TABLE:

@@ -193,6 +193,7 @@ def delete(
     path, what = _locate(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
         client.get(path, what)
+        client.say_target()
         confirm(f"Delete {what}?", yes)
         client.delete(path, what)
     if output is OutputFormat.TABLE:

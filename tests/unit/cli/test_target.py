@@ -12,7 +12,7 @@ import pytest
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, read_endpoint, remove_endpoint, write_endpoint
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import VARIABLE, Target, Where, find_target
+from busbar.cli.target import VARIABLE, Target, Where, find_target, where
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=se/cret+key="
 
@@ -77,6 +77,8 @@ def test_the_option_wins_over_the_variable_and_this_over_the_directory(
     assert find_target(Where(option, tmp_path, None), variable).host == "from-option"
     assert find_target(Where(None, tmp_path, None), variable).host == "from-variable"
     assert find_target(Where(None, tmp_path, None), {}).host == "127.0.0.1"
+    assert find_target(where(None, tmp_path, None), variable).host == "127.0.0.1", "typed"
+    assert find_target(where(option, tmp_path, None), variable).host == "from-option"
 
 
 @pytest.fixture
