@@ -25,7 +25,15 @@ NUMERIC = frozenset(
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """Without characters that act on a terminal, and those that no file takes: JSON has escapes for them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
