@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,7 +93,9 @@ def entity_commands(kind: Kind) -> typer.Typer:
                 fetch(client, kind, wanted, topic)
                 (show_fragments if fragments else show_duplicates)(client, path, what, output)
                 return
-            _show(kind, fetch(client, kind, wanted, topic), topic, output)
+            entry = fetch(client, kind, wanted, topic)
+            _say_what_is_out(client, [entry])
+            _show(kind, entry, topic, output)
 
     @command(
         app,
@@ -115,6 +118,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         what = f"topic '{topic}'" if kind.parent else f"the list of {noun}s"
         with _client(where) as client:
             entries = list(client.list(path, what, skip, top))
+            _say_what_is_out(client, entries)
         if output is OutputFormat.JSON:
             print_json([as_json(kind, entry, topic) for entry in entries])
         else:
@@ -252,6 +256,16 @@ def _show(kind: Kind, entry: Entry, topic: str, output: OutputFormat) -> None:
         print_json(as_json(kind, entry, topic))
     else:
         print_details(details(kind, entry, topic))
+
+
+def _say_what_is_out(client: ManagementClient, entries: Sequence[Entry]) -> None:
+    """If a store is out that holds a part of one of them: its numbers are not all there is."""
+    from busbar.cli.entity_view import is_limited
+
+    if any(map(is_limited, entries)):
+        from busbar.cli.stores import say_which_are_out
+
+        say_which_are_out(client)
 
 
 def _held(entry: Entry) -> str:

@@ -110,7 +110,7 @@ def receive(
     """Receive messages. ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
 
     Without -o json it is the bodies alone: as they are where standard output is no terminal, with a line end after each if
-    --max is more than 1. Nothing there is not an error.
+    --max is more than 1. Nothing there is not an error, unless a store is out that may have something.
     """
     from busbar.cli.atom_client import ManagementClient
 
@@ -141,8 +141,21 @@ def receive(
                 _unlock(client, locked, what)
             raise
         _unlock(client, locked, what)
-    if not count and output is OutputFormat.TABLE:
-        print(f"there is no message in {what} now", file=sys.stderr)
+        if count < maximum:
+            _say_why(client, entity, count, output)
+
+
+def _say_why(client: ManagementClient, entity: str, count: int, output: OutputFormat) -> None:
+    """Why there were no more. Nothing at all, while a part cannot be reached, is a failure: it may not be empty."""
+    from busbar.cli.stores import out_of_reach
+
+    missing = out_of_reach(client, entity)
+    if missing and not count:
+        raise CommandFailure(f"'{entity}' is Limited: {missing}. Nothing else has a message.")
+    if missing:
+        print(f"'{entity}' is Limited: {missing}. There may be more.", file=sys.stderr)
+    elif not count and output is OutputFormat.TABLE:
+        print(f"there is no message in '{entity}' now", file=sys.stderr)
 
 
 def _unlock(client: ManagementClient, locked: list[str], what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,9 @@ import typer
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, Yes, command, group
-from busbar.cli.output import OutputFormat, print_json, print_table, size_text
+from busbar.cli.output import OutputFormat, print_json, print_table, printable, size_text
 from busbar.cli.target import Where, find_target
+from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
@@ -110,6 +112,42 @@ def show_duplicates(client: ManagementClient, path: str, what: str, output: Outp
     rows = [(_time(drop["time"]), drop["messageId"], str(drop["original"] or "")) for drop in found["latest"]]
     if rows:
         print_table(("Dropped at", "Message id", "Original"), rows, "")
+
+
+def say_which_are_out(client: ManagementClient) -> None:
+    """On standard error, for who was shown something limited."""
+    out = [view for view in ask(client, "GET", "stores", "the list of stores") if view["state"] != "open"]
+    for view in out:
+        text = f"Limited: the store {view['name']} is out since {_time(view['since'])}, with what it holds: {view['reason']}"
+        print(printable(text), file=sys.stderr)
+
+
+def out_of_reach(client: ManagementClient, entity: str) -> str:
+    """Which part of an entity cannot be reached now, for people; empty if all can."""
+    path = without_dead_letters(entity)[0]
+    try:
+        views = ask(client, "GET", f"fragments/{path}", f"'{entity}'")
+        out = sorted({view["store"] for view in views if view["state"] != "open"})
+        if not out:
+            return ""
+        count = sum(view["state"] != "open" for view in views)
+        return f"{count} of its {len(views)} fragments cannot be reached, because {_are_out(out)}"
+    except CommandFailure:  # the key may not manage: what everyone may know has to do
+        out = _names(client)
+        return f"{_are_out(out)}, and may hold a part of it" if out else ""
+
+
+def _are_out(names: list[str]) -> str:
+    one = len(names) == 1
+    return f"the store{'' if one else 's'} {', '.join(names)} {'is' if one else 'are'} out"
+
+
+def _names(client: ManagementClient) -> list[str]:
+    try:
+        found = json.loads(client.expect("GET", "health", "the state of the namespace").body)
+        return [str(name) for name in found["stores"]]
+    except (CommandFailure, ValueError, KeyError, TypeError):
+        return []
 
 
 def _fragment_row(view: View) -> tuple[str, ...]:

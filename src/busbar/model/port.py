@@ -186,6 +186,9 @@ class StorePort(Protocol):
 
     async def stores(self) -> Sequence[StoreView]: ...
 
+    async def stores_out(self) -> Sequence[str]:
+        """The names of those that are out."""
+
     async def change_store(self, name: str, to: str) -> StoreView:
         """`offline`, `online` or `reset`; the store as it is then. Raises ArgumentError, InvalidOperation."""
 
