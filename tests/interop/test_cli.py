@@ -63,6 +63,8 @@ class Cli:
         return command, inherited | self._environment
 
     def __call__(self, *arguments: str, secret: bool = False) -> Result:
+        if arguments[1:2] == ("delete",):
+            arguments = (*arguments, "--yes")
         if arguments[:2] in self._started:
             result = self._inside(*arguments)
         else:

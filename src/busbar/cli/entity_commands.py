@@ -2,7 +2,7 @@
 
 1. `update` changes what is named and nothing else: it reads, modifies and writes.
 2. A queue and a topic share one space of names: before one is deleted, its kind is looked at.
-3. `delete` asks on a terminal, unless told not to.
+3. `delete` asks. Where nobody can answer it refuses, unless it was told `--yes`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
     @command(
         app,
         without=without,
-        help=f"Delete a {noun} with all its messages. Asks first, on a terminal.",
+        help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
         examples=(f"busbar {noun} delete {at}{example} --yes",),
     )
     def delete(
@@ -217,9 +217,11 @@ def fetch(client: ManagementClient, kind: Kind, name: str, topic: str = "") -> E
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Raises CommandFailure if the person at the terminal does not want it."""
-    if yes or not sys.stdin.isatty():
+    """Raises CommandFailure if the person at the terminal does not want it, or nobody is there who could answer."""
+    if yes:
         return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandFailure(f"{question} Nobody can answer here: say it with --yes.", ExitCode.USAGE)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailure("nothing was deleted.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar.cli.entity_commands import confirm
-from busbar.cli.failure import CommandFailure
+from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.main import run
 from busbar.cli.output import label, print_table, printable, size_text
@@ -205,3 +206,12 @@ def test_words_for_people() -> None:
         "3.0 TiB",
     ]
     assert printable("a\tb\x1b\n") == "a\\tb\\x1b\n"
+
+
+def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for nobody in (None, io.StringIO("y\n")):
+        monkeypatch.setattr("sys.stdin", nobody)
+        with pytest.raises(CommandFailure, match="say it with --yes") as failure:
+            confirm("Delete it?", yes=False)
+        assert failure.value.code == ExitCode.USAGE
+        confirm("Delete it?", yes=True)
