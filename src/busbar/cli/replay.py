@@ -190,8 +190,13 @@ def print_sample(sample: list[dict[str, Any]]) -> None:
         return
     print()
     columns = [name for name in sample[0] if any(row.get(name) not in (None, "") for row in sample)]
-    rows = [["" if row.get(name) is None else str(row.get(name)) for name in columns] for row in sample]
-    print_table(columns, rows, "")
+    print_table(columns, [[_sample_text(row.get(name)) for name in columns] for row in sample], "")
+
+
+def _sample_text(value: object) -> str:
+    if isinstance(value, dict):  # what edits make of a message; null takes a value away
+        return ", ".join(f"{name}={'null' if item is None else item}" for name, item in value.items())
+    return "" if value is None else str(value)
 
 
 def refusal(count: int, what: str, examples: list[str]) -> CommandFailure:
