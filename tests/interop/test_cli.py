@@ -17,7 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -63,6 +63,8 @@ class Cli:
         return command, inherited | self._environment
 
     def __call__(self, *arguments: str, secret: bool = False) -> Result:
+        if arguments[1:2] == ("delete",):
+            arguments = (*arguments, "--yes")
         if arguments[:2] in self._started:
             result = self._inside(*arguments)
         else:
@@ -70,7 +72,8 @@ class Cli:
             self._started.add(arguments[:2])
         assert "Traceback" not in result.err
         assert secret or KEY not in result.out + result.err
-        return result
+        lines = result.err.splitlines(keepends=True)  # before a change: where
+        return replace(result, err="".join(line for line in lines if not line.startswith("namespace: sb://")))
 
     def process(self, *arguments: str) -> Result:
         command, environment = self.command(*arguments)
@@ -273,7 +276,7 @@ def test_messages_through_a_topic(server: Busbar) -> None:
     assert cli.json("topic", "show", topic)["sizeInBytes"] > 0
     (kept,) = cli.json("receive", f"{topic}/subscriptions/heavy", "--keep")
     assert (kept["body"], kept["properties"]) == ("piano", {"kg": 300})
-    assert cli("receive", f"{topic}/subscriptions/heavy").out == "piano\n"
+    assert cli("receive", f"{topic}/subscriptions/heavy").out == "piano"
     all_of_it = cli("receive", f"{topic}/subscriptions/all", "--max", "5").out
     assert sorted(all_of_it.split()) == ["letter", "piano"]
     assert cli("receive", f"{topic}/subscriptions/all/$DeadLetterQueue").out == ""
@@ -299,7 +302,7 @@ def test_messages_are_counted_and_tables_fit(cli: Cli) -> None:
     assert cli("send", long, "two").code == 0
     assert cli.json("queue", "show", long)["countDetails"]["activeMessageCount"] == 2
     table = cli("queue", "list").out
-    assert max(map(len, table.splitlines())) <= 80
+    assert sum(long in line for line in table.splitlines()) == 1, "a row is a line"
     assert table.splitlines()[0].split() == ["Name", "Status", "Messages", "Dead", "letters", "Size"]
     start = table[table.index("long-") :].splitlines()[0].split()
     assert start[1:4] == ["Active", "2", "0"]
@@ -443,7 +446,7 @@ def test_the_endpoint_file_comes_and_goes_with_the_instance(tmp_path: Path) -> N
         pid = server.pid
         server.kill()
         gone = cli.fails(1, "queue", "list")
-        assert f"no Busbar answers at http://127.0.0.1:{server.port}" in gone
+        assert f"no Busbar is serving the data directory {server.data}" in gone
         assert f"process {pid} has ended without a clean stop" in gone
         server.start()
         assert cli.json("queue", "show", "orders")["name"] == "orders"

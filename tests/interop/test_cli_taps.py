@@ -30,7 +30,8 @@ def busbar(server: Busbar, *arguments: str, code: int = 0) -> str:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         assert run(["tap", *arguments, "--data", str(server.data)]) == code, err.getvalue()
-    return out.getvalue() if code == 0 else err.getvalue()
+    said = [line for line in err.getvalue().splitlines() if not line.startswith("namespace: sb://")]
+    return out.getvalue() if code == 0 else "\n".join(said)
 
 
 def shown(server: Busbar, *arguments: str) -> Any:

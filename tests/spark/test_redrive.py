@@ -78,18 +78,26 @@ def test_elsewhere_with_a_condition_and_edits(namespace: Namespace, queue: str) 
     other = f"{queue}-repair"
     make(namespace, other)
     bury(namespace, queue, numbered(20))
-    report = run(
-        namespace,
-        queue,
-        target=other,
-        where="properties['number'].long >= 15 and dead_letter_reason = 'broken'",
-        edits={
+    options = {
+        "target": other,
+        "where": "properties['number'].long >= 15 and dead_letter_reason = 'broken'",
+        "edits": {
             "subject": "concat('again: ', subject)",
             "properties.number": "null",
             "body": "upper(cast(body as string))",
         },
-        session=namespace.spark,
+        "session": namespace.spark,
+    }
+    plan = run(namespace, queue, dry_run=True, sample=3, **options)
+    assert [row["messageId"] for row in plan.sample] == ["id 15", "id 16", "id 17"], (
+        "of those that were chosen"
     )
+    assert plan.sample[0]["edits"] == {
+        "subject": "again: a subject",
+        "properties.number": None,
+        "body": "BODY 15BODY 15BODY 15",
+    }
+    report = run(namespace, queue, **options)
     assert (report.there, report.found, report.moved) == (20, 5, 5)
     messages = decoded(take(namespace, other, 5))
     assert [message.data for message in messages] == [

@@ -1,8 +1,9 @@
 """The directory in which an instance keeps its stores and its key. It belongs to one process at a time.
 
-The claim is a lock of the kernel on DIR/busbar.lock, which ends with the process however it ends; the file's text (who has
-it) serves only to say so to the next one. Broker processes hold it too: when the one that started them was killed they end,
-and the next one waits for that.
+The claim is a lock of the kernel on DIR/busbar.lock, which ends with the process however it ends. The file's text names the
+holder: its process, and an instance id that is drawn at each claim. The text counts only while the lock is held: that of a
+copied directory names nobody. Broker processes hold the lock too: when the one that started them was killed they end, and
+the next one waits for that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from busbar.app.durable_names import make_directory, move
 from busbar.app.stores import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
+LOOK_SECONDS = 0.25
+"""For so long a claim is tried again in any case: a command that looks who serves the directory locks it for a moment."""
+LOCK_NAME = "busbar.lock"
 
 
 class DataDirectoryError(Exception):
@@ -32,7 +36,7 @@ class DataDirectory:
         self.path = path.absolute()
         try:
             make_directory(self.path)
-            self._lock = os.open(self.path / "busbar.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DataDirectoryError(f"The data directory {self.path} cannot be used: {error}") from None
         owner = self._claim()
@@ -42,19 +46,22 @@ class DataDirectory:
                 f"Another Busbar (process {owner}) is serving the data directory {self.path}. "
                 "Stop it first, or choose another directory with --data."
             ) from None
+        self.instance = secrets.token_hex(16)
+        """Whoever finds it in a file of this directory knows that the holder of the lock wrote it."""
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n{self.instance}\n".encode(), 0)
 
     def _claim(self) -> str:
         """Empty, or whose it is."""
-        deadline = time.monotonic() + LEFT_BEHIND_SECONDS
+        began = time.monotonic()
         while True:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return ""
             except OSError:
-                owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
-                if not _is_gone(owner) or time.monotonic() > deadline:
+                owner = _holder(self._lock)[0]
+                patience = LEFT_BEHIND_SECONDS if _is_gone(owner) else LOOK_SECONDS
+                if time.monotonic() > began + patience:
                     return owner or "unknown"
             time.sleep(0.02)
 
@@ -62,6 +69,12 @@ class DataDirectory:
     def lock(self) -> int:
         """The descriptor that holds it, for processes that are part of this one."""
         return self._lock
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode of the directory, which no copy of it has."""
+        found = self.path.stat()
+        return found.st_dev, found.st_ino
 
     @property
     def is_new(self) -> bool:
@@ -97,6 +110,28 @@ class DataDirectory:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1
+
+
+def instance_serving(path: Path) -> str | None:
+    """The instance id of the process that holds the lock of this directory; empty if it has just begun, None if none does.
+    Raises OSError if that cannot be found out."""
+    try:
+        lock = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _holder(lock)[1]
+    finally:
+        os.close(lock)
+
+
+def _holder(lock: int) -> tuple[str, str]:
+    """Process and instance id as the lock file names them."""
+    process, _, instance = os.pread(lock, 128, 0).decode("ascii", "replace").partition("\n")
+    return process.strip(), instance.strip()
 
 
 def _is_gone(owner: str) -> bool:

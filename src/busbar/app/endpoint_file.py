@@ -1,8 +1,9 @@
 """DIR/endpoint.json: where the instance that serves a data directory answers, for commands on the same machine.
 
-It is there from the moment connections are accepted until a clean stop; after a crash it is stale, and its `pid` tells.
-It has the key, so it is readable by its owner alone. It is written beside its place and renamed: a reader sees a whole
-file or none.
+It is there from the moment connections are accepted until a clean stop. After a crash it is stale, and in a copy of the
+directory it describes the original: it counts only if `is_of` says that the holder of the directory's lock wrote it for this
+very directory. It has the key, so it is readable by its owner alone. It is written beside its place and renamed: a reader
+sees a whole file or none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from busbar.app.data_directory import instance_serving
 
 FILE_NAME = "endpoint.json"
 
@@ -30,6 +33,11 @@ class Endpoint:
     key: str = field(repr=False)
     ca: str | None = None
     """The file of the certificate authority to trust, if it is the instance's own."""
+    instance: str = ""
+    """The id that the claim of the data directory was given."""
+    device: int = 0
+    inode: int = 0
+    """Of the data directory, which a copy does not share (one of hard links shares all its files)."""
 
     @property
     def is_running(self) -> bool:
@@ -41,6 +49,16 @@ class Endpoint:
         except (PermissionError, OverflowError):
             pass
         return True
+
+    def is_of(self, directory: Path) -> bool:
+        """Whether the process that serves this directory wrote it. Raises OSError if that cannot be found out."""
+        found = directory.stat()
+        serving = instance_serving(directory)
+        return (
+            bool(self.instance)
+            and serving == self.instance
+            and (self.device, self.inode) == (found.st_dev, found.st_ino)
+        )
 
 
 def write_endpoint(directory: Path, endpoint: Endpoint) -> None:
@@ -79,7 +97,14 @@ def read_endpoint(directory: Path) -> Endpoint | None:
         key_name=found["key_name"],
         key=found["key"],
         ca=ca if isinstance(ca, str) else None,
+        instance=str(found.get("instance", "")),
+        device=_integer(found.get("device")),
+        inode=_integer(found.get("inode")),
     )
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def remove_endpoint(directory: Path) -> None:

@@ -14,6 +14,7 @@ import gc
 import ipaddress
 import logging
 import os
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,6 +51,8 @@ from busbar.gateway.authority import Authority, SasRule
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import (
     Description,
+    EntityStatus,
+    QueueDescription,
     RuleDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -115,9 +118,12 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) -> None:
+async def serve(
+    config: ServeConfig, announce: Announce, stop: asyncio.Event, suggest: Announce = lambda queue: None
+) -> None:
     """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
-    starts with "ready " and has the connection string."""
+    starts with "ready " and has the connection string. Before it `suggest` gets the name of a queue to try things out with,
+    empty if there is none."""
     raise_descriptor_limit()
     sys.setswitchinterval(0.0005)  # a busy loop would keep the store's thread waiting for 5 ms at each commit
     async with contextlib.AsyncExitStack() as stack:
@@ -140,12 +146,18 @@ async def serve(config: ServeConfig, announce: Announce, stop: asyncio.Event) ->
         gc.set_threshold(50_000, 20, 20)
         address = _address(config.host)
         ca = str(tls.ca) if tls.ca else None
-        endpoint = Endpoint(address, ports.main, ports.http, ports.tls, os.getpid(), config.key_name, key, ca)
+        pid, numbers = os.getpid(), (ports.main, ports.http, ports.tls)
+        endpoint = Endpoint(
+            address, *numbers, pid, config.key_name, key, ca, directory.instance, *directory.identity
+        )
         _leave_endpoint(directory, endpoint, announce)
         stack.callback(remove_endpoint, directory.path)
+        # Commands of this machine go to `address`; what is printed is for others too.
+        address = _address_for_others(config.host)
         announce(f"health: http://{address}:{ports.http}/health")
         trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
         announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
+        suggest(_plain_queue(broker.catalogue))
         announce(
             f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={config.key_name};"
             f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
@@ -342,8 +354,8 @@ def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.S
     try:
         files = given_files(config.tls_cert, config.tls_key)
         if files is None:
-            here = () if config.host in ("", "0.0.0.0", "::") else (config.host,)
-            files = own_files(directory.path, (*here, *config.tls_names))
+            here = _address_for_others(config.host).strip("[]")
+            files = own_files(directory.path, (here, *config.tls_names))
         return files, server_context(files)
     except CertificateError as error:
         raise ConfigError(str(error)) from None
@@ -354,6 +366,32 @@ def _address(host: str) -> str:
     if host in ("", "0.0.0.0", "::"):
         return "localhost"
     return f"[{host}]" if ":" in host else host
+
+
+def _address_for_others(host: str) -> str:
+    """Where all addresses are listened on: the one from which this machine reaches others, as far as that is known."""
+    if host not in ("", "0.0.0.0", "::"):
+        return _address(host)
+    # Connecting a datagram socket sends nothing; it chooses the address of the way there. These are for documentation.
+    ways = [(socket.AF_INET, "192.0.2.1")] + ([(socket.AF_INET6, "2001:db8::1")] if host == "::" else [])
+    for family, elsewhere in ways:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            found = str(probe.getsockname()[0])
+            if not ipaddress.ip_address(found).is_unspecified:
+                return _address(found)
+    return "localhost"
+
+
+def _plain_queue(catalogue: Catalogue) -> str:
+    """A queue that takes any message and gives it to any receiver; empty if there is none."""
+    for view in catalogue.entities():
+        queue = view.description
+        if not isinstance(queue, QueueDescription) or queue.requires_session or queue.forward_to:
+            continue
+        if queue.status == EntityStatus.ACTIVE:
+            return view.path
+    return ""
 
 
 def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue, announce: Announce) -> None:

@@ -1,7 +1,8 @@
 """The embedded messaging stores of a data directory: DIR/store-0.db, DIR/store-1.db and so on.
 
 A store that is there is opened, never made: what is missing is missing. A new one is made only where a namespace gets one
-more store, or an operator wants a lost one replaced; then whatever lies in its place is set aside, not deleted.
+more store, or an operator wants a lost one replaced; then whatever lies in its place is set aside, not deleted: as
+DIR/store-0.db.aside-TIME, with its log beside it under a name by which it can be opened there (store_restore.py).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import re
 import time
 from pathlib import Path
 
+from busbar.app.durable_names import move
 from busbar.broker.place import Place, StoreMissing
 from busbar.store.contract import Store
 from busbar.store.sqlite import SqliteStore
 
 DEFAULT_STORES = 4
+ASIDE = ".aside-"
 _NAME = re.compile(r"store-(\d+)\.db")
 
 
@@ -47,10 +50,28 @@ class StoreFilePlace:
         return SqliteStore(self._file)
 
     def make(self) -> Store:
-        for file in (self._file, self._log):
-            if file.exists():
-                file.rename(file.with_name(f"{file.name}.aside-{time.time_ns() // 1_000_000}"))
+        self.set_aside()
         return SqliteStore(self._file)
+
+    def set_aside(self) -> Path:
+        """Free the place; where what was there is now."""
+        aside = self._file.with_name(f"{self._file.name}{ASIDE}{time.time_ns() // 1_000_000}")
+        # The log first: without it the file would look whole.
+        for file, name in ((self._log, f"{aside.name}-wal"), (self._file, aside.name)):
+            if file.exists():
+                move(file, file.with_name(name))
+        return aside
+
+    def put_back(self, aside: Path) -> None:
+        """What was set aside into the place, which is free."""
+        for file, target in ((aside.with_name(f"{aside.name}-wal"), self._log), (aside, self._file)):
+            if file.exists():
+                move(file, target)
+
+    def asides(self) -> list[Path]:
+        """What was set aside of this store, the oldest first."""
+        found = self._file.parent.glob(f"{self._file.name}{ASIDE}*")
+        return sorted(file for file in found if file.name.rpartition("-")[2].isdigit())
 
     def mark(self) -> object:
         try:

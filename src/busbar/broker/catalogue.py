@@ -25,7 +25,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,6 +34,7 @@ import msgspec
 from busbar.broker.admission import Admission
 from busbar.broker.assembly import Assembly
 from busbar.broker.change_runner import ChangeRunner
+from busbar.broker.copies import decode_entry
 from busbar.broker.definition import decode_definition, decode_nested, encode_definition
 from busbar.broker.entries import Entries
 from busbar.broker.fragment_settings import SettingsOfFragments, fragment_count, topic_of
@@ -551,3 +552,18 @@ def _homes(views: Iterable[EntityView]) -> dict[int, str]:
     return {
         fragment: store for view in views for fragment, store in zip(view.fragments, view.stores, strict=True)
     }
+
+
+def served_fragments(catalogue: Mapping[str, bytes]) -> set[int]:
+    """The fragments that a store's copy of the catalogue knows, those that are still to be emptied among them. A store has
+    every change of an entity that it holds a part of."""
+    found: set[int] = set()
+    for name, encoded in catalogue.items():
+        if not name.startswith((_ENTITY, _EMPTYING)):
+            continue
+        value = decode_entry(encoded).value
+        if value is not None and name.startswith(_ENTITY):
+            found.update(decode_definition(value).fragments)
+        elif value is not None:
+            found.add(int(name.removeprefix(_EMPTYING)))
+    return found

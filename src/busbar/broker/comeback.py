@@ -24,6 +24,7 @@ class Comeback:
         self.offline = False
         """An operator wants the store to be left alone."""
         self._resetting = False
+        self._tries_first = False
         self._told = asyncio.Event()
         self._loop = loop
 
@@ -36,7 +37,9 @@ class Comeback:
         self._told.set()
 
     def reset(self) -> None:
+        """Make the store anew. One that was not taken offline may be whole again: it is opened instead, if it can be."""
         self._resetting = True
+        self._tries_first = not self.offline
         self.bring_online()
 
     def try_now(self) -> None:
@@ -56,8 +59,11 @@ class Comeback:
             vanished = replaces and missing_since and now - missing_since >= VANISHED_PATIENCE
             try:
                 if self._resetting or (vanished and not self.offline):
+                    tries_first, self._tries_first = self._tries_first, False
+                    if not (self._resetting and tries_first and await _succeeds(again)):
+                        self._resetting = False
+                        await anew()
                     self._resetting = False
-                    await anew()
                     return True
                 if not self.offline:
                     await again()
@@ -71,6 +77,14 @@ class Comeback:
                 await asyncio.wait_for(self._told.wait(), None if self.offline else pause)
                 pause = FIRST_PAUSE
             pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _succeeds(attempt: Attempt) -> bool:
+    try:
+        await attempt()
+    except Exception:
+        return False
+    return True
 
 
 class Watch:

@@ -232,6 +232,9 @@ class MemberPort(Exchange):
     async def stores(self) -> Sequence[StoreView]:
         return calls.stores(await self._ask(calls.AskStores()))
 
+    async def stores_out(self) -> Sequence[str]:
+        return sorted(view.name for view in await self.stores() if view.state != "open")
+
     async def change_store(self, name: str, to: str) -> StoreView:
         return calls.stores(await self._ask(calls.ChangeStore(name, to)))[0]
 

@@ -163,6 +163,10 @@ class LocalPort(Exchange):
         assert self._stores is not None
         return await self._stores.views()
 
+    async def stores_out(self) -> Sequence[str]:
+        assert self._stores is not None
+        return sorted(self._stores.out())
+
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
         return await self._stores.change(name, to)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from busbar.broker.homes import Homes
 from busbar.broker.hosting import Host, HostState
+from busbar.broker.refusals import OFFLINE
 from busbar.broker.sizes import Sizes
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.port import StoreView
 
+FORCED_RESET = "forced-reset"
 SETTLING_SECONDS = 5.0
 """How long an operator's command waits for what it asked for."""
 
@@ -119,9 +121,14 @@ class Stores:
         elif to == "online":
             host.bring_online()
             await _until_open(host)
-        elif to == "reset":
+        elif to in ("reset", FORCED_RESET):
             if host.is_open or host.place is None:
                 raise InvalidOperation(f"The store '{name}' is in use; only one that is out can be reset.")
+            if host.reason == OFFLINE and to != FORCED_RESET:
+                raise InvalidOperation(
+                    f"The store '{name}' was {OFFLINE}, and as far as anyone knows it is intact. Bring it online; if that "
+                    "fails it can be reset. With --force it is reset as it is."
+                )
             host.reset()
             await _until_open(host)
         else:

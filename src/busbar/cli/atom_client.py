@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from busbar.cli.atom_xml import Entry, NotAtom, read_entry, read_error, read_feed, write_entry
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import Target
+from busbar.cli.target import Target, say_target
 from busbar.cli.tokens import sign
 
 API_VERSION = "2021-05"
@@ -36,10 +36,11 @@ class Answer:
 
 
 class ManagementClient:
-    """Use as a context manager."""
+    """Use as a context manager. Before its first request that changes something it says which namespace that is."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, says_target: bool = True) -> None:
         self._target = target
+        self._has_said = not says_target
         self._connection = _connection(target)
 
     def __enter__(self) -> ManagementClient:
@@ -47,6 +48,12 @@ class ManagementClient:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+    def say_target(self) -> None:
+        """Idempotent; a command that asks a question calls it first."""
+        if not self._has_said:
+            self._has_said = True
+            say_target(self._target)
 
     def get(self, path: str, what: str) -> Entry:
         """The entry at `path`; `what` names it in errors ("queue 'orders'")."""
@@ -106,6 +113,8 @@ class ManagementClient:
         body: bytes | None = None,
     ) -> Answer:
         """The answer if it is a success. Raises CommandFailure."""
+        if method != "GET":
+            self.say_target()
         answer = self._request(method, path, query, headers or {}, body)
         if answer.status < 300:
             return answer

@@ -72,7 +72,7 @@ def capture(
     except ImportError as error:
         raise without_spark(error) from None
     pairs = dict(_pair(text) for text in option or ())
-    secret = connection_for(where, master, connection_file)
+    secret = connection_for(where, master, connection_file, changes=True)
 
     def work(stop: threading.Event, show: Callable[[Progress], None]) -> Summary:
         return run_capture(

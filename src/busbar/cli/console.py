@@ -14,7 +14,7 @@ import typer
 
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import command
-from busbar.cli.target import Where, find_target
+from busbar.cli.target import Where, find_target, say_target
 
 PORT = 5380
 
@@ -49,7 +49,7 @@ def console(
     from busbar.cli.console_namespace import RunningNamespace
     from busbar.console.app import serve
 
-    find_target(where)  # what is wrong with the command is said here, not in a page
+    say_target(find_target(where))  # what is wrong with the command is said here, not in a page
 
     async def run() -> None:
         stop = asyncio.Event()

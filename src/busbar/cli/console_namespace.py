@@ -94,7 +94,7 @@ class RunningNamespace:
     @contextmanager
     def _client(self) -> Iterator[ManagementClient]:
         try:
-            with ManagementClient(find_target(self._where)) as client:
+            with ManagementClient(find_target(self._where), says_target=False) as client:
                 yield client
         except CommandFailure as failure:
             text = failure.text[:1].upper() + failure.text[1:]

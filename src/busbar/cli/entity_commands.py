@@ -2,12 +2,13 @@
 
 1. `update` changes what is named and nothing else: it reads, modifies and writes.
 2. A queue and a topic share one space of names: before one is deleted, its kind is looked at.
-3. `delete` asks on a terminal, unless told not to.
+3. `delete` asks. Where nobody can answer it refuses, unless it was told `--yes`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,7 +93,9 @@ def entity_commands(kind: Kind) -> typer.Typer:
                 fetch(client, kind, wanted, topic)
                 (show_fragments if fragments else show_duplicates)(client, path, what, output)
                 return
-            _show(kind, fetch(client, kind, wanted, topic), topic, output)
+            entry = fetch(client, kind, wanted, topic)
+            _say_what_is_out(client, [entry])
+            _show(kind, entry, topic, output)
 
     @command(
         app,
@@ -115,6 +118,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         what = f"topic '{topic}'" if kind.parent else f"the list of {noun}s"
         with _client(where) as client:
             entries = list(client.list(path, what, skip, top))
+            _say_what_is_out(client, entries)
         if output is OutputFormat.JSON:
             print_json([as_json(kind, entry, topic) for entry in entries])
         else:
@@ -154,7 +158,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
     @command(
         app,
         without=without,
-        help=f"Delete a {noun} with all its messages. Asks first, on a terminal.",
+        help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
         examples=(f"busbar {noun} delete {at}{example} --yes",),
     )
     def delete(
@@ -170,6 +174,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         path, what = locate(kind, wanted, topic)
         with _client(where) as client:
             entry = fetch(client, kind, wanted, topic)
+            client.say_target()
             confirm(f"Delete {what} with {_held(entry)}?", yes)
             client.delete(path, what)
         if output is OutputFormat.TABLE:
@@ -212,9 +217,11 @@ def fetch(client: ManagementClient, kind: Kind, name: str, topic: str = "") -> E
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Raises CommandFailure if the person at the terminal does not want it."""
-    if yes or not sys.stdin.isatty():
+    """Raises CommandFailure if the person at the terminal does not want it, or nobody is there who could answer."""
+    if yes:
         return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandFailure(f"{question} Nobody can answer here: say it with --yes.", ExitCode.USAGE)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailure("nothing was deleted.")
@@ -251,6 +258,16 @@ def _show(kind: Kind, entry: Entry, topic: str, output: OutputFormat) -> None:
         print_json(as_json(kind, entry, topic))
     else:
         print_details(details(kind, entry, topic))
+
+
+def _say_what_is_out(client: ManagementClient, entries: Sequence[Entry]) -> None:
+    """If a store is out that holds a part of one of them: its numbers are not all there is."""
+    from busbar.cli.entity_view import is_limited
+
+    if any(map(is_limited, entries)):
+        from busbar.cli.stores import say_which_are_out
+
+        say_which_are_out(client)
 
 
 def _held(entry: Entry) -> str:

@@ -36,19 +36,28 @@ def as_json(kind: Kind, entry: Entry, topic: str = "") -> Json:
     return found
 
 
+def is_limited(entry: Entry) -> bool:
+    """A store with a part of it is out: what it holds is counted nowhere."""
+    return text_of(entry.description, "EntityAvailabilityStatus") == "Limited"
+
+
 def row(kind: Kind, entry: Entry) -> tuple[str, ...]:
-    """What a list shows of one."""
+    """What a list shows of one. Of one that is limited the numbers are the least that it holds: "2+"."""
     described = entry.description
     counts = _counts(described)
-    size = size_text(_number(described, "SizeInBytes"))
+    limited = is_limited(entry)
+    least = "+" if limited else ""
+    size = size_text(_number(described, "SizeInBytes")) + least
     dead = counts["deadLetterMessageCount"]
     status = text_of(described, "Status") or ""
+    if limited:
+        status = "Limited" if status == "Active" else f"{status}, Limited"
     if kind.noun == "topic":
         subscriptions = _number(described, "SubscriptionCount")
-        return entry.name, status, str(subscriptions), str(counts["scheduledMessageCount"]), size
+        return entry.name, status, str(subscriptions), f"{counts['scheduledMessageCount']}{least}", size
     # Dead letters have their own column.
     messages = _number(described, "MessageCount") - dead - counts["transferDeadLetterMessageCount"]
-    shown = (entry.name, status, str(max(0, messages)), str(dead))
+    shown = (entry.name, status, f"{max(0, messages)}{least}", f"{dead}{least}")
     return (*shown, size) if kind.noun == "queue" else shown
 
 

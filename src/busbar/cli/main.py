@@ -42,7 +42,7 @@ First steps:
   busbar queue list -o json
   busbar console
 
-Commands find a Busbar by --connection-string, BUSBAR_CONNECTION_STRING or the data directory that it serves. Exit
+Commands find a Busbar by --connection-string or --data; else by BUSBAR_CONNECTION_STRING or the directory ./.busbar. Exit
 codes: 2 wrong usage, 3 not found, 4 refused, 1 anything else that failed.
 """
 

@@ -1,7 +1,8 @@
 """`busbar send` and `busbar receive`: single messages over HTTP, to try things out and to look at dead letters.
 
-A received message is completed after it was printed: one that nobody saw is not lost. (Browsing without receiving is not
-part of the HTTP API; `--keep` unlocks what it showed, which counts as a delivery.)
+A received message is completed after it was written to standard output and flushed; one that could not be written is
+unlocked. (Browsing without receiving is not part of the HTTP API; `--keep` unlocks what it showed, which counts as a
+delivery.)
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,11 +19,12 @@ from busbar.cli import values
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import Output, command
-from busbar.cli.output import OutputFormat, print_json, printable
+from busbar.cli.output import OutputFormat
+from busbar.cli.received import Shown, broker_properties
 from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import Answer
+    from busbar.cli.atom_client import Answer, ManagementClient
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
 Body = Annotated[str, typer.Argument(metavar="TEXT", show_default=False)]
@@ -106,7 +109,8 @@ def receive(
 ) -> None:
     """Receive messages. ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
 
-    A table has the text alone, a line for each message; json has everything. Nothing there is not an error.
+    Without -o json it is the bodies alone: as they are where standard output is no terminal, with a line end after each if
+    --max is more than 1. Nothing there is not an error, unless a store is out that may have something.
     """
     from busbar.cli.atom_client import ManagementClient
 
@@ -117,59 +121,51 @@ def receive(
     path = checked(entity, "entity")
     what = f"'{entity}'"
     with ManagementClient(find_target(where)) as client:
+        count = 0
         # Those that are put back would come again, so all are locked before any is let go.
-        received: list[Answer] = []
-        while len(received) < maximum:
-            answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
-            if answer.status == 204:
-                break
-            received.append(answer)
-            if output is OutputFormat.TABLE:
-                print(printable(answer.body.decode("utf-8", "replace")), flush=True)
-            if not keep:
-                client.expect("DELETE", _lock(path, answer), what)
-        if output is OutputFormat.JSON:
-            print_json([_as_json(answer) for answer in received])
-        if keep:
-            for answer in received:
-                client.expect("PUT", _lock(path, answer), what)
-    if not received and output is OutputFormat.TABLE:
-        print(f"there is no message in {what} now", file=sys.stderr)
+        locked: list[str] = []
+        try:
+            with Shown(output, maximum) as shown:
+                while count < maximum:
+                    answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
+                    if answer.status == 204:
+                        break
+                    locked.append(_lock(path, answer))
+                    shown.show(answer)
+                    count += 1
+                    if not keep:
+                        client.expect("DELETE", locked[-1], what)
+                        locked.pop()
+        except BaseException:
+            with suppress(CommandFailure):
+                _unlock(client, locked, what)
+            raise
+        _unlock(client, locked, what)
+        if count < maximum:
+            _say_why(client, entity, count, output)
+
+
+def _say_why(client: ManagementClient, entity: str, count: int, output: OutputFormat) -> None:
+    """Why there were no more. Nothing at all, while a part cannot be reached, is a failure: it may not be empty."""
+    from busbar.cli.stores import out_of_reach
+
+    missing = out_of_reach(client, entity)
+    if missing and not count:
+        raise CommandFailure(f"'{entity}' is Limited: {missing}. Nothing else has a message.")
+    if missing:
+        print(f"'{entity}' is Limited: {missing}. There may be more.", file=sys.stderr)
+    elif not count and output is OutputFormat.TABLE:
+        print(f"there is no message in '{entity}' now", file=sys.stderr)
+
+
+def _unlock(client: ManagementClient, locked: list[str], what: str) -> None:
+    for lock in locked:
+        client.expect("PUT", lock, what)
 
 
 def _lock(path: str, answer: Answer) -> str:
-    broker = _broker_properties(answer)
+    broker = broker_properties(answer)
     return f"{path}/messages/{broker.get('SequenceNumber')}/{broker.get('LockToken')}"
-
-
-def _as_json(answer: Answer) -> dict[str, object]:
-    from busbar.gateway.http.runtime_headers import is_property_name
-
-    properties = {name: _value(value) for name, value in answer.headers.items() if is_property_name(name)}
-    return {
-        "body": answer.body.decode("utf-8", "replace"),
-        "contentType": answer.headers.get("Content-Type"),
-        "brokerProperties": _broker_properties(answer),
-        "properties": properties,
-    }
-
-
-def _broker_properties(answer: Answer) -> dict[str, object]:
-    try:
-        found = json.loads(answer.headers.get("BrokerProperties", ""))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise CommandFailure("what answered is not a Busbar: the message has no BrokerProperties.")
-    return found
-
-
-def _value(text: str) -> object:
-    """A header as HTTP writes properties: strings in quotes, numbers and truth values bare."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _header(pair: str) -> tuple[str, str]:

@@ -11,20 +11,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import Where, find_target
+from busbar.cli.target import Where, find_target, say_target
 
 if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory
 
 
 @contextmanager
-def messaging(where: Where) -> Iterator[BlockingFactory]:
-    """A connection. What the broker refuses, inside the block too, is a CommandFailure."""
+def messaging(where: Where, *, changes: bool = False) -> Iterator[BlockingFactory]:
+    """A connection. What the broker refuses, inside the block too, is a CommandFailure. A command that `changes` something
+    says which namespace that is."""
     from busbar.client.blocking import connect
     from busbar.client.errors import BusbarClientError, CannotConnect, NotFound
     from busbar.client.retry import NO_RETRY
 
     target = find_target(where)
+    if changes:
+        say_target(target)
     trust = target.authorities[0] if target.authorities else None
     try:
         with connect(target.connection_string, retry=NO_RETRY, timeout=30, trust=trust) as factory:

@@ -16,7 +16,7 @@ import typer
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.kinds import Property
 from busbar.cli.output import OutputFormat
-from busbar.cli.target import VARIABLE, Where
+from busbar.cli.target import VARIABLE, where
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How it is printed.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -37,9 +37,7 @@ _WHERE = (
             typer.Option(
                 "--connection-string",
                 metavar="TEXT",
-                envvar=VARIABLE,
-                show_envvar=False,
-                help=f"Endpoint=sb://...; or {VARIABLE}.",
+                help=f"Endpoint=sb://...; without it and --data, {VARIABLE}.",
             ),
         ],
         None,
@@ -47,15 +45,15 @@ _WHERE = (
     (
         "data",
         Annotated[
-            Path,
+            Path | None,
             typer.Option(
                 "--data",
                 metavar="DIR",
-                help="Otherwise: the one that serves this data directory.",
+                help="The one that serves this data directory.",
                 show_default="./.busbar",
             ),
         ],
-        Path(".busbar"),
+        None,
     ),
     (
         "ca",
@@ -99,7 +97,7 @@ def command(
         def run(**given: Any) -> None:
             passed: dict[str, Any] = dict.fromkeys(without, "")
             if "where" in declared:
-                passed["where"] = Where(given.pop("connection_string"), given.pop("data"), given.pop("ca"))
+                passed["where"] = where(given.pop("connection_string"), given.pop("data"), given.pop("ca"))
             if "properties" in declared:
                 named = {item.element: given.pop(_variable(item)) for item in properties}
                 passed["properties"] = {key: value for key, value in named.items() if value is not None}

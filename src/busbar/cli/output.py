@@ -1,4 +1,8 @@
-"""What commands print: tables for people in 80 columns, JSON for programs. Standard output has the result alone."""
+"""What commands print: tables for people, JSON for programs. Standard output has the result alone.
+
+A row of a table is one line. Where standard output is no terminal it is as long as it has to be; on a terminal what does not
+fit is cut, and ends in an ellipsis.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+
+UNBOUNDED = 1 << 16
+"""Columns of a file; a table is no wider than what is in it."""
 
 
 class OutputFormat(StrEnum):
@@ -25,7 +33,15 @@ NUMERIC = frozenset(
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """Without characters that act on a terminal, and those that no file takes: JSON has escapes for them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
@@ -35,10 +51,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: 
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
-        # Folded, not cut: what is printed can be copied.
-        table.add_column(column, justify="right" if column in NUMERIC else "left", overflow="fold")
+        # Of columns that may wrap the widest is made narrower first; their cells do not wrap. Numbers are never cut.
+        numeric = column in NUMERIC
+        table.add_column(_cell(column), justify="right" if numeric else "left", no_wrap=numeric)
     for row in rows:
-        table.add_row(*map(_cell, row))
+        table.add_row(*[_cell(text.replace("\n", "\\n")) for text in row])
     if table.row_count == 0:
         print(nothing, file=sys.stderr)
         return
@@ -56,21 +73,21 @@ def print_details(sections: Iterable[Mapping[str, str]]) -> None:
         if number and section:
             table.add_row("", "")
         for name, value in section.items():
-            table.add_row(_cell(name), _cell(value))
+            table.add_row(_cell(name), _cell(value, "fold"))
     _print(table)
 
 
-def _cell(text: str) -> Text:
+def _cell(text: str, overflow: Literal["fold", "ellipsis"] = "ellipsis") -> Text:
     """Text as it is: what a user named is not our markup, and cannot move the cursor."""
     from rich.text import Text
 
-    return Text(printable(text))
+    return Text(printable(text), overflow=overflow, no_wrap=overflow == "ellipsis")
 
 
 def _print(table: Table) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=UNBOUNDED)
     with console.capture() as capture:
         console.print(table)
     # A column that is flush left pads to the table's width: nobody wants these spaces in a file.

@@ -27,7 +27,7 @@ from busbar.cli.replay import (
     progress,
     refusal,
 )
-from busbar.cli.target import Where, find_target
+from busbar.cli.target import Where, find_target, say_target
 
 
 def add_redrive_command(app: typer.Typer) -> None:
@@ -83,9 +83,11 @@ def redrive(
 
         trust, secret = where.ca, None
         if connection_file is not None or condition or edits:
-            secret = connection_for(where, master, connection_file)
+            secret = connection_for(where, master, connection_file, changes=not dry_run)
         else:
             target = find_target(where)
+            if not dry_run:
+                say_target(target)
             trust = target.authorities[0] if target.authorities else None
         with progress("moved") as show:
             report = run(

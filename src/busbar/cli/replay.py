@@ -15,7 +15,7 @@ import typer
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
-from busbar.cli.target import Where, find_target
+from busbar.cli.target import Where, find_target, say_target
 
 
 class Order(StrEnum):
@@ -95,7 +95,7 @@ def replay(
     with explained():
         from busbar.jobs.replay import replay as run
 
-        secret = connection_for(where, master, connection_file)
+        secret = connection_for(where, master, connection_file, changes=not dry_run)
         with progress("sent") as show:
             report = run(
                 source,
@@ -130,14 +130,19 @@ def replay(
 # ---- what the commands of jobs share -----------------------------------------------------------------
 
 
-def connection_for(where: Where, master: str | None, file: Path | None) -> Any:
-    """Where a job and its workers find the connection string, never in an argument of theirs, and whom they trust."""
+def connection_for(where: Where, master: str | None, file: Path | None, *, changes: bool = False) -> Any:
+    """Where a job and its workers find the connection string, never in an argument of theirs, and whom they trust. A command
+    that `changes` something says which namespace that is."""
     from busbar.jobs.launch import shared_connection
     from busbar.spark.secrets import Secret
 
     if file is not None:
+        if changes:
+            print(f"namespace: that of the connection string in {file}", file=sys.stderr, flush=True)
         return Secret(file=str(file), trust=str(where.ca.absolute()) if where.ca else "")
     target = find_target(where)
+    if changes:
+        say_target(target)
     trust = str(target.authorities[0].absolute()) if target.tls and target.authorities else ""
     return shared_connection(target.connection_string, master, trust)
 
@@ -185,8 +190,13 @@ def print_sample(sample: list[dict[str, Any]]) -> None:
         return
     print()
     columns = [name for name in sample[0] if any(row.get(name) not in (None, "") for row in sample)]
-    rows = [["" if row.get(name) is None else str(row.get(name)) for name in columns] for row in sample]
-    print_table(columns, rows, "")
+    print_table(columns, [[_sample_text(row.get(name)) for name in columns] for row in sample], "")
+
+
+def _sample_text(value: object) -> str:
+    if isinstance(value, dict):  # what edits make of a message; null takes a value away
+        return ", ".join(f"{name}={'null' if item is None else item}" for name, item in value.items())
+    return "" if value is None else str(value)
 
 
 def refusal(count: int, what: str, examples: list[str]) -> CommandFailure:

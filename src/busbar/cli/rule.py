@@ -189,10 +189,11 @@ def delete(
     output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
-    """Delete a rule. Asks first, on a terminal."""
+    """Delete a rule. Asks first; in a script it needs --yes."""
     path, what = _locate(topic, subscription, named(name, name_option, "rule"))
     with _client(where) as client:
         client.get(path, what)
+        client.say_target()
         confirm(f"Delete {what}?", yes)
         client.delete(path, what)
     if output is OutputFormat.TABLE:

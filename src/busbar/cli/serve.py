@@ -7,8 +7,10 @@ Exit codes: 0 after a clean stop, 2 for what the user can correct in the command
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,11 +21,11 @@ from busbar.app.server import ServeConfig, ServeError, serve
 from busbar.app.surroundings import loop_factory
 
 _NEXT = """\
-Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus):
+Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):
 
     from azure.servicebus import ServiceBusClient, ServiceBusMessage
     with ServiceBusClient.from_connection_string("{connection}") as client:
-        client.get_queue_sender("orders").send_messages(ServiceBusMessage("hello"))
+        client.get_queue_sender({queue}).send_messages(ServiceBusMessage("hello"))
 """
 
 
@@ -101,15 +103,23 @@ async def _serve(config: ServeConfig) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping)
-    await serve(config, _announce, stop)
+    example = ""
+
+    def suggest(queue: str) -> None:
+        nonlocal example
+        example = queue
+
+    await serve(config, lambda line: _announce(line, example, config.data), stop, suggest)
 
 
-def _announce(line: str) -> None:
+def _announce(line: str, queue: str, data: Path) -> None:
     if line.startswith("ready "):
         print(line, flush=True)
         # Standard error may be a log, where no key belongs: there the line above has to do.
         connection = line.removeprefix("ready ") if sys.stderr.isatty() else "<the connection string>"
-        print("\n" + _NEXT.format(connection=connection), file=sys.stderr, flush=True)
+        before = "" if queue else f", and busbar queue create orders --data {shlex.quote(str(data))}"
+        hint = _NEXT.format(connection=connection, before=before, queue=json.dumps(queue or "orders"))
+        print("\n" + hint, file=sys.stderr, flush=True)
     else:
         print(line, file=sys.stderr, flush=True)
 

@@ -1,8 +1,11 @@
-"""`busbar stores [list|offline|online|reset]`: the messaging stores of a namespace; and the fragments of a queue."""
+"""`busbar stores [list|offline|online|reset|restore]`: the messaging stores of a namespace; and the fragments of a queue."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +14,9 @@ import typer
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, Yes, command, group
-from busbar.cli.output import OutputFormat, print_json, print_table, size_text
+from busbar.cli.output import OutputFormat, print_json, print_table, printable, size_text
 from busbar.cli.target import Where, find_target
+from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
@@ -47,46 +51,90 @@ def online(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> 
 
 
 @command(
-    stores_commands, examples=("busbar stores reset store-2 --yes", "busbar stores reset store-2 --stopped")
+    stores_commands,
+    examples=("busbar stores reset store-2 --yes", "busbar stores reset store-2 --stopped --yes"),
 )
 def reset(
     *,
     name: Name,
     yes: Yes = False,
     stopped: Stopped = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also one that was taken offline, and so may be intact.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
-    """Begin a store that is out anew, empty. What is in its place is set aside, and its messages are not served again."""
+    """Begin a store that is out anew, empty. What is in its place is set aside; `restore` can put it back.
+
+    A store that can be opened is opened, and not reset. Asks first; in a script it needs --yes.
+    """
     from busbar.cli.entity_commands import confirm
 
-    confirm(f"Give up all messages of the store {name}?", yes)
+    question = f"Give up all messages of the store {name}?"
     if stopped:
+        confirm(question, yes)
         _reset_stopped(name, where)
-    else:
-        _change(name, "reset", output, where)
+        return
+    with _client(where) as client:
+        client.say_target()
+        confirm(question, yes)
+        found = _asked(client, name, "forced-reset" if force else "reset")
+    _print([found], output)
+    _must_be_open(found)
+    if not found["lostAt"] and output is OutputFormat.TABLE:
+        print(f"{name} could be opened, and was not reset.", file=sys.stderr)
+
+
+@command(stores_commands, examples=("busbar stores restore store-2 --data .busbar",))
+def restore(
+    *,
+    name: Name,
+    file: Annotated[
+        str,
+        typer.Option("--file", metavar="FILE", help="Which one.", show_default="the newest set aside"),
+    ] = "",
+    where: Where,
+) -> None:
+    """Put back what a reset set aside of a store of --data, while no Busbar serves it.
+
+    The store in its place must hold no messages; it is set aside in turn.
+    """
+    from busbar.app.store_restore import restore_store
+
+    with _files_of(where):
+        aside, messages = restore_store(where.data, name, file)
+    print(f"{aside.name} is {name} again, with {messages} messages; start Busbar to serve them.")
 
 
 def _reset_stopped(name: str, where: Where) -> None:
     """For a namespace that cannot start, since most of its stores are lost."""
     import asyncio
 
-    from busbar.app.data_directory import DataDirectoryError
     from busbar.app.store_reset import reset_store
+
+    with _files_of(where):
+        view = asyncio.run(reset_store(where.data, name))
+    if view.state != "open":
+        raise CommandFailure(f"the store '{name}' is still out: {view.reason}.")
+    print(f"{name} was begun anew, empty.")
+
+
+@contextmanager
+def _files_of(where: Where) -> Iterator[None]:
+    """What goes wrong with the files of a data directory that nobody serves, as a command says it."""
+    from busbar.app.data_directory import DataDirectoryError
     from busbar.model.errors import BusbarError
     from busbar.store.contract import StoreError
 
     if not where.data.is_dir():
         raise CommandFailure(f"there is no data directory {where.data}; name it with --data.", ExitCode.USAGE)
     try:
-        view = asyncio.run(reset_store(where.data, name))
+        yield
     except BusbarError as error:
         raise CommandFailure(error.text, ExitCode.REFUSED) from None
     except (DataDirectoryError, StoreError, OSError) as error:
         raise CommandFailure(str(error)) from None
-    if view.state != "open":
-        raise CommandFailure(f"the store '{name}' is still out: {view.reason}.")
-    print(f"{name} was begun anew, empty.")
 
 
 def show_fragments(client: ManagementClient, path: str, what: str, output: OutputFormat) -> None:
@@ -110,6 +158,42 @@ def show_duplicates(client: ManagementClient, path: str, what: str, output: Outp
     rows = [(_time(drop["time"]), drop["messageId"], str(drop["original"] or "")) for drop in found["latest"]]
     if rows:
         print_table(("Dropped at", "Message id", "Original"), rows, "")
+
+
+def say_which_are_out(client: ManagementClient) -> None:
+    """On standard error, for who was shown something limited."""
+    out = [view for view in ask(client, "GET", "stores", "the list of stores") if view["state"] != "open"]
+    for view in out:
+        text = f"Limited: the store {view['name']} is out since {_time(view['since'])}, with what it holds: {view['reason']}"
+        print(printable(text), file=sys.stderr)
+
+
+def out_of_reach(client: ManagementClient, entity: str) -> str:
+    """Which part of an entity cannot be reached now, for people; empty if all can."""
+    path = without_dead_letters(entity)[0]
+    try:
+        views = ask(client, "GET", f"fragments/{path}", f"'{entity}'")
+        out = sorted({view["store"] for view in views if view["state"] != "open"})
+        if not out:
+            return ""
+        count = sum(view["state"] != "open" for view in views)
+        return f"{count} of its {len(views)} fragments cannot be reached, because {_are_out(out)}"
+    except CommandFailure:  # the key may not manage: what everyone may know has to do
+        out = _names(client)
+        return f"{_are_out(out)}, and may hold a part of it" if out else ""
+
+
+def _are_out(names: list[str]) -> str:
+    one = len(names) == 1
+    return f"the store{'' if one else 's'} {', '.join(names)} {'is' if one else 'are'} out"
+
+
+def _names(client: ManagementClient) -> list[str]:
+    try:
+        found = json.loads(client.expect("GET", "health", "the state of the namespace").body)
+        return [str(name) for name in found["stores"]]
+    except (CommandFailure, ValueError, KeyError, TypeError):
+        return []
 
 
 def _fragment_row(view: View) -> tuple[str, ...]:
@@ -139,10 +223,20 @@ def _with_brokers(
 
 def _change(name: str, change: str, output: OutputFormat, where: Where) -> None:
     with _client(where) as client:
-        found = ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
+        found = _asked(client, name, change)
     _print([found], output)
-    if change != "offline" and found["state"] != "open":
-        raise CommandFailure(f"the store '{name}' is still out: {found['reason']}.")
+    if change != "offline":
+        _must_be_open(found)
+
+
+def _asked(client: ManagementClient, name: str, change: str) -> View:
+    found: View = ask(client, "POST", f"stores/{name}/{change}", f"store '{name}'")
+    return found
+
+
+def _must_be_open(found: View) -> None:
+    if found["state"] != "open":
+        raise CommandFailure(f"the store '{found['name']}' is still out: {found['reason']}.")
 
 
 def _print(found: list[View], output: OutputFormat) -> None:

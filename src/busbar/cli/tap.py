@@ -79,7 +79,7 @@ def create(
         "max_size": _bytes("--max-size", max_size),
         "lease": _milliseconds("--lease", lease),
     }
-    with messaging(where) as factory:
+    with messaging(where, changes=True) as factory:
         view = _taps(factory, entity).create(
             name, events=events, consumes=consumes, from_earliest=from_earliest, owner=owner, **limits
         )
@@ -119,8 +119,8 @@ def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Where) 
 @command(tap_commands, examples=("busbar tap delete orders archive --yes",))
 def delete(*, entity: Entity, name: Name, yes: Yes = False, where: Where) -> None:
     """Delete a tap, and what is kept for it alone."""
-    confirm(f"Delete the tap {name} of {entity}, with what is kept for it?", yes)
-    with messaging(where) as factory:
+    with messaging(where, changes=True) as factory:
+        confirm(f"Delete the tap {name} of {entity}, with what is kept for it?", yes)
         _taps(factory, entity).delete(name)
 
 
@@ -153,7 +153,7 @@ def advance(
     if bool(to) == to_end:
         raise CommandFailure("give either --to-end or --to FRAGMENT=POSITION.", ExitCode.USAGE)
     given = dict(_position(text) for text in to or ())
-    with messaging(where) as factory:
+    with messaging(where, changes=True) as factory:
         taps = _taps(factory, entity)
         view = taps.show(name)
         positions = given or _ends(view, events)
@@ -168,7 +168,7 @@ def resume(
     *, entity: Entity, name: Name, owner: Owner = None, output: Output = OutputFormat.TABLE, where: Where
 ) -> None:
     """Let a truncated tap go on behind what it lost."""
-    with messaging(where) as factory:
+    with messaging(where, changes=True) as factory:
         taps = _taps(factory, entity)
         view = taps.resume(name, taps.show(name).owner if owner is None else owner)
     _show(view, output)

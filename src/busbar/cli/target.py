@@ -1,10 +1,13 @@
 """Which running Busbar a command talks to, and how.
 
-1. `--connection-string`, else `BUSBAR_CONNECTION_STRING`, else the endpoint file of the data directory (`--data`).
+1. What is typed wins: `--connection-string`, else the endpoint file of `--data`. Else `BUSBAR_CONNECTION_STRING`, else
+   the endpoint file of `./.busbar`. Before a command changes anything it says which namespace that is (`say_target`).
 2. A connection string means TLS unless it says `UseDevelopmentEmulator=true` or its address starts with `http://`. Without
    a port: 443 with TLS, else 5300, where the vendor's emulator has its management.
-3. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
-4. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
+3. The endpoint file counts only if the process that holds the lock of that very directory wrote it. What a copy of the
+   directory, or a crash, left of one leads nowhere.
+4. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
+5. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
    a Busbar of the data directory or on loopback, the authority of the data directory.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +27,7 @@ from busbar.cli.failure import CommandFailure, ExitCode
 VARIABLE = "BUSBAR_CONNECTION_STRING"
 HTTPS_PORT = 443
 EMULATOR_HTTP_PORT = 5300
+DEFAULT_DATA = Path(".busbar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,13 @@ class Where:
     connection_string: str | None
     data: Path
     ca: Path | None
+    data_typed: bool = False
+    """Whether the data directory was named, and is not the usual one."""
+
+
+def where(connection_string: str | None, data: Path | None, ca: Path | None) -> Where:
+    """From the options as they were typed, None for one that was not."""
+    return Where(connection_string, data or DEFAULT_DATA, ca, data is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,8 @@ class Target:
     """What to do when nobody answers."""
     given: str = field(default="", repr=False)
     """The connection string that named it, if one did."""
+    named_by: str = field(default="", compare=False)
+    """What of the command line or the environment led here, for people."""
 
     @property
     def authority(self) -> str:
@@ -84,20 +98,27 @@ def find_target(where: Where, environment: Mapping[str, str] | None = None) -> T
     environment = os.environ if environment is None else environment
     if where.ca is not None and not where.ca.is_file():
         raise CommandFailure(f"--ca {where.ca}: there is no such file.", ExitCode.USAGE)
-    given = where.connection_string or environment.get(VARIABLE, "")
+    given = where.connection_string or ("" if where.data_typed else environment.get(VARIABLE, ""))
     if given:
         source = "--connection-string" if where.connection_string else VARIABLE
         return _from_connection_string(given, source, where)
     try:
         endpoint = read_endpoint(where.data)
+        is_served = endpoint is not None and endpoint.is_of(where.data)
     except (OSError, ValueError) as error:
         raise CommandFailure(f"The data directory {where.data} cannot be read: {error}.") from None
-    if endpoint is None:
+    if endpoint is None or not is_served:
         raise CommandFailure(
-            f"no Busbar is serving the data directory {where.data}; start one with `{_serve(where.data)}`, or name a "
-            f"running one with --data, --connection-string or {VARIABLE}."
+            f"no Busbar is serving the data directory {where.data}{_left(endpoint)}; start one with "
+            f"`{_serve(where.data)}`, or name a running one with --data, --connection-string or {VARIABLE}."
         )
     return _from_endpoint(endpoint, where)
+
+
+def say_target(target: Target) -> None:
+    """Which namespace is about to be changed, on standard error."""
+    text = f"namespace: sb://{target.authority}/ (by {target.named_by})"
+    print("".join(char if char.isprintable() else "?" for char in text), file=sys.stderr, flush=True)
 
 
 def parse_connection_string(text: str, source: str) -> dict[str, str]:
@@ -158,6 +179,7 @@ def _from_connection_string(text: str, source: str, where: Where) -> Target:
         _authorities(where, local),
         "start one with `busbar serve`, or correct the connection string",
         text.strip(),
+        source,
     )
 
 
@@ -165,7 +187,6 @@ def _from_endpoint(endpoint: Endpoint, where: Where) -> Target:
     host = endpoint.host.strip("[]")
     tls = not _is_loopback(host)
     own = [Path(endpoint.ca)] if endpoint.ca else []
-    ended = "" if endpoint.is_running else f"process {endpoint.pid} has ended without a clean stop; "
     return Target(
         host,
         endpoint.tls_port if tls else endpoint.port,
@@ -173,7 +194,19 @@ def _from_endpoint(endpoint: Endpoint, where: Where) -> Target:
         endpoint.key_name,
         endpoint.key,
         authorities=_authorities(where, own),
-        remedy=f"{ended}start one with `{_serve(where.data)}`",
+        remedy=f"start one with `{_serve(where.data)}`",
+        named_by=f"the data directory {where.data.absolute()}",
+    )
+
+
+def _left(endpoint: Endpoint | None) -> str:
+    """What an endpoint file tells that nobody stands behind."""
+    if endpoint is None:
+        return ""
+    if not endpoint.is_running:
+        return f" (process {endpoint.pid} has ended without a clean stop)"
+    return (
+        f" (its endpoint.json is that of another directory, or of an earlier start: process {endpoint.pid})"
     )
 
 
@@ -183,7 +216,7 @@ def _authorities(where: Where, own: list[Path]) -> tuple[Path, ...]:
 
 
 def _serve(data: Path) -> str:
-    return "busbar serve" if data == Path(".busbar") else f"busbar serve --data {data}"
+    return "busbar serve" if data == DEFAULT_DATA else f"busbar serve --data {data}"
 
 
 def _is_loopback(host: str) -> bool:

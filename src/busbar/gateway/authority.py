@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, unquote_plus
 
 from busbar.gateway.address import plain_path
+from busbar.gateway.refused_tokens import RefusedTokens
 from busbar.model.entities import AuthorizationRule
 from busbar.model.errors import Unauthorized
 
@@ -104,6 +105,8 @@ class Authority:
     def __init__(self, rules: list[SasRule], entity_rules: EntityRules = lambda path: ()) -> None:
         self._rules = {rule.name: rule for rule in rules}
         self._entity_rules = entity_rules
+        self.refused = RefusedTokens()
+        """Who was refused lately, for the log; told by those who know the address."""
 
     def verify_token(self, token: str, audience: str, now: int, grace: int = 0) -> Grant:
         """The grant that a token gives, or Unauthorized. `audience` is the address it is put for ('' if there is none);

@@ -5,15 +5,11 @@ The kind of a token is seen from its text, not from the request's `type`: the Py
 
 from __future__ import annotations
 
-import logging
-
 from busbar.amqp.message import Message
 from busbar.amqp.types import Int
 from busbar.gateway.peer import Peer
 from busbar.gateway.service import wall_clock
 from busbar.model.errors import ArgumentError, BusbarError, Unauthorized
-
-_log = logging.getLogger(__name__)
 
 MAX_REQUEST = 64 * 1024
 
@@ -26,7 +22,9 @@ class TokenNode:
         try:
             self._put_token(request)
         except Unauthorized as error:
-            _log.debug("token refused: %r", error.text)
+            token = request.value if isinstance(request.value, str) else ""
+            service = self._peer.service
+            service.authority.refused.token(self._peer.address, token, error.text, wall_clock())
             return _reply(401, f"{error.text} {self._peer.service.tracking}")
         except BusbarError as error:
             return _reply(400, error.text)

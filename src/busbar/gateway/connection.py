@@ -36,6 +36,7 @@ from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.pages import PageTurns
 from busbar.gateway.peer import Answered, Consumer, Replenished
 from busbar.gateway.pending import PendingEffect, PendingLink
+from busbar.gateway.refused_tokens import host_of
 from busbar.gateway.requests import ReplyLink, RequestLink
 from busbar.gateway.served import check_gives, check_takes
 from busbar.gateway.service import Service, wall_clock
@@ -266,6 +267,10 @@ class GatewayConnection(asyncio.Protocol):
     def may(self, right: str, path: str) -> bool:
         return self._grants.may(right, path, wall_clock())
 
+    @property
+    def address(self) -> str:
+        return "" if self._transport is None else host_of(self._transport.get_extra_info("peername"))
+
     def granted(self, grant: Grant) -> None:
         self._grants.add(grant)
         self._guest.authenticated(self)
@@ -435,7 +440,10 @@ class GatewayConnection(asyncio.Protocol):
                     raise Unauthorized("A PLAIN response has three parts.")
                 name, key = parts[1].decode(), parts[2].decode()
                 self.granted(self.service.authority.verify_password(name, key))
-            except (BusbarError, UnicodeDecodeError):
+            except (BusbarError, UnicodeDecodeError) as error:
+                rule = parts[1].decode("utf-8", "replace") if len(parts) == 3 else ""
+                reason = error.text if isinstance(error, BusbarError) else "It is not UTF-8."
+                self.service.authority.refused.password(self.address, rule, reason, wall_clock())
                 self._engine.sasl_outcome(SASL_AUTH)
                 return
         elif event.mechanism not in MECHANISMS:

@@ -82,6 +82,10 @@ class Peer(Asker, Protocol):
     """False while the client reads too slowly: then nothing more is asked for it."""
 
     @property
+    def address(self) -> str:
+        """Of the client, without its port; empty if it is not known."""
+
+    @property
     def pages(self) -> LargeReplies: ...
 
     def replies_wait(self) -> bool:

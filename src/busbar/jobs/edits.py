@@ -63,6 +63,7 @@ _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _SCHEDULED: Final = Symbol("x-opt-scheduled-enqueue-time")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+BODY_SHOWN: Final = 80
 Changes = Mapping[str, object]
 """The new values of fields, by their names; None takes one away."""
 
@@ -124,6 +125,13 @@ _OF_PROPERTIES: Final = (
     "timestamp",
     "binary",
 )
+
+
+def shown_value(value: object) -> object:
+    """A value of a message, or of an edit, as a plan shows it: text, cut if it is long."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value[:BODY_SHOWN]).decode("utf-8", "replace") + ("…" if len(value) > BODY_SHOWN else "")
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 def check_type(edit: Edit, kind: str) -> None:

@@ -29,16 +29,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from busbar.amqp.bulk import MessageRow, decode_messages, properties_of, raw_message
 from busbar.amqp.message import decode_message
-from busbar.client import BusbarClientError, ConnectionLost, LockLost, Retry, SettleFailed
-from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
+from busbar.client import BusbarClientError, ConnectionLost, Ends, LockLost, Retry, SettleFailed
+from busbar.client.blocking import BlockingFactory, BlockingReceiver, BlockingTaps, connect
 from busbar.client.receiver import Received
 from busbar.client.sender import Writer
 from busbar.jobs import fault_points
-from busbar.jobs.edits import DEAD_LETTER_PROPERTIES, Changes, Edit, EditError, parse_edits, rewritten
+from busbar.jobs.edits import (
+    DEAD_LETTER_PROPERTIES,
+    Changes,
+    Edit,
+    EditError,
+    parse_edits,
+    rewritten,
+    shown_value,
+)
 from busbar.jobs.resending import (
     CHUNK_MESSAGES,
     MOST_EXAMPLES,
@@ -143,13 +152,14 @@ def redrive(
         selection = _Selection(set(reasons))
         for index, end in sorted(ends.dead_ends.items()):
             for page in taps.pages(None, index, 0, end):
-                selection.look_at(index, page.rows, sample if dry_run else 0)
+                selection.look_at(index, page.rows)
         if where or parsed:
             selection.narrow(_evaluated(entity, connection, where, parsed, wait, session, master))
         selection.keep_oldest(most)
         mover = _Mover(
             factory, entity, target, ends.incarnation, selection, Pace(rate), lock_wait, on_progress
         )
+        shown = list(islice(_samples(taps, ends, selection.wanted), sample)) if dry_run else []
         if not dry_run:
             mover.run()
             if not (where or reasons or most or selection.wanted):
@@ -166,7 +176,7 @@ def redrive(
         seconds=round(time.monotonic() - began, 3),
         reasons=dict(selection.reasons.most_common()),
         examples=mover.done.examples,
-        sample=selection.shown[:sample],
+        sample=shown,
     )
 
 
@@ -193,14 +203,12 @@ class _Selection:
     def __init__(self, reasons: set[str]) -> None:
         self._reasons = reasons
         self._about: dict[int, tuple[int, str]] = {}  # when it was enqueued, and why it is here
-        self._samples: dict[int, dict[str, Any]] = {}
         self.wanted: dict[int, Changes] = {}
         self.there = 0
         self.found = 0
         self.reasons: Counter[str] = Counter()
-        self.shown: list[dict[str, Any]] = []
 
-    def look_at(self, index: int, rows: bytes, samples: int) -> None:
+    def look_at(self, index: int, rows: bytes) -> None:
         for row in decode_messages(rows):
             if row.lane != DEAD:  # one that somebody deferred can only be received by its number
                 continue
@@ -211,8 +219,6 @@ class _Selection:
             number = index << NUMBER_BITS | row.n
             self.wanted[number] = {}
             self._about[number] = (row.enqueued, reason)
-            if len(self._samples) < samples:
-                self._samples[number] = _sample(number, row, reason)
 
     def narrow(self, evaluated: Mapping[int, Changes]) -> None:
         """Keep those that a condition chose, with the changes of the edits."""
@@ -225,8 +231,7 @@ class _Selection:
             self.wanted = {number: self.wanted[number] for number in oldest}
         self.found = len(self.wanted)
         self.reasons.update(self._about[number][1] for number in self.wanted)
-        self.shown = [about for number, about in self._samples.items() if number in self.wanted]
-        self._about, self._samples = {}, {}
+        self._about = {}
 
 
 class _Mover:
@@ -363,6 +368,18 @@ def _reason(row: MessageRow) -> str:
     if found is None:
         found = decode_message(raw_message(row.content)).application_properties.get(REASON)
     return "" if found is None else str(found)
+
+
+def _samples(taps: BlockingTaps, ends: Ends, wanted: Mapping[int, Changes]) -> Iterator[dict[str, Any]]:
+    """The dead letters that were selected, and what the edits make of each."""
+    for index, end in sorted(ends.dead_ends.items()):
+        for page in taps.pages(None, index, 0, end):
+            for row in decode_messages(page.rows):
+                number = index << NUMBER_BITS | row.n
+                if row.lane == DEAD and number in wanted:
+                    about = _sample(number, row, _reason(row))
+                    changes = {name: shown_value(value) for name, value in wanted[number].items()}
+                    yield {**about, "edits": changes} if changes else about
 
 
 def _sample(number: int, row: MessageRow, reason: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
-from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits
+from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits, shown_value
 from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected, spark_session
 from busbar.jobs.resending import Resent, writer_name
 from busbar.model.commands import MAX_BATCH
@@ -46,7 +46,6 @@ IDS: Final = ("source", "message")
 LEAST_PER_TASK: Final = 1_000
 PER_TASK: Final = 100_000
 MOST_TASKS: Final = 1_000
-BODY_SHOWN: Final = 80
 POLL_SECONDS: Final = 0.5
 
 
@@ -225,8 +224,10 @@ class _Replay:
         columns += [f"{EDIT}{index}" for index in range(len(self._edits))]
         shown = []
         for row in selection.orderBy("entity", "fragment", "sequence_number").select(*columns).take(count):
-            about = {name: _shown(row[name]) for name in columns[:7]}
-            changes = {edit.field: _shown(row[f"{EDIT}{index}"]) for index, edit in enumerate(self._edits)}
+            about = {name: shown_value(row[name]) for name in columns[:7]}
+            changes = {
+                edit.field: shown_value(row[f"{EDIT}{index}"]) for index, edit in enumerate(self._edits)
+            }
             shown.append({**about, "edits": changes} if changes else about)
         return shown
 
@@ -348,12 +349,6 @@ class _Watch:
     def _tell(self, sent: int) -> None:
         assert self._on_progress is not None
         self._on_progress(Progress(self._total, sent, time.monotonic() - self._began))
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value[:BODY_SHOWN]).decode("utf-8", "replace") + ("…" if len(value) > BODY_SHOWN else "")
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 # ---- spark-submit ------------------------------------------------------------------------------------

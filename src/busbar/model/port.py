@@ -186,8 +186,12 @@ class StorePort(Protocol):
 
     async def stores(self) -> Sequence[StoreView]: ...
 
+    async def stores_out(self) -> Sequence[str]:
+        """The names of those that are out."""
+
     async def change_store(self, name: str, to: str) -> StoreView:
-        """`offline`, `online` or `reset`; the store as it is then. Raises ArgumentError, InvalidOperation."""
+        """`offline`, `online`, `reset`, or `forced-reset` for one that an operator took offline; the store as it is then.
+        Raises ArgumentError, InvalidOperation."""
 
 
 class NamespacePort(FragmentPort, CataloguePort, StorePort, Protocol):

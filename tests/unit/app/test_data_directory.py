@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.app.data_directory import DataDirectory, DataDirectoryError
+from busbar.app.data_directory import DataDirectory, DataDirectoryError, instance_serving
 
 
 def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
@@ -66,3 +66,23 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirectoryError, match="cannot be used"):
         DataDirectory(tmp_path / "file")
+
+
+def test_a_command_that_looks_does_not_keep_a_server_from_starting(tmp_path: Path) -> None:
+    """It holds the lock for a moment."""
+    DataDirectory(tmp_path).release()
+    looking = os.open(tmp_path / "busbar.lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, os.close, [looking]).start()
+    DataDirectory(tmp_path).release()
+
+
+def test_who_serves_is_known_while_the_lock_is_held(tmp_path: Path) -> None:
+    assert instance_serving(tmp_path) is None
+    directory = DataDirectory(tmp_path)
+    assert instance_serving(tmp_path) == directory.instance
+    text = (tmp_path / "busbar.lock").read_text()
+    directory.release()
+    assert instance_serving(tmp_path) is None
+    (tmp_path / "busbar.lock").write_text(text)
+    assert instance_serving(tmp_path) is None, "a text without a lock is that of a crash, or a copy"

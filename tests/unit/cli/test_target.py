@@ -3,13 +3,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import Endpoint, read_endpoint, remove_endpoint, write_endpoint
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import VARIABLE, Target, Where, find_target
+from busbar.cli.target import VARIABLE, Target, Where, find_target, where
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=se/cret+key="
 
@@ -65,40 +68,57 @@ def test_wrong_connection_strings_are_explained_without_their_secrets(text: str,
     assert "se/cret" not in failure.value.text
 
 
-def test_the_option_wins_over_the_variable_and_this_over_the_directory(tmp_path: Path) -> None:
-    write_endpoint(tmp_path, endpoint("127.0.0.1"))
+def test_the_option_wins_over_the_variable_and_this_over_the_directory(
+    tmp_path: Path, directory: DataDirectory
+) -> None:
+    write_endpoint(tmp_path, endpoint(directory, "127.0.0.1"))
     variable = {VARIABLE: f"Endpoint=sb://from-variable;{KEYS}"}
     option = f"Endpoint=sb://from-option;{KEYS}"
     assert find_target(Where(option, tmp_path, None), variable).host == "from-option"
     assert find_target(Where(None, tmp_path, None), variable).host == "from-variable"
     assert find_target(Where(None, tmp_path, None), {}).host == "127.0.0.1"
+    assert find_target(where(None, tmp_path, None), variable).host == "127.0.0.1", "typed"
+    assert find_target(where(option, tmp_path, None), variable).host == "from-option"
 
 
-def endpoint(host: str, pid: int | None = None, ca: str | None = None) -> Endpoint:
-    return Endpoint(host, 5672, 5300, 5671, pid or os.getpid(), "Root", "secret", ca)
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    """One that is served."""
+    claimed = DataDirectory(tmp_path)
+    yield claimed
+    claimed.release()
 
 
-def test_the_endpoint_file_is_for_its_owner_alone_and_is_replaced(tmp_path: Path) -> None:
+def endpoint(directory: DataDirectory, host: str, pid: int | None = None, ca: str | None = None) -> Endpoint:
+    whose = (directory.instance, *directory.identity)
+    return Endpoint(host, 5672, 5300, 5671, pid or os.getpid(), "Root", "secret", ca, *whose)
+
+
+def test_the_endpoint_file_is_for_its_owner_alone_and_is_replaced(
+    tmp_path: Path, directory: DataDirectory
+) -> None:
     leftover = tmp_path / "endpoint.new"
     leftover.write_text("half")
     leftover.chmod(0o666)
-    write_endpoint(tmp_path, endpoint("127.0.0.1"))
+    write_endpoint(tmp_path, endpoint(directory, "127.0.0.1"))
     file = tmp_path / "endpoint.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert read_endpoint(tmp_path) == endpoint("127.0.0.1")
+    assert read_endpoint(tmp_path) == endpoint(directory, "127.0.0.1")
     assert "secret" not in repr(read_endpoint(tmp_path))
-    write_endpoint(tmp_path, endpoint("[::1]"))
+    write_endpoint(tmp_path, endpoint(directory, "[::1]"))
     assert find_target(Where(None, tmp_path, None), {}).address == "http://[::1]:5672"
     remove_endpoint(tmp_path)
     remove_endpoint(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["busbar.lock"]
     assert read_endpoint(tmp_path) is None
 
 
-def test_tls_and_its_authority_where_the_network_could_listen(tmp_path: Path) -> None:
+def test_tls_and_its_authority_where_the_network_could_listen(
+    tmp_path: Path, directory: DataDirectory
+) -> None:
     ca = tmp_path / "ca.pem"
     ca.touch()
-    write_endpoint(tmp_path, endpoint("10.1.2.3", ca=str(ca)))
+    write_endpoint(tmp_path, endpoint(directory, "10.1.2.3", ca=str(ca)))
     target = find_target(Where(None, tmp_path, None), {})
     assert target.address == "https://10.1.2.3:5671"
     assert target.authorities == (ca,)
@@ -127,8 +147,27 @@ def test_nothing_to_talk_to(tmp_path: Path) -> None:
             find_target(Where(None, tmp_path, None), {})
 
 
-def test_a_process_that_ended_is_named(tmp_path: Path) -> None:
+def test_a_process_that_ended_is_named(tmp_path: Path, directory: DataDirectory) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    write_endpoint(tmp_path, endpoint("127.0.0.1", ended.pid))
-    assert f"process {ended.pid} has ended" in find_target(Where(None, tmp_path, None), {}).remedy
+    write_endpoint(tmp_path, endpoint(directory, "127.0.0.1", ended.pid))
+    directory.release()
+    with pytest.raises(CommandFailure, match=f"process {ended.pid} has ended"):
+        find_target(Where(None, tmp_path, None), {})
+
+
+def test_an_endpoint_that_the_holder_of_the_lock_did_not_write_is_none(
+    tmp_path: Path, directory: DataDirectory
+) -> None:
+    own = endpoint(directory, "127.0.0.1")
+    for other in (
+        replace(own, instance="another"),
+        replace(own, instance=""),
+        replace(own, device=own.device + 1),
+        replace(own, inode=own.inode + 1),
+    ):
+        write_endpoint(tmp_path, other)
+        with pytest.raises(CommandFailure, match="no Busbar is serving"):
+            find_target(Where(None, tmp_path, None), {})
+    write_endpoint(tmp_path, own)
+    assert find_target(Where(None, tmp_path, None), {}).port == 5672

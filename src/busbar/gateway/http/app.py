@@ -1,6 +1,6 @@
 """Where a request goes, by its path:
 
-    /health                     200 while the namespace is served
+    /health                     200 while the namespace is served; the document says whether stores are out
     /metrics                    numbers for Prometheus
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
     /$busbar/...                stores and fragments, for operators
@@ -21,6 +21,7 @@ from aiohttp import web
 from busbar.gateway.http import atom, runtime, stores
 from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
+from busbar.gateway.http.health import Health
 from busbar.gateway.http.metrics import Metrics
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
@@ -36,6 +37,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
     """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
 
     metrics = Metrics(context)
+    health = Health(context.port)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -43,7 +45,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
             path = path_of(request)
             lowered = path.lower()
             if lowered == "health":
-                return _health()
+                return await health.answer()
             if metrics.asked_for(request, path):
                 return await metrics.handle(request)
             if lowered == WEBSOCKET:
@@ -93,7 +95,3 @@ def _head_complete(request: web.Request) -> None:
 
 async def _sign(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = SERVER
-
-
-def _health() -> web.Response:
-    return web.json_response({"status": "healthy", "message": "Busbar is ready."})

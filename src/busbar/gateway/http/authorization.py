@@ -11,12 +11,20 @@ from aiohttp import web
 
 from busbar.gateway.authority import Grant
 from busbar.gateway.http.namespace import HttpContext
+from busbar.gateway.refused_tokens import host_of
 from busbar.model.errors import Unauthorized
 
 
 async def authorize(request: web.Request, right: str, path: str, context: HttpContext) -> Grant:
     """The grant that gives `right` on `path`. Raises Unauthorized."""
-    return await authorize_token(request.headers.get("Authorization", ""), right, path, context)
+    token = request.headers.get("Authorization", "")
+    try:
+        return await authorize_token(token, right, path, context)
+    except Unauthorized as error:
+        if token:  # who shows none is a visitor, and refused without a word
+            peername = None if request.transport is None else request.transport.get_extra_info("peername")
+            context.authority.refused.token(host_of(peername), token, error.text, context.clock())
+        raise
 
 
 async def authorize_token(token: str, right: str, path: str, context: HttpContext) -> Grant:

@@ -2,6 +2,7 @@
 
     HTTP                                        AMQP
     body                                        one data section (several are joined; a text value is its UTF-8)
+    Content-Section (answers only)              what the body is: data, amqp-value or amqp-sequence
     Content-Type                                properties.content-type
     BrokerProperties: MessageId, To, ReplyTo,   properties: message-id, to, reply-to, correlation-id, subject, group-id,
       CorrelationId, Label, SessionId,            reply-to-group-id
@@ -26,7 +27,15 @@ from busbar.amqp.arrival import binary_id
 from busbar.amqp.codec import DecodeError, EncodeError, decode_value, encode_value
 from busbar.amqp.envelope import encode_delivery
 from busbar.amqp.message import Message, decode_message, encode_message
-from busbar.amqp.sections import HEADER, MESSAGE_ANNOTATIONS, Sections, find_sections, value_of
+from busbar.amqp.sections import (
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    SEQUENCE,
+    VALUE,
+    Sections,
+    find_sections,
+    value_of,
+)
 from busbar.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from busbar.gateway.http.runtime_dates import date_text, seconds_text
 from busbar.gateway.http.runtime_headers import headers_of
@@ -35,6 +44,7 @@ from busbar.model.errors import ArgumentError, MalformedMessage
 from busbar.model.message import Record
 
 DEFAULT_TYPE = "application/xml; charset=utf-8"
+_SECTIONS = {VALUE: "amqp-value", SEQUENCE: "amqp-sequence"}
 _FOREVER = 0xFFFFFFFF
 _LAST_DATE = 253_402_300_799_999
 _HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -138,6 +148,7 @@ def show(record: Record, number: int, lock: UUID | None, until: int) -> Shown:
     kind = message.content_type
     shown = isinstance(kind, str) and _HEADER_TEXT.fullmatch(kind) is not None
     headers["Content-Type"] = str(kind) if shown else DEFAULT_TYPE
+    headers["Content-Section"] = _SECTIONS.get(found.body_code, "data")
     return Shown(headers, _body(message))
 
 

@@ -1,7 +1,7 @@
 """What an operator asks about stores, fragments and duplicates. JSON, with the Manage right:
 
 GET   /$busbar/stores                   all stores
-POST  /$busbar/stores/{name}/{change}   offline, online or reset; the store as it is then
+POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; the store as it is then
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 """

@@ -1,0 +1,118 @@
+"""Putting back a store that `reset` set aside, while Busbar does not run.
+
+Since the reset the namespace has another store in that place, whose id is on its list, and it went on: entities and taps
+came and went, numbers were given. Rules:
+1. The store in the place must be readable and hold no message, neither to receive nor for a tap: nothing is overwritten. It
+   is set aside in turn.
+2. The one that is put back takes over its catalogue and its identity: entities are those of now.
+3. No number is given twice: each fragment goes on after the higher one of its two counters. Fragments and taps that were
+   made since come along, with their positions. Fragments of entities that were deleted since go.
+4. Before its files are moved the store is complete. If the process ends in between, `reset` and another restore help.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from busbar.app.data_directory import DataDirectory
+from busbar.app.stores import StoreFilePlace, stores_in
+from busbar.broker.catalogue import served_fragments
+from busbar.broker.membership import copy_of
+from busbar.broker.store_work import open_store
+from busbar.fragment.changes import Changes, Head, empty_head
+from busbar.model.errors import ArgumentError, InvalidOperation
+from busbar.model.message import KEPT
+from busbar.store.contract import Store
+from busbar.store.sqlite import SqliteStore
+
+SLICE = 10_000
+"""Messages that one transaction deletes."""
+
+
+def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
+    """Put the newest file back that was set aside of a store, or the one of that name; the file, and its messages.
+    Raises DataDirectoryError, StoreError, OSError, ArgumentError, InvalidOperation."""
+    directory = DataDirectory(data)
+    try:
+        if name not in stores_in(directory.path):
+            there = ", ".join(stores_in(directory.path))
+            raise ArgumentError(f"There is no store '{name}' in {directory.path}; there are {there}.")
+        place = StoreFilePlace(directory.path, name)
+        found = [file for file in place.asides() if not aside or file.name == Path(aside).name]
+        if not found:
+            known = ", ".join(file.name for file in place.asides()) or "nothing"
+            raise ArgumentError(
+                f"Of the store '{name}' there is {known} set aside, and not {aside or 'a file'}."
+            )
+        messages = _prepare(found[-1], place, name)
+        place.set_aside()
+        place.put_back(found[-1])
+        return found[-1], messages
+    finally:
+        directory.release()
+
+
+def _prepare(file: Path, place: StoreFilePlace, name: str) -> int:
+    """Make what was set aside fit for the namespace as it is; how many messages it has."""
+    current, _ = open_store(place.open)
+    try:
+        _check_empty(current, name)
+        other, _ = open_store(lambda: SqliteStore(file))
+        try:
+            _check_same(current, other, file)
+            _take_over(current, other)
+            messages = sum(sum(head.counts[:KEPT]) for head in other.heads())
+            other.release()
+        finally:
+            other.close()
+        current.release()
+    finally:
+        current.close()
+    return messages
+
+
+def _check_empty(current: Store, name: str) -> None:
+    """Rule 1."""
+    held = sum(sum(head.counts) for head in current.heads())
+    if held:
+        raise InvalidOperation(
+            f"The store '{name}' holds {held} messages (those that are kept for taps count too), which would be out of "
+            "reach. Receive them, or delete the taps, first."
+        )
+
+
+def _check_same(current: Store, other: Store, file: Path) -> None:
+    ours, theirs = (copy_of((dict(store.catalogue()), 0)).identity for store in (current, other))
+    if ours is None or theirs is None or (ours.namespace, ours.name) != (theirs.namespace, theirs.name):
+        raise InvalidOperation(f"{file} is not a store that was in this place.")
+
+
+def _take_over(current: Store, other: Store) -> None:
+    """Rules 2 and 3."""
+    known = {head.fragment: head for head in other.heads()}
+    changes = []
+    for head in current.heads():
+        fragment = head.fragment
+        change = Changes(fragment)
+        change.head = _raised(known.get(fragment) or empty_head(fragment), head)
+        taps = {row.id for row in other.taps(fragment)} if fragment in known else set()
+        change.taps = {row.id: row for row in current.taps(fragment) if row.id not in taps}
+        changes.append(change)
+    if changes:
+        other.commit(changes)
+    ours = current.catalogue()
+    for fragment in known.keys() - served_fragments(ours):
+        while not other.drop(fragment, SLICE):
+            pass
+    entries: dict[str, bytes | None] = dict.fromkeys(other.catalogue())
+    entries.update(ours)
+    other.write_catalogue(entries)
+
+
+def _raised(head: Head, since: Head) -> Head:
+    raised = head.copy()
+    raised.last = max(head.last, since.last)
+    raised.turn = max(head.turn, since.turn)
+    raised.last_dead = max(head.last_dead, since.last_dead)
+    raised.last_event = max(head.last_event, since.last_event)
+    return raised

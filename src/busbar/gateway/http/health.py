@@ -1,0 +1,54 @@
+"""/health: whether the namespace is served, and all of it.
+
+    {"status": "healthy", "message": ...}
+    {"status": "limited", "message": ..., "stores": ["store-2"]}    these stores are out
+
+The status is 200 either way: probes restart what does not answer 200, and a restart does not bring a disk back. Anyone may
+ask, so that the stores are looked at once a second at most, and an answer waits for them for half a second at most; later it
+is what was known before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from busbar.model.errors import BusbarError
+from busbar.model.port import StorePort
+
+FRESH_SECONDS = 1.0
+WAIT_SECONDS = 0.5
+
+
+class Health:
+    def __init__(self, port: StorePort) -> None:
+        self._port = port
+        self._out: Sequence[str] | None = ()
+        """None: the process that knows of them does not answer."""
+        self._asked_at = -FRESH_SECONDS
+        self._asking: asyncio.Task[None] | None = None
+
+    async def answer(self) -> web.Response:
+        loop = asyncio.get_running_loop()
+        if self._asking is None and loop.time() >= self._asked_at + FRESH_SECONDS:
+            self._asking = loop.create_task(self._ask())
+        if self._asking is not None:
+            await asyncio.wait([self._asking], timeout=WAIT_SECONDS)
+        if self._out is None:
+            text = "Busbar is ready, but the state of its stores is not known."
+            return web.json_response({"status": "limited", "message": text, "stores": []})
+        if not self._out:
+            return web.json_response({"status": "healthy", "message": "Busbar is ready."})
+        text = f"Busbar is ready, but these stores are out, with what they hold: {', '.join(self._out)}."
+        return web.json_response({"status": "limited", "message": text, "stores": [*self._out]})
+
+    async def _ask(self) -> None:
+        try:
+            self._out = await self._port.stores_out()
+        except BusbarError:
+            self._out = None
+        finally:
+            self._asked_at = asyncio.get_running_loop().time()
+            self._asking = None
