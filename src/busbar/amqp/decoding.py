@@ -28,6 +28,10 @@ from busbar.amqp.types import (
 
 MAX_NESTING: Final = 32
 MAX_EMPTY_ELEMENTS: Final = 65_536
+# Keys of one map that are neither text nor binary. A peer can choose numbers and uuids whose hashes collide, so that each
+# key costs a comparison with all before it; the hashes of text and binary depend on a secret of the process.
+MAX_NUMBER_KEYS: Final = 1_024
+UUID_COST: Final = 16  # of a uuid, in such keys: it is compared by code of Python
 
 
 class DecodeError(Exception):
@@ -207,12 +211,17 @@ class _Reader:
         if count & 1:
             raise DecodeError(f"a map at byte {self.pos} has {count} values, which are not pairs")
         entries: dict[object, object] = {}
+        left: i64 = MAX_NUMBER_KEYS
         i: i64 = 0
         while i < count:
             at = self.pos
             key = self.value(stop, depth)
             if isinstance(key, (list, dict, Array, Described)):
                 raise DecodeError(f"a map key at byte {at} is not a scalar")
+            if not isinstance(key, (str, bytes)):
+                left -= UUID_COST if isinstance(key, UUID) else 1
+                if left < 0:
+                    raise DecodeError(f"a map has too many keys that are not text, the last one at byte {at}")
             if key in entries:
                 raise DecodeError(f"a map has the key at byte {at} twice")
             entries[key] = self.value(stop, depth)
