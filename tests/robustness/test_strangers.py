@@ -11,7 +11,9 @@ from tests.robustness.wire import (
     ATTACH,
     CLOSE,
     DISPOSITION,
+    OPEN,
     SENDER,
+    Wire,
     connected,
     frame,
     logged_in,
@@ -21,6 +23,7 @@ from tests.serving import Busbar
 
 HASH_MODULUS = (1 << 61) - 1
 LARGE_FRAME = 65_000
+MEGABYTE = 1024 * 1024
 
 
 def compound(code: int, content: bytes, count: int) -> bytes:
@@ -55,3 +58,67 @@ def test_a_request_whose_keys_collide_is_refused(server: Busbar, bystander: Byst
         payload = performative(0x73, ["m"]) + operation + b"\x00\x53\x77" + colliding_map(60_000)
         refused = wire.send_message(0, 0, payload)
         assert refused.code == DISPOSITION and refused.condition
+
+
+def empty_lists(count: int) -> bytes:
+    """A map with a list of empty lists, each of which is one byte here and 64 in memory."""
+    return compound(0xD1, b"\xa3\x01a" + compound(0xD0, b"\x45" * count, count), 2)
+
+
+def test_a_performative_with_too_many_elements_is_refused(server: Busbar, bystander: Bystander) -> None:
+    with connected(server.port) as wire:
+        wire.send(attach_with(0, empty_lists(60_000)))
+        assert wire.until(ATTACH, CLOSE).condition == "amqp:decode-error"
+
+
+def test_a_request_with_too_many_elements_is_refused(server: Busbar, bystander: Bystander) -> None:
+    with logged_in(server.port) as wire:
+        wire.attach(0, SENDER, "q/$management")
+        many = empty_lists(70_000)
+        wire.transfer(0, 0, performative(0x73, ["m"]) + b"\x00\x53\x77" + many[:60_000], more=True)
+        wire.transfer(0, 0, many[60_000:])
+        refused = wire.until(DISPOSITION)
+        assert refused.condition
+
+
+def test_nothing_of_an_attach_is_kept_that_nobody_reads(server: Busbar, bystander: Bystander) -> None:
+    """255 links, each with properties that would take 256 KB of memory."""
+    with connected(server.port) as wire:
+        bystander.works(5)
+        before = server.resident_bytes()
+        for handle in range(255):
+            wire.send(attach_with(handle, empty_lists(4_000)))
+            assert wire.until(ATTACH, CLOSE).code == ATTACH
+        grown = server.resident_bytes() - before
+        print(f"255 links of 4 KB: {grown >> 10} KB more")
+        assert grown < 20 * MEGABYTE
+
+
+def test_nothing_of_an_open_is_kept_that_nobody_reads(server: Busbar, bystander: Bystander) -> None:
+    wires = []
+    before = server.resident_bytes()
+    for _ in range(100):
+        wire = Wire(server.port)
+        assert wire.sasl() == 0
+        wire.send(b"AMQP\x00\x01\x00\x00")
+        fields = [encode_value(field) for field in ("c", "h", *[None] * 7)]
+        content = b"".join(fields) + empty_lists(4_000)
+        wire.send(frame(b"\x00\x53\x10" + compound(0xD0, content, 10)))
+        assert wire.read(8) == b"AMQP\x00\x01\x00\x00"
+        assert wire.until(OPEN, CLOSE).code == OPEN
+        wires.append(wire)
+    grown = server.resident_bytes() - before
+    print(f"100 connections of 4 KB: {grown >> 10} KB more")
+    assert grown < 15 * MEGABYTE
+    for wire in wires:
+        wire.socket.close()
+
+
+def test_an_address_is_not_longer_than_any_name(server: Busbar, bystander: Bystander) -> None:
+    with connected(server.port) as wire:
+        wire.say_attach(0, SENDER, "$cbs", name="n" * 1_024)
+        assert wire.until(ATTACH).field(6) is not None
+        fields: list[object] = ["long", UInt(1), SENDER, UByte(0), UByte(0)]
+        fields += [Described(ULong(0x28), ["h" * 50_000]), Described(ULong(0x29), ["$cbs"])]
+        wire.say(ATTACH, [*fields, None, None, UInt(0)])
+        assert wire.until(ATTACH).field(6) is None

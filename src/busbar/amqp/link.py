@@ -169,6 +169,19 @@ class Link:
         self._leave(DETACHED)
         return news
 
+    def shed(self) -> None:
+        """Keep nothing of the remote's attach but its addresses: what else it carried has been read.
+
+        Its source and target as received stay until they are answered.
+        """
+        self.properties = {}
+        self.offered_capabilities = None
+        self.desired_capabilities = None
+        if self.source is not None:
+            self.source.shed(self.state > ATTACHING)
+        if self.target is not None:
+            self.target.shed(self.state > ATTACHING)
+
     def on_session_end(self) -> None:
         self._leave(DETACHED)
 

@@ -336,6 +336,7 @@ class GatewayConnection(asyncio.Protocol):
             elif isinstance(event, SaslInit):
                 self._authenticate(event)
             elif isinstance(event, Opened):
+                self._engine.remote_properties = {}  # read by nobody, and kept by whoever has proven nothing yet
                 self._arm()
             elif isinstance(event, Closed):
                 self._close()
@@ -382,6 +383,7 @@ class GatewayConnection(asyncio.Protocol):
             self.flush()
             return
         link.user = end
+        link.shed()
         if isinstance(end, IncomingLink | OutgoingLink):
             address = link.source if link.sending else link.target
             path = node_of(None if address is None else address.address).resource

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from busbar.amqp.codec import DecodeError
+from busbar.amqp.codec import MAX_ELEMENTS, DecodeError
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.message import Message, decode_message, encode_message
@@ -97,7 +97,7 @@ class RequestLink:
                     raise MessageSizeExceeded(f"The request is larger than {self._max_size} bytes.")
                 if self._under_way >= MAX_PENDING:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
-                request = decode_message(delivery.payload)
+                request = decode_message(delivery.payload, MAX_ELEMENTS)
             except (BusbarError, DecodeError) as error:
                 if not delivery.settled:
                     condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"

@@ -113,3 +113,15 @@ def decode_map(keys: list[object]) -> dict[object, object]:
     value, _ = decode_value(raw, 0, len(raw))
     assert isinstance(value, dict)
     return value
+
+
+def test_the_elements_of_a_value_are_counted_over_all_its_compounds() -> None:
+    inner = b"\xd0" + (14).to_bytes(4, "big") + (10).to_bytes(4, "big") + b"\x45" * 10
+    raw = b"\xd0" + (4 + 2 * len(inner)).to_bytes(4, "big") + (2).to_bytes(4, "big") + 2 * inner
+    assert decode_value(raw, 0, len(raw), 22)[0] == [[[]] * 10] * 2
+    assert decode_value(raw, 0, len(raw))[0] == [[[]] * 10] * 2
+    with pytest.raises(DecodeError, match="more than 21 elements"):
+        decode_value(raw, 0, len(raw), 21)
+    array = b"\xe0\x0a\x02\x70" + b"\x00" * 8
+    with pytest.raises(DecodeError, match="more than 1 elements"):
+        decode_value(array, 0, len(array), 1)
