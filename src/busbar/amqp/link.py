@@ -170,10 +170,7 @@ class Link:
         return news
 
     def shed(self) -> None:
-        """Keep nothing of the remote's attach but its addresses: what else it carried has been read.
-
-        Its source and target as received stay until they are answered.
-        """
+        """Keep nothing of the remote's attach but addresses and, until they are answered, its source and target."""
         self.properties = {}
         self.offered_capabilities = None
         self.desired_capabilities = None
@@ -379,6 +376,7 @@ class Link:
                 able = count
             id = session.next_delivery_id
             unsettled = session.unsettled
+            order = session.order
             while i < able:
                 tag = tags[i]
                 payload = payloads[i]
@@ -387,6 +385,7 @@ class Link:
                 write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
                 if not settled:
                     unsettled[id] = Sent(self, tag)
+                    order.append(id)
                 id = (id + 1) & MASK
                 i += 1
             session.next_delivery_id = id
@@ -468,6 +467,7 @@ class Link:
                 self.delivery_count = (self.delivery_count + 1) & MASK
                 if not item.settled:
                     session.unsettled[id] = Sent(self, item.tag)
+                    session.order.append(id)
                     self.unsettled += 1
             else:
                 stop = size if size - item.offset <= room else item.offset + room
