@@ -177,7 +177,7 @@ def _request_response(
         size = max(4 * message_size(entity, limits), limits.max_message_size + MAX_REQUEST)
     link.accept(size)
     if link.sending:
-        reply = ReplyLink(link)
+        reply = ReplyLink(peer, link)
         siblings.append(reply)
         return reply
     if entity is None:

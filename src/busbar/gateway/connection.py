@@ -137,6 +137,7 @@ class GatewayConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._guest.gone(self)
+        self.service.held_replies.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -172,8 +173,12 @@ class GatewayConnection(asyncio.Protocol):
 
     def shut_down(self) -> None:
         """Tell the client that the broker stops, and close."""
+        self.end("amqp:connection:forced", "The broker is shutting down; connect again later.")
+
+    def end(self, condition: str, text: str) -> None:
+        """Close the connection, and tell the client why."""
         if self._transport is not None:
-            self._engine.close("amqp:connection:forced", "The broker is shutting down; connect again later.")
+            self._engine.close(condition, text)
             self._close()
 
     # Effects
@@ -243,6 +248,12 @@ class GatewayConnection(asyncio.Protocol):
 
     def replies_wait(self) -> bool:
         return any(isinstance(end, ReplyLink) and end.waiting for end, _path, _right in self._links.values())
+
+    def hold_reply(self, size: int) -> None:
+        self.service.held_replies.add(self, size, self.service.limits)
+
+    def release_reply(self, size: int) -> None:
+        self.service.held_replies.remove(self, size)
 
     def retry(self, who: Replenished) -> None:
         self._retrying.append(who)
