@@ -450,9 +450,11 @@ class GatewayConnection(asyncio.Protocol):
                 self.granted(self.service.authority.verify_password(name, key))
             except (BusbarError, UnicodeDecodeError):
                 self._engine.sasl_outcome(SASL_AUTH)
+                self._close()
                 return
         elif event.mechanism not in MECHANISMS:
             self._engine.sasl_outcome(SASL_AUTH)
+            self._close()
             return
         self._engine.sasl_outcome(SASL_OK)
 
