@@ -106,6 +106,15 @@ class Session:
         self.state = ENDED
         self.leave_links()
 
+    def release(self) -> None:
+        for link in self.links.values():
+            link.user = None
+        for link in self._attaching:
+            link.user = None
+        self.links = {}
+        self._attaching = []
+        self.user = None
+
     def leave_links(self) -> None:
         self.unsettled = {}
         self.order = []

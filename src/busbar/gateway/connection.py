@@ -75,7 +75,7 @@ class GatewayConnection(asyncio.Protocol):
         self.service = service
         self.writable = True
         self.origin = 0
-        self.pages = PageTurns(self)
+        self._pages: PageTurns | None = None
         self._guest = guest
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
@@ -152,13 +152,16 @@ class GatewayConnection(asyncio.Protocol):
             self.service.port.disconnect(self.origin)
         for link in [*self._occupied]:
             self._vacate(link)
-        self._grants.clear()
+        self._grants.close()
         self._links.clear()
         self._pending.clear()
         self._requests.clear()
         self._consumers.clear()
         self._retrying.clear()
+        self._replies.clear()
         self._commands = []
+        self._pages = None
+        self._engine.release()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -205,6 +208,12 @@ class GatewayConnection(asyncio.Protocol):
         self.flush()
 
     # Peer
+
+    @property
+    def pages(self) -> PageTurns:
+        if self._pages is None:
+            self._pages = PageTurns(self)
+        return self._pages
 
     def command(self, command: Command) -> None:
         self._commands.append(command)

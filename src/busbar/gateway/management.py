@@ -100,15 +100,21 @@ class ManagementNode:
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
+        self._taps = TapOperations(peer, entity, sub)
+        self._rules: RuleOperations | None = None
+        if isinstance(entity.description, SubscriptionDescription) and sub == ACTIVE:
+            self._rules = RuleOperations(peer, entity.path)
+
+    def _operations(self) -> Operations:
+        """Made for each request: a node that kept them would refer to itself, and so would its connection."""
         sending, receiving = self._sending(), self._receiving()
-        description = entity.description
+        description = self._entity.description
         if isinstance(description, SubscriptionDescription):
             sending = {name: (right, self._not_sent_to) for name, (right, _) in sending.items()}
         if isinstance(description, TopicDescription):
             receiving = {name: (right, self._not_received_from) for name, (right, _) in receiving.items()}
-        self._operations = sending | receiving | TapOperations(peer, entity, sub).operations
-        if isinstance(description, SubscriptionDescription) and sub == ACTIVE:
-            self._operations |= RuleOperations(peer, entity.path).operations
+        operations = sending | receiving | self._taps.operations
+        return operations if self._rules is None else operations | self._rules.operations
 
     def _sending(self) -> Operations:
         return {
@@ -143,7 +149,7 @@ class ManagementNode:
         return later
 
     async def perform(self, request: Message) -> Message:
-        return await answer(request, self._operations, self._peer, self._resource)
+        return await answer(request, self._operations(), self._peer, self._resource)
 
     async def _peek(self, body: Body) -> Reply:
         limits = self._peer.service.limits
