@@ -177,6 +177,8 @@ def _fields(token: str) -> dict[str, str]:
             "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
             "this namespace has no identity provider for other tokens."
         )
+    if not token.isascii():
+        raise Unauthorized("The shared access signature has characters that are not ASCII; encode them.")
     pairs = [part.partition("=")[::2] for part in token[len(_PREFIX) :].strip().split("&") if "=" in part]
     fields = dict(pairs)
     if len(fields) < len(pairs):
