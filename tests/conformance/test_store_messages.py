@@ -193,6 +193,17 @@ def test_an_edit_moves_a_message_with_its_bytes(store: Store) -> None:
     assert values(page(store, 1, DEAD)[0]) == values(moved)
 
 
+def test_an_edit_sets_the_size_that_it_names(store: Store) -> None:
+    put(store, 1, ACTIVE, record(1), record(2), record(3))
+    before = page(store, 1, ACTIVE)[0].size
+    edit(store, 1, Edit(ACTIVE, 1, DEAD, 1, {"a": b"1"}, 0, 77), Edit(ACTIVE, 2, ACTIVE, 1, None))
+    edit(
+        store, 1, Edit(ACTIVE, 3, ACTIVE, 1, {"a": b"1"}, 0, 5), Edit(ACTIVE, 3, DEAD, 2, {"a": b"12"}, 0, 6)
+    )
+    assert [r.size for r in page(store, 1, DEAD)] == [77, 6]
+    assert [r.size for r in page(store, 1, ACTIVE)] == [before]
+
+
 def test_an_edit_in_place_sets_count_and_overlay(store: Store) -> None:
     put(store, 1, ACTIVE, record(1, overlay={"a": b"1"}))
     edit(store, 1, Edit(ACTIVE, 1, ACTIVE, 9, None))

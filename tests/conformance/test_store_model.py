@@ -59,7 +59,18 @@ class Model:
 
 
 def _edited(r: Record, e: Edit) -> Record:
-    return Record(r.n, r.enqueued, r.ttl, r.due, e.deliveries, r.size, r.content, e.overlay, None, e.dead)
+    return Record(
+        r.n,
+        r.enqueued,
+        r.ttl,
+        r.due,
+        e.deliveries,
+        r.size if e.size < 0 else e.size,
+        r.content,
+        e.overlay,
+        None,
+        e.dead,
+    )
 
 
 FRAGMENTS = st.integers(1, 2)
@@ -110,7 +121,7 @@ def _changes(model: Model, fragment: int, puts: list, edits: list, keeps: list, 
     for n, to, right, deliveries, overlay in edits:
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         dead = n if deliveries % 2 else 0  # only that positions differ matters here
-        changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead))
+        changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead, deliveries * 7))
         if here.get(n) == lane:
             here[n] = to
     for n, right in keeps:

@@ -249,3 +249,31 @@ def test_a_message_cannot_write_headers(bare: BareHttp, server: Busbar, bystande
         assert answer.headers.get("X-Evil") is None
         assert answer.read() == b"hello"
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("Authorization", 401), ("BrokerProperties", 400), ("Content-Type", 400), ("If-Match", 400)],
+)
+def test_a_header_that_is_not_utf_8_is_a_bad_request(
+    bare: BareHttp, server: Busbar, bystander: Bystander, name: str, status: int
+) -> None:
+    before = len(server.error_text)
+    with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+        lines = [b"POST /q/messages HTTP/1.1", b"Host: localhost", b"Content-Length: 1", b"Connection: close"]
+        if name != "Authorization":
+            lines.append(b"Authorization: " + bare.token().encode())
+        value = b"SharedAccessSignature sr=\xff&sig=x&se=1&skn=x" if status == 401 else b"\xff\xfe"
+        client.sendall(b"\r\n".join([*lines, name.encode() + b": " + value, b"", b"m"]))
+        answer = client.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:200]
+    assert "Traceback" not in server.error_text[before:]
+
+
+def test_a_number_that_no_double_can_have_is_a_bad_request(
+    bare: BareHttp, server: Busbar, bystander: Bystander
+) -> None:
+    before = len(server.error_text)
+    status, _, text = bare.request("POST", "/q/messages", "m", Huge="9" * 399)
+    assert status == 400 and "more digits" in text
+    assert "Traceback" not in server.error_text[before:]

@@ -177,3 +177,26 @@ def test_a_frame_that_comes_byte_by_byte(full: Busbar) -> None:
             wire.send(bytes((byte,)))
         bystander.works()
         assert full.resident_bytes() - before < 4 * MEGABYTE
+
+
+def test_connections_that_come_and_go_leave_nothing(full: Busbar) -> None:
+    """A thousand of them, one after the other, each with a few links and a request."""
+
+    def visit(count: int) -> None:
+        for _ in range(count):
+            with logged_in(full.port) as wire:
+                wire.say_attach(0, SENDER, "flood/$management", name="ask")
+                wire.say_attach(1, RECEIVER, "flood/$management", name="answers")
+                wire.say_attach(2, RECEIVER, "flood", name="receiver")
+                wire.grant(1, 10)
+                wire.transfer(0, 0, _peek())
+                wire.until(TRANSFER)
+
+    with Bystander(full.port) as bystander:
+        visit(200)
+        before = full.resident_bytes()
+        visit(1_000)
+        bystander.works()
+        grown = full.resident_bytes() - before
+        print(f"1,000 connections: {grown >> 10} KB more")
+        assert grown < 15 * MEGABYTE

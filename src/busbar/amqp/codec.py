@@ -11,10 +11,18 @@ on which SDKs depend: a long always takes 8 bytes and an int 4, and array elemen
 
 from __future__ import annotations
 
-from busbar.amqp.decoding import DecodeError, decode_value, read_u32, skip_descriptor, skip_value
+from busbar.amqp.decoding import (
+    MAX_ELEMENTS,
+    DecodeError,
+    decode_value,
+    read_u32,
+    skip_descriptor,
+    skip_value,
+)
 from busbar.amqp.encoding import EncodeError, encode_value, write_u32, write_value
 
 __all__ = [
+    "MAX_ELEMENTS",
     "DecodeError",
     "EncodeError",
     "decode_value",

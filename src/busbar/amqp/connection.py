@@ -296,6 +296,18 @@ class Connection:
         self._have = 0
         self._end_sessions()
 
+    def release(self) -> None:
+        """The transport is gone, and nobody reads or writes any more: refer to nothing that refers to this."""
+        self._over()
+        for session in self.sessions.values():
+            session.release()
+        for session in self._begun:
+            session.release()
+        self.sessions = {}
+        self._begun = []
+        self.user = None
+        self._wire.release()
+
     def _end_sessions(self) -> None:
         """Nothing may follow a close: sessions and links stay visible, but their calls do nothing any more."""
         for session in self.sessions.values():

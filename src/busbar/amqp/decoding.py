@@ -28,6 +28,13 @@ from busbar.amqp.types import (
 
 MAX_NESTING: Final = 32
 MAX_EMPTY_ELEMENTS: Final = 65_536
+MAX_ELEMENTS: Final = (
+    65_536  # of all compounds of a value that a peer sent: one of a byte takes 64 bytes of memory
+)
+# Keys of one map that are neither text nor binary. A peer can choose numbers and uuids whose hashes collide, so that each
+# key costs a comparison with all before it; the hashes of text and binary depend on a secret of the process.
+MAX_NUMBER_KEYS: Final = 1_024
+UUID_COST: Final = 16  # of a uuid, in such keys: it is compared by code of Python
 
 
 class DecodeError(Exception):
@@ -105,22 +112,24 @@ def skip_descriptor(buf: bytes, pos: i64, end: i64) -> i64:
     raise DecodeError(f"a descriptor at byte {pos} is neither a ulong nor a symbol")
 
 
-def decode_value(buf: bytes, pos: i64, end: i64) -> tuple[object, int]:
-    """The value at `pos` and the position after it."""
+def decode_value(buf: bytes, pos: i64, end: i64, most: i64 = 0) -> tuple[object, int]:
+    """The value at `pos` and the position after it. `most`: so many elements in all its compounds; 0 for no such limit."""
     if pos < 0 or end > len(buf):
         raise DecodeError(f"bytes {pos} to {end} are not inside a buffer of {len(buf)}")
-    reader = _Reader(buf, pos)
+    reader = _Reader(buf, pos, most)
     value = reader.value(end, 0)
     return value, reader.pos
 
 
 @final
 class _Reader:
-    """A position in a buffer, and how many elements without bytes may still be made."""
+    """A position in a buffer, and how many elements, and how many without bytes, may still be made."""
 
-    def __init__(self, buf: bytes, pos: i64) -> None:
+    def __init__(self, buf: bytes, pos: i64, most: i64) -> None:
         self.buf = buf
         self.pos: i64 = pos
+        self.most: i64 = most
+        self.left: i64 = most
         self.empty_left: i64 = MAX_EMPTY_ELEMENTS
 
     def value(self, end: i64, depth: i64) -> object:
@@ -179,6 +188,10 @@ class _Reader:
             raise DecodeError(f"the compound at byte {pos} has no count")
         count: i64 = buf[start] if count_width == 1 else read_u32(buf, start)
         self.pos = start + count_width
+        if self.most > 0:
+            self.left -= count
+            if self.left < 0:
+                raise DecodeError(f"a value has more than {self.most} elements at byte {pos}")
         kind = code & 0x0F
         value: object
         if code >= 0xE0:
@@ -207,12 +220,17 @@ class _Reader:
         if count & 1:
             raise DecodeError(f"a map at byte {self.pos} has {count} values, which are not pairs")
         entries: dict[object, object] = {}
+        left: i64 = MAX_NUMBER_KEYS
         i: i64 = 0
         while i < count:
             at = self.pos
             key = self.value(stop, depth)
             if isinstance(key, (list, dict, Array, Described)):
                 raise DecodeError(f"a map key at byte {at} is not a scalar")
+            if not isinstance(key, (str, bytes)):
+                left -= UUID_COST if isinstance(key, UUID) else 1
+                if left < 0:
+                    raise DecodeError(f"a map has too many keys that are not text, the last one at byte {at}")
             if key in entries:
                 raise DecodeError(f"a map has the key at byte {at} twice")
             entries[key] = self.value(stop, depth)

@@ -169,6 +169,16 @@ class Link:
         self._leave(DETACHED)
         return news
 
+    def shed(self) -> None:
+        """Keep nothing of the remote's attach but addresses and, until they are answered, its source and target."""
+        self.properties = {}
+        self.offered_capabilities = None
+        self.desired_capabilities = None
+        if self.source is not None:
+            self.source.shed(self.state > ATTACHING)
+        if self.target is not None:
+            self.target.shed(self.state > ATTACHING)
+
     def on_session_end(self) -> None:
         self._leave(DETACHED)
 
@@ -366,6 +376,7 @@ class Link:
                 able = count
             id = session.next_delivery_id
             unsettled = session.unsettled
+            order = session.order
             while i < able:
                 tag = tags[i]
                 payload = payloads[i]
@@ -374,6 +385,7 @@ class Link:
                 write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
                 if not settled:
                     unsettled[id] = Sent(self, tag)
+                    order.append(id)
                 id = (id + 1) & MASK
                 i += 1
             session.next_delivery_id = id
@@ -455,6 +467,7 @@ class Link:
                 self.delivery_count = (self.delivery_count + 1) & MASK
                 if not item.settled:
                     session.unsettled[id] = Sent(self, item.tag)
+                    session.order.append(id)
                     self.unsettled += 1
             else:
                 stop = size if size - item.offset <= room else item.offset + room

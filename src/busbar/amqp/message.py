@@ -63,14 +63,14 @@ class Message:
         self.data: bytes | None = data
 
 
-def decode_message(payload: bytes) -> Message:
-    """Raises MalformedMessage."""
+def decode_message(payload: bytes, most: i64 = 0) -> Message:
+    """Raises MalformedMessage. `most`: so many elements in the compounds of a section; 0 for no such limit."""
     found = find_sections(payload, 0, len(payload))
     message = Message()
     try:
-        _read_properties(payload, found, message)
-        _read_application_properties(payload, found, message)
-        _read_body(payload, found, message)
+        _read_properties(payload, found, message, most)
+        _read_application_properties(payload, found, message, most)
+        _read_body(payload, found, message, most)
     except DecodeError as error:
         raise MalformedMessage(str(error)) from None
     return message
@@ -148,10 +148,12 @@ def _with_large_map(front: bytes, value: dict[object, object]) -> bytes:
     return b"".join(parts)
 
 
-def _read_properties(payload: bytes, found: Sections, message: Message) -> None:
+def _read_properties(payload: bytes, found: Sections, message: Message, most: i64) -> None:
     if found.properties == found.application:
         return
-    decoded, _ = decode_value(payload, value_of(payload, found.properties, found.end), found.application)
+    decoded, _ = decode_value(
+        payload, value_of(payload, found.properties, found.end), found.application, most
+    )
     fields = decoded if isinstance(decoded, list) else []
     if len(fields) > _FIELDS:
         raise MalformedMessage(f"the properties have {len(fields)} fields, not at most {_FIELDS}")
@@ -171,10 +173,10 @@ def _read_properties(payload: bytes, found: Sections, message: Message) -> None:
     message.reply_to_group_id = fields[12]
 
 
-def _read_application_properties(payload: bytes, found: Sections, message: Message) -> None:
+def _read_application_properties(payload: bytes, found: Sections, message: Message, most: i64) -> None:
     if found.application == found.body:
         return
-    decoded, _ = decode_value(payload, value_of(payload, found.application, found.end), found.body)
+    decoded, _ = decode_value(payload, value_of(payload, found.application, found.end), found.body, most)
     entries = decoded if isinstance(decoded, dict) else {}
     for key, value in entries.items():
         if not isinstance(key, str):
@@ -182,15 +184,15 @@ def _read_application_properties(payload: bytes, found: Sections, message: Messa
         message.application_properties[str(key)] = value
 
 
-def _read_body(payload: bytes, found: Sections, message: Message) -> None:
+def _read_body(payload: bytes, found: Sections, message: Message, most: i64) -> None:
     if found.body_code == VALUE:
-        message.value = decode_value(payload, value_of(payload, found.body, found.end), found.footer)[0]
+        message.value = decode_value(payload, value_of(payload, found.body, found.end), found.footer, most)[0]
     elif found.body_code == DATA:
         message.data = b"".join([payload[start:end] for start, end in data_sections(payload, found)])
     elif found.body < found.footer:
         rows: list[object] = []
         pos: int = found.body
         while pos < found.footer:
-            row, pos = decode_value(payload, value_of(payload, pos, found.end), found.footer)
+            row, pos = decode_value(payload, value_of(payload, pos, found.end), found.footer, most)
             rows.append(row)
         message.value = rows

@@ -22,6 +22,7 @@ RELEASED: Final = 0x26
 MODIFIED: Final = 0x27
 DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
+MAX_STATE_ELEMENTS: Final = 4_096  # of all compounds of a delivery state
 
 _ERROR: Final = 0x1D
 _ERROR_NAME: Final = "amqp:error:list"
@@ -124,7 +125,7 @@ def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
             return _ACCEPTED
         if code == RELEASED:
             return _RELEASED
-    value, _ = decode_value(buf, pos, end)
+    value, _ = decode_value(buf, pos, end, MAX_STATE_ELEMENTS)
     return outcome_of(value)
 
 

@@ -58,6 +58,7 @@ _TERMINUS_NAMES: Final[dict[str, int]] = {
     "amqp:coordinator:list": COORDINATOR,
 }
 _MAX_UINT: Final = 0xFFFFFFFF
+MAX_FIELD_ELEMENTS: Final = 4_096  # of all compounds of a performative
 
 
 def performative_at(buf: bytes, pos: i64, end: i64) -> tuple[i64, i64]:
@@ -67,7 +68,7 @@ def performative_at(buf: bytes, pos: i64, end: i64) -> tuple[i64, i64]:
         return code, pos + 3
     if pos >= end or buf[pos] != 0:
         raise ProtocolError(DECODE_ERROR, f"the frame body at byte {pos} is not a described list")
-    descriptor, after = decode_value(buf, pos + 1, end)
+    descriptor, after = decode_value(buf, pos + 1, end, MAX_FIELD_ELEMENTS)
     return descriptor_code(descriptor, _NAMES), after
 
 
@@ -76,7 +77,7 @@ class Fields:
     """The fields of one performative, read by index and name."""
 
     def __init__(self, what: str, buf: bytes, pos: i64, end: i64) -> None:
-        value, after = decode_value(buf, pos, end)
+        value, after = decode_value(buf, pos, end, MAX_FIELD_ELEMENTS)
         if not isinstance(value, list):
             raise ProtocolError(DECODE_ERROR, f"{what} should be a list, not {type(value).__name__}")
         if after != end:
@@ -159,6 +160,12 @@ class Terminus:
         self.capabilities = capabilities
         self.coordinator = coordinator
         self.raw = raw
+
+    def shed(self, answered: bool) -> None:
+        self.filter = None
+        self.capabilities = None
+        if answered:
+            self.raw = b""
 
     def encoded(self, code: i64) -> bytes:
         """The terminus in bytes: as received, or made for the descriptor `code` (source or target)."""

@@ -38,8 +38,9 @@ from busbar.amqp.errors import (
 from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
 from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
 from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link
-from busbar.amqp.outcomes import Outcome, error_of, state_at
+from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, state_at
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
+from busbar.amqp.ranges import compacted, take
 from busbar.amqp.underway import Sent
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Session:
         self._handle_max: i64 = config.handle_max
         self.remote_handle_max: i64 = MASK
         self.unsettled: dict[int, Sent] = {}  # what we sent, by delivery-id
+        self.order: list[int] = []  # the ids of those without a disposition, for ranges (ranges.py)
         self.awaiting: dict[int, Link] = {}  # what we disposed and the sender has still to settle
         self.backlog: list[Link] = []
         self._attaching: list[Link] = []  # our own attaches without an answer
@@ -104,8 +106,18 @@ class Session:
         self.state = ENDED
         self.leave_links()
 
+    def release(self) -> None:
+        for link in self.links.values():
+            link.user = None
+        for link in self._attaching:
+            link.user = None
+        self.links = {}
+        self._attaching = []
+        self.user = None
+
     def leave_links(self) -> None:
         self.unsettled = {}
+        self.order = []
         self.awaiting = {}
         self.backlog = []
         for link in self.links.values():
@@ -216,6 +228,7 @@ class Session:
     def sent_frames(self, count: i64) -> None:
         self.remote_window -= count
         self.next_outgoing = (self.next_outgoing + count) & MASK
+        self.order = compacted(self.order, self.unsettled)
 
     def add_backlog(self, link: Link) -> None:
         if link not in self.backlog:
@@ -495,14 +508,27 @@ class Session:
             self._dispose_awaited(first, last, settled == 1, outcome)
 
     def _dispose_sent(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
-        """The receiver's word about what we sent."""
+        """The receiver's word about what we sent. The first one about a delivery stands until we have settled it."""
         unsettled = self.unsettled
-        for id in _known(first, last, unsettled):
-            sent = unsettled.pop(id, None) if settled else unsettled.get(id)
-            if sent is not None:
-                if settled:
-                    sent.link.unsettled -= 1
-                sent.link.on_disposed(id, sent.tag, settled, outcome)
+        if not self._wire.server:
+            ids = _known(
+                first, last, unsettled
+            )  # the broker may say it twice: that it took it, and that it is settled
+        elif outcome is not None and outcome.code == RECEIVED and not settled:
+            return  # a progress report
+        elif first == last:
+            ids = [first]
+        else:
+            ids = take(self.order, first, last)
+        for id in ids:
+            sent = unsettled.get(id)
+            if sent is None or (sent.disposed and self._wire.server):
+                continue
+            sent.disposed = True
+            if settled:
+                del unsettled[id]
+                sent.link.unsettled -= 1
+            sent.link.on_disposed(id, sent.tag, settled, outcome)
 
     def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
         """The sender's word about what we disposed without settling."""

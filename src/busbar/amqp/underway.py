@@ -23,11 +23,12 @@ FRAME_COST: Final = 64  # of a bytes object and its place in a list
 
 @final
 class Sent:
-    """A delivery that went out and is not settled."""
+    """A delivery that went out and is not settled. `disposed`: its receiver has said what becomes of it."""
 
     def __init__(self, link: Link, tag: bytes) -> None:
         self.link = link
         self.tag = tag
+        self.disposed = False
 
 
 @final

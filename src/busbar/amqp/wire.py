@@ -38,6 +38,15 @@ class Wire:
         self.links: i64 = 0  # in use
         self.handles: i64 = 0  # of the peer: links in use, and those it has not detached yet
 
+    def release(self) -> None:
+        """Keep neither events nor bytes: they would go nowhere."""
+        for link in self.touched:
+            link.close_events()
+        self.touched = []
+        self.events = []
+        self._before = []
+        self.out = BytesWriter()
+
     def frame(self, channel: i64, body: bytes) -> None:
         write_frame(self.out, AMQP_FRAME, channel, body)
 

@@ -23,7 +23,7 @@ from busbar.model.effects import MessageEvent
 from busbar.model.message import LANES, Overlay, Record
 
 OVERHEAD: Final = 64
-"""What a message counts in its entity's size beyond its content: Record.size is always len(content) + OVERHEAD."""
+"""What a message counts in its entity's size beyond its content and its overlay: Record.size is all three."""
 
 
 @final
@@ -85,16 +85,27 @@ IdRow = tuple[int, bytes, int, int]
 
 @final
 class Edit:
-    """Move a message to another lane and/or set its delivery count and overlay (`lane == to`: no move)."""
+    """Move a message to another lane and/or set its delivery count, overlay and size (`lane == to`: no move).
+
+    A negative size leaves it as it is.
+    """
 
     def __init__(
-        self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64 = 0
+        self,
+        lane: i64,
+        n: i64,
+        to: i64,
+        deliveries: i64,
+        overlay: Overlay | None,
+        dead: i64 = 0,
+        size: i64 = -1,
     ) -> None:
         self.lane = lane
         self.n = n
         self.to = to
         self.deliveries = deliveries
         self.overlay = overlay
+        self.size = size
         self.dead = dead  # Record.dead as it is after the edit
 
 

@@ -68,10 +68,18 @@ class Ledger:
         """Numbers were given to messages that are kept elsewhere."""
         self._open().weight += count
 
-    def edit(self, lane: i64, n: i64, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64) -> None:
+    def edit(
+        self, lane: i64, record: Record, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64
+    ) -> None:
+        """Properties that it has more or less than before count in the size of the entity."""
         changes = self._open()
-        changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead))
+        size = record.size_with(overlay)
+        changes.edits.append(Edit(lane, record.n, to, deliveries, overlay, dead, size))
         changes.weight += 1
+        if size != record.size:
+            self.head.size += size - record.size
+            if size > record.size:
+                changes.bytes += size - record.size
         if lane != to:
             counts = self.head.counts
             counts[lane] -= 1

@@ -27,7 +27,7 @@ from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import TakeCopies
 from busbar.model.effects import DEAD_LETTERED
-from busbar.model.message import ACTIVE, DEAD, Copy, Record
+from busbar.model.message import ACTIVE, DEAD, Copy, Record, overlay_size
 from busbar.model.settings import Distributor
 
 AT_ONCE: Final = 1
@@ -110,6 +110,7 @@ def take_in(state: State, command: TakeCopies, now: i64) -> None:
         if reason:
             overlay = dead_letter(reason, description)
             number = state.ledger.next_dead()
+            size += overlay_size(overlay)
             buried = Record(n, now, ttl, 0, 0, size, copy.content, overlay, session_id, number)
             dead.append(buried)
             dead_bytes += size

@@ -15,7 +15,8 @@ Rules
 - When a count reaches the maximum in the main sub-queue, the message is dead-lettered instead of going
   back.
 - Properties given with an outcome are merged by name into the message's overlay. If a result were larger
-  than Bounds.overlay_bytes the command is refused and changes nothing.
+  than Bounds.overlay_bytes the command is refused and changes nothing. They count in the size of the entity.
+  If they would take it over its quota the command is refused, unless they are small: a reason is always taken.
 - The lock of a message of a session is valid while the session is held (sessions.py), and cannot be renewed by itself.
 """
 
@@ -28,7 +29,7 @@ from mypy_extensions import i64
 from busbar.fragment.changes import Lock
 from busbar.fragment.locks import FOREVER
 from busbar.fragment.state import State, deferred_lane, in_dead_letter_queue
-from busbar.fragment.text import merged, overlay_size, too_many_deliveries
+from busbar.fragment.text import merged, too_many_deliveries
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
 from busbar.model.effects import (
     ABANDONED,
@@ -38,8 +39,8 @@ from busbar.model.effects import (
     Renewed,
     Settled,
 )
-from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
-from busbar.model.message import ACTIVE, Overlay, Record
+from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost, QuotaExceeded
+from busbar.model.message import ACTIVE, Overlay, Record, overlay_size
 
 LOST: Final = (
     "The lock of message {} is not held any more: it has expired, or the message was settled already."
@@ -103,6 +104,11 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
             _hold_again(state, ended)
             state.refuse(command, InvalidOperation.condition, text)
             return False
+    if command.overlay and not _has_room(state, ended, overlays):
+        _hold_again(state, ended)
+        text = "The maximum entity size has been reached: the properties set by this settlement do not fit."
+        state.refuse(command, QuotaExceeded.condition, text)
+        return False
     _released(state, ended)
     ledger = state.ledger
     for i in range(len(ended)):
@@ -119,15 +125,26 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
             if lane == ACTIVE:
                 state.leave_session(record)
             if to != lane or command.overlay:
-                ledger.edit(lane, record.n, to, record.deliveries, overlay, record.dead)
+                ledger.edit(lane, record, to, record.deliveries, overlay, record.dead)
             state.note(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
         else:
             if command.overlay:
-                ledger.edit(lane, record.n, lane, record.deliveries, overlay, record.dead)
+                ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead)
                 record = record.changed(record.deliveries, overlay)
             state.give_back(lane, record)
     ledger.note_unlocked(ended)
     return True
+
+
+def _has_room(state: State, ended: list[Lock], overlays: list[Overlay | None]) -> bool:
+    """Whether the quota allows what these properties add, or they are small."""
+    quota = state.settings.quota_bytes if state.shared_quota == 0 else state.shared_quota
+    more: i64 = 0
+    for i in range(len(ended)):
+        record = ended[i].record
+        more += record.size_with(overlays[i]) - record.size
+    kept = state.ledger.head.size + state.beside_bytes
+    return quota <= 0 or more <= len(ended) * state.bounds.free_overlay or kept + more <= quota
 
 
 def _released(state: State, ended: list[Lock]) -> None:
@@ -171,7 +188,7 @@ def count_and_return(state: State, lock: Lock, overlay: Overlay | None, outcome:
     if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
         state.bury(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
         return None
-    state.ledger.edit(lane, record.n, lane, deliveries, overlay, record.dead)
+    state.ledger.edit(lane, record, lane, deliveries, overlay, record.dead)
     state.note(record, outcome, deliveries, "")
     record = record.changed(deliveries, overlay)
     state.give_back(lane, record)

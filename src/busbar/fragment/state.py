@@ -140,7 +140,7 @@ class State:
         if lane == ACTIVE:
             self.leave_session(record)
         dead = self.ledger.next_dead()
-        self.ledger.edit(lane, record.n, DEAD, deliveries, overlay, dead)
+        self.ledger.edit(lane, record, DEAD, deliveries, overlay, dead)
         buried = record.changed(deliveries, overlay)
         buried.dead = dead
         if self.taps is not None:

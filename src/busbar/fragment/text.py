@@ -58,7 +58,3 @@ def merged(old: Overlay | None, new: Overlay | None) -> Overlay | None:
     both = dict(old)
     both.update(new)
     return both
-
-
-def overlay_size(overlay: Overlay) -> int:
-    return sum(len(name.encode("utf-8")) + len(value) for name, value in overlay.items())

@@ -37,6 +37,7 @@ from busbar.gateway.session_filter import SessionWish, locked_until, session_wis
 from busbar.gateway.session_link import SESSION_LOCK_LOST, SessionLink, SessionSeat
 from busbar.gateway.writers import BATCH, WRITER, writer_of_link
 from busbar.model.errors import (
+    ArgumentError,
     BusbarError,
     InvalidOperation,
     NotImplementedHere,
@@ -51,6 +52,8 @@ GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
 RepliesByNode = dict[str, list[ReplyLink]]
 """The reply links of one AMQP session, by the node they belong to."""
 
+MAX_ADDRESS = 2_048
+"""Characters of an address of either end; it is kept for as long as the link lives."""
 SETTLED = 1
 """snd-settle-mode: the broker settles as it sends, which is ReceiveAndDelete."""
 
@@ -68,6 +71,11 @@ ONLY_SESSIONS = (
 
 async def attach(peer: Peer, link: Link, replies: RepliesByNode) -> GatewayLink:
     """The gateway's end of a link, with the engine's end accepted; raises BusbarError to refuse."""
+    for end in (link.source, link.target):
+        if end is not None and end.address is not None and len(end.address) > MAX_ADDRESS:
+            raise ArgumentError(
+                f"An address has {len(end.address)} characters; at most {MAX_ADDRESS} are allowed."
+            )
     end = link.source if link.sending else link.target
     if end is not None and end.coordinator:
         raise NotImplementedHere("Transactions are not served by this version of Busbar.")
@@ -132,9 +140,11 @@ async def _session(peer: Peer, link: Link, node: Node, entity: EntityView, wish:
     try:
         if wish.session is None:
             wait = wait_of(link, peer.service.limits)
+            link.shed()
             turns = peer.service.session_turns.of(entity.path, len(entity.fragments))
             index, accepted = await accept_next(peer, entity.fragments, seat.number, turns, wait)
         else:
+            link.shed()
             index = index_of_key(wish.session, len(entity.fragments))
             accepted = await accept_named(peer, entity.fragments[index], seat.number, wish.session)
     except BaseException:
@@ -167,7 +177,7 @@ def _request_response(
         size = max(4 * message_size(entity, limits), limits.max_message_size + MAX_REQUEST)
     link.accept(size)
     if link.sending:
-        reply = ReplyLink(link)
+        reply = ReplyLink(peer, link)
         siblings.append(reply)
         return reply
     if entity is None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, unquote_plus
@@ -31,6 +30,7 @@ from busbar.gateway.address import plain_path
 from busbar.gateway.refused_tokens import RefusedTokens
 from busbar.model.entities import AuthorizationRule
 from busbar.model.errors import Unauthorized
+from busbar.model.names import is_host
 
 SEND = "Send"
 LISTEN = "Listen"
@@ -40,8 +40,6 @@ _PREFIX = "SharedAccessSignature "
 _MAX_TOKEN = 4096
 _MAX_PATH = 600
 """Longer than the path of any rule of any subscription."""
-
-_CLOUD = ".servicebus.windows.net"
 
 EntityRules = Callable[[str], Sequence[AuthorizationRule]]
 """The authorization rules of the entity with a path (any case); none if it has none or does not exist."""
@@ -182,6 +180,8 @@ def _fields(token: str) -> dict[str, str]:
             "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
             "this namespace has no identity provider for other tokens."
         )
+    if not token.isascii():
+        raise Unauthorized("The shared access signature has characters that are not ASCII; encode them.")
     pairs = [part.partition("=")[::2] for part in token[len(_PREFIX) :].strip().split("&") if "=" in part]
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -198,20 +198,9 @@ def _resource(resource: str) -> str:
     """Rule 3: the path that a token is signed for, in lower case. JS and .NET administration clients sign the whole URL of
     a request."""
     resource = resource.partition("?")[0]
-    if "://" not in resource and _is_host(resource.split("/", 1)[0]):
+    if "://" not in resource and is_host(resource.split("/", 1)[0]):
         resource = f"sb://{resource}"
     path = plain_path(resource).lower()
     if len(path) > _MAX_PATH:
         raise Unauthorized(f"The token is signed for a path of {len(path)} characters, which nothing has.")
     return path
-
-
-def _is_host(text: str) -> bool:
-    lowered = text.lower()
-    if ":" in text or lowered == "localhost" or lowered.endswith(_CLOUD):
-        return True
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

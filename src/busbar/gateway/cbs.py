@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from busbar.amqp.message import Message
 from busbar.amqp.types import Int
+from busbar.gateway.operations import MAX_TEXT
 from busbar.gateway.peer import Peer
 from busbar.gateway.service import wall_clock
 from busbar.model.errors import ArgumentError, BusbarError, Unauthorized
@@ -25,16 +26,16 @@ class TokenNode:
             token = request.value if isinstance(request.value, str) else ""
             service = self._peer.service
             service.authority.refused.token(self._peer.address, token, error.text, wall_clock())
-            return _reply(401, f"{error.text} {self._peer.service.tracking}")
+            return _reply(401, f"{error.text[:MAX_TEXT]} {service.tracking}")
         except BusbarError as error:
-            return _reply(400, error.text)
+            return _reply(400, error.text[:MAX_TEXT])
         return _reply(202, "Accepted")
 
     def _put_token(self, request: Message) -> None:
         properties = request.application_properties or {}
         operation = properties.get("operation")
         if operation != "put-token":
-            raise ArgumentError(f"The operation {operation!r} is not known here; 'put-token' is.")
+            raise ArgumentError(f"The operation {operation!r:.80} is not known here; 'put-token' is.")
         audience = properties.get("name")
         if not isinstance(audience, str) or not audience:
             raise ArgumentError("A put-token request needs the application property 'name': the audience.")

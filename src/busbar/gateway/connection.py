@@ -76,7 +76,7 @@ class GatewayConnection(asyncio.Protocol):
         self.service = service
         self.writable = True
         self.origin = 0
-        self.pages = PageTurns(self)
+        self._pages: PageTurns | None = None
         self._guest = guest
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
@@ -138,6 +138,7 @@ class GatewayConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._guest.gone(self)
+        self.service.held_replies.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -152,13 +153,16 @@ class GatewayConnection(asyncio.Protocol):
             self.service.port.disconnect(self.origin)
         for link in [*self._occupied]:
             self._vacate(link)
-        self._grants.clear()
+        self._grants.close()
         self._links.clear()
         self._pending.clear()
         self._requests.clear()
         self._consumers.clear()
         self._retrying.clear()
+        self._replies.clear()
         self._commands = []
+        self._pages = None
+        self._engine.release()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -173,8 +177,12 @@ class GatewayConnection(asyncio.Protocol):
 
     def shut_down(self) -> None:
         """Tell the client that the broker stops, and close."""
+        self.end("amqp:connection:forced", "The broker is shutting down; connect again later.")
+
+    def end(self, condition: str, text: str) -> None:
+        """Close the connection, and tell the client why."""
         if self._transport is not None:
-            self._engine.close("amqp:connection:forced", "The broker is shutting down; connect again later.")
+            self._engine.close(condition, text)
             self._close()
 
     # Effects
@@ -201,6 +209,12 @@ class GatewayConnection(asyncio.Protocol):
         self.flush()
 
     # Peer
+
+    @property
+    def pages(self) -> PageTurns:
+        if self._pages is None:
+            self._pages = PageTurns(self)
+        return self._pages
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
@@ -244,6 +258,12 @@ class GatewayConnection(asyncio.Protocol):
 
     def replies_wait(self) -> bool:
         return any(isinstance(end, ReplyLink) and end.waiting for end, _path, _right in self._links.values())
+
+    def hold_reply(self, size: int) -> None:
+        self.service.held_replies.add(self, size, self.service.limits)
+
+    def release_reply(self, size: int) -> None:
+        self.service.held_replies.remove(self, size)
 
     def retry(self, who: Replenished) -> None:
         self._retrying.append(who)
@@ -341,6 +361,7 @@ class GatewayConnection(asyncio.Protocol):
             elif isinstance(event, SaslInit):
                 self._authenticate(event)
             elif isinstance(event, Opened):
+                self._engine.remote_properties = {}  # read by nobody, and kept by whoever has proven nothing yet
                 self._arm()
             elif isinstance(event, Closed):
                 self._close()
@@ -387,6 +408,7 @@ class GatewayConnection(asyncio.Protocol):
             self.flush()
             return
         link.user = end
+        link.shed()
         if isinstance(end, IncomingLink | OutgoingLink):
             address = link.source if link.sending else link.target
             path = node_of(None if address is None else address.address).resource
@@ -445,9 +467,11 @@ class GatewayConnection(asyncio.Protocol):
                 reason = error.text if isinstance(error, BusbarError) else "It is not UTF-8."
                 self.service.authority.refused.password(self.address, rule, reason, wall_clock())
                 self._engine.sasl_outcome(SASL_AUTH)
+                self._close()
                 return
         elif event.mechanism not in MECHANISMS:
             self._engine.sasl_outcome(SASL_AUTH)
+            self._close()
             return
         self._engine.sasl_outcome(SASL_OK)
 

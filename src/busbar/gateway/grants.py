@@ -29,7 +29,7 @@ class Grants:
         self._attached = service.attached
         self._authority = service.authority
         self._grace = service.limits.token_grace
-        self._holder = holder
+        self._holder: Attendant | None = holder
         self._held: list[Grant] = []
 
     def __bool__(self) -> bool:
@@ -70,8 +70,10 @@ class Grants:
         self._hold([grant for grant in renewed if grant is not None])
         return True
 
-    def clear(self) -> None:
+    def close(self) -> None:
+        """The holder is gone: hold nothing, and refer to it no more."""
         self._hold(())
+        self._holder = None
 
     def _counts(self, grant: Grant, now: int) -> bool:
         """Rule 2."""
@@ -82,6 +84,8 @@ class Grants:
         before = {grant.owner for grant in self._held if grant.owner}
         self._held = list(grants)
         after = {grant.owner for grant in self._held if grant.owner}
+        if self._holder is None:
+            return
         for owner in after - before:
             self._attached.rely(owner, self._holder)
         for owner in before - after:

@@ -22,7 +22,7 @@ from busbar.amqp.types import Array, Int, Timestamp
 from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.fragments import Fragments
-from busbar.gateway.operations import Operations, answer
+from busbar.gateway.operations import Operations, Perform, answer
 from busbar.gateway.outgoing import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -82,6 +82,7 @@ STATUSES: Final = {
     "deferred": DEFER,
     "unlocked": RELEASE,
 }
+READ_STATE: Final = "com.microsoft:get-session-state"
 MAX_NUMBER: Final = (1 << 63) - 1
 
 
@@ -99,15 +100,21 @@ class ManagementNode:
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
+        self._taps = TapOperations(peer, entity, sub)
+        self._rules: RuleOperations | None = None
+        if isinstance(entity.description, SubscriptionDescription) and sub == ACTIVE:
+            self._rules = RuleOperations(peer, entity.path)
+
+    def _operations(self) -> Operations:
+        """Made for each request: a node that kept them would refer to itself, and so would its connection."""
         sending, receiving = self._sending(), self._receiving()
-        description = entity.description
+        description = self._entity.description
         if isinstance(description, SubscriptionDescription):
             sending = {name: (right, self._not_sent_to) for name, (right, _) in sending.items()}
         if isinstance(description, TopicDescription):
             receiving = {name: (right, self._not_received_from) for name, (right, _) in receiving.items()}
-        self._operations = sending | receiving | TapOperations(peer, entity, sub).operations
-        if isinstance(description, SubscriptionDescription) and sub == ACTIVE:
-            self._operations |= RuleOperations(peer, entity.path).operations
+        operations = sending | receiving | self._taps.operations
+        return operations if self._rules is None else operations | self._rules.operations
 
     def _sending(self) -> Operations:
         return {
@@ -123,18 +130,26 @@ class ManagementNode:
 
     def _receiving(self) -> Operations:
         operations: Operations = {
-            "com.microsoft:peek-message": (LISTEN, self._peek),
+            "com.microsoft:peek-message": (LISTEN, self._in_turn(self._peek)),
             "com.microsoft:renew-lock": (LISTEN, self._renew),
-            "com.microsoft:receive-by-sequence-number": (LISTEN, self._receive),
+            "com.microsoft:receive-by-sequence-number": (LISTEN, self._in_turn(self._receive)),
             "com.microsoft:update-disposition": (LISTEN, self._settle),
             "com.microsoft:batch-delete-messages": (LISTEN, self._delete),
         }
         for name, perform in self._sessions.operations.items():
-            operations[name] = (LISTEN, perform)
+            operations[name] = (LISTEN, self._in_turn(perform) if name == READ_STATE else perform)
         return operations
 
+    def _in_turn(self, perform: Perform) -> Perform:
+        """Its reply may be large: it is made when the client takes what it has asked for."""
+
+        async def later(body: Body) -> Reply:
+            return await self._peer.pages.take(lambda: perform(body))
+
+        return later
+
     async def perform(self, request: Message) -> Message:
-        return await answer(request, self._operations, self._peer, self._resource)
+        return await answer(request, self._operations(), self._peer, self._resource)
 
     async def _peek(self, body: Body) -> Reply:
         limits = self._peer.service.limits

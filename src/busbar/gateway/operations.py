@@ -14,8 +14,12 @@ from busbar.gateway.body import Body, Reply
 from busbar.gateway.peer import Peer
 from busbar.model.errors import ArgumentError, BusbarError, InvalidOperation, NotImplementedHere, Unauthorized
 
-Operations = dict[str, tuple[str, Callable[[Body], Awaitable[Reply]]]]
+Perform = Callable[[Body], Awaitable[Reply]]
+Operations = dict[str, tuple[str, Perform]]
 """By name: the right that an operation needs, and what it does."""
+
+MAX_TEXT = 2_048
+"""Characters of an error's text: what a client sent may be part of it."""
 
 ADD_RULE = "com.microsoft:add-rule"
 REMOVE_RULE = "com.microsoft:remove-rule"
@@ -35,7 +39,7 @@ async def answer(request: Message, operations: Operations, peer: Peer, resource:
     except BusbarError as error:
         reply.application_properties = {
             "statusCode": Int(error.status),
-            "statusDescription": f"{error.text} {peer.service.tracking}",
+            "statusDescription": f"{error.text[:MAX_TEXT]} {peer.service.tracking}",
             "errorCondition": Symbol(error.condition),
         }
         reply.value = {}
@@ -51,7 +55,7 @@ async def _run(request: Message, operations: Operations, peer: Peer, resource: s
         raise InvalidOperation(f"'{resource}' has no rules: they belong to a topic's subscriptions.")
     if known is None:
         raise NotImplementedHere(
-            f"The operation '{operation}' is not served on '{resource}'; "
+            f"The operation '{operation:.80}' is not served on '{resource}'; "
             f"served are {', '.join(sorted(operations)) or 'none'}."
         )
     right, perform = known

@@ -103,6 +103,12 @@ class Peer(Asker, Protocol):
     def session_lost(self, consumer: int) -> None:
         """The lock of the message session that this consumer holds has ended by time: its link ends and says so."""
 
+    def hold_reply(self, size: int) -> None:
+        """A reply of this size waits for the client to take it. Ends the connection if that is too much."""
+
+    def release_reply(self, size: int) -> None:
+        """It waits no more."""
+
     def retry(self, who: Replenished) -> None:
         """Let it replenish once more after the client's next bytes."""
 

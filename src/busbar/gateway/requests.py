@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from busbar.amqp.codec import DecodeError
+from busbar.amqp.codec import MAX_ELEMENTS, DecodeError
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.message import Message, decode_message, encode_message
@@ -24,10 +24,12 @@ MAX_PENDING = 100
 class ReplyLink:
     """The client's receiving half of a pair."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, peer: Peer, link: Link) -> None:
+        self._peer = peer
         self._link = link
         self._waiting: deque[bytes] = deque()
         self._sent = 0
+        self._watching = False
 
     @property
     def address(self) -> str | None:
@@ -44,23 +46,45 @@ class ReplyLink:
         """Replies follow requests."""
 
     def closed(self) -> None:
-        self._waiting.clear()
+        while self._waiting:
+            self._peer.release_reply(len(self._waiting.popleft()))
 
     def send(self, payload: bytes) -> None:
-        if len(self._waiting) < MAX_PENDING:
+        if not self._waiting and self._can_take():
+            self._deliver(payload)
+        elif len(self._waiting) < MAX_PENDING:
             self._waiting.append(payload)
-        self._pump()
+            self._watch_window()
+            self._peer.hold_reply(len(payload))  # may end the connection, and with it this link
 
     def credit_changed(self, drain: bool) -> None:
-        self._pump()
+        self.replenish()
         if drain:
             self._link.drained()
 
-    def _pump(self) -> None:
-        while self._waiting and self._link.credit > 0:
-            self._sent += 1
-            # Settled at once: no client settles replies reliably, and none needs to.
-            self._link.deliver([self._sent.to_bytes(4, "big")], [self._waiting.popleft()], True)
+    def replenish(self) -> None:
+        """Send what waits, as far as the client takes it now."""
+        self._watching = False
+        while self._waiting and self._can_take():
+            payload = self._waiting.popleft()
+            self._peer.release_reply(len(payload))
+            self._deliver(payload)
+        if self._waiting:
+            self._watch_window()
+
+    def _watch_window(self) -> None:
+        """Where there is credit, the window of the session is closed. It may open without a word about this link."""
+        if self._link.credit > 0 and not self._watching:
+            self._watching = True
+            self._peer.retry(self)
+
+    def _can_take(self) -> bool:
+        return self._link.credit > 0 and not self._link.queued
+
+    def _deliver(self, payload: bytes) -> None:
+        self._sent += 1
+        # Settled at once: no client settles replies reliably, and none needs to.
+        self._link.deliver([self._sent.to_bytes(4, "big")], [payload], True)
 
 
 Perform = Callable[[Message], Awaitable[Message]]
@@ -97,7 +121,7 @@ class RequestLink:
                     raise MessageSizeExceeded(f"The request is larger than {self._max_size} bytes.")
                 if self._under_way >= MAX_PENDING:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
-                request = decode_message(delivery.payload)
+                request = decode_message(delivery.payload, MAX_ELEMENTS)
             except (BusbarError, DecodeError) as error:
                 if not delivery.settled:
                     condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
@@ -106,15 +130,17 @@ class RequestLink:
             if not delivery.settled:
                 self._link.accept_deliveries([delivery.id])
             self._under_way += 1
-            self._peer.spawn(self._answer(request))
+            self._peer.arriving(len(delivery.payload))
+            self._peer.spawn(self._answer(request, len(delivery.payload)))
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
 
-    async def _answer(self, request: Message) -> None:
+    async def _answer(self, request: Message, size: int) -> None:
         try:
             reply = await self._perform(request)
         finally:
             self._under_way -= 1
+            self._peer.arriving(-size)
         reply.correlation_id = request.message_id
         link = self._reply_link(request.reply_to)
         if link is not None:

@@ -70,7 +70,10 @@ class RuleOperations:
     def __init__(self, peer: Peer, subscription: str) -> None:
         self._peer = peer
         self._subscription = subscription
-        self.operations: Operations = {
+
+    @property
+    def operations(self) -> Operations:
+        return {
             ADD_RULE: (MANAGE, self._add),
             REMOVE_RULE: (MANAGE, self._remove),
             ENUMERATE_RULES: (LISTEN, self._enumerate),

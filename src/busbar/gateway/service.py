@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from busbar.gateway.attached import Attached
 from busbar.gateway.authority import Authority
+from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.session_turns import SessionTurns
 from busbar.model.limits import Limits
 from busbar.model.port import NamespacePort
@@ -27,3 +28,4 @@ class Service:
     tracking: str
     """Ends every error text, so that a user's report finds its place in the operator's log."""
     session_turns: SessionTurns = field(default_factory=SessionTurns)
+    held_replies: HeldReplies = field(default_factory=HeldReplies)

@@ -48,6 +48,11 @@ class SessionSeat:
         self.lost = False
         self._taker: Consumer | None = None
 
+    def leave(self) -> None:
+        """Its link is gone: nobody takes what comes."""
+        self.link = None
+        self._taker = None
+
     def give_up(self) -> None:
         """No session was accepted."""
         self._peer.forget_consumer(self.number)
@@ -55,8 +60,8 @@ class SessionSeat:
     # Of a consumer
 
     def delivered(self, effect: Effect) -> None:
-        assert self._taker is not None
-        self._taker.delivered(effect)
+        if self._taker is not None:
+            self._taker.delivered(effect)
 
     def drained(self) -> None:
         if self._taker is not None:
@@ -107,6 +112,7 @@ class SessionLink(OutgoingLink):
         self.fragment = entity.fragments[index]
         self.consumer = seat.number
         self._partition = index if len(entity.fragments) > 1 else -1
+        self._seat = seat
         seat.link = link
         only = replace(entity, fragments=(self.fragment,))
         super().__init__(peer, link, only, ACTIVE, delete, seat)
@@ -117,10 +123,12 @@ class SessionLink(OutgoingLink):
     def closed(self) -> None:
         self._end.cancel()
         super().closed()
+        self._seat.leave()
 
     def vanished(self) -> None:
         self._end.cancel()
         super().vanished()
+        self._seat.leave()
 
     def renewed(self, until: int) -> None:
         """The lock ends then. (The timer looks again when it is due.)"""

@@ -56,7 +56,10 @@ class SessionOperations:
         self._max_state_size = max_state_size
         self.required = requires_session(entity) and sub == ACTIVE
         self._next_page = _Place(0, 0, 0, 0)
-        self.operations: dict[str, Callable[[Body], Awaitable[Reply]]] = {
+
+    @property
+    def operations(self) -> dict[str, Callable[[Body], Awaitable[Reply]]]:
+        return {
             "com.microsoft:renew-session-lock": self._renew,
             "com.microsoft:set-session-state": self._write_state,
             "com.microsoft:get-session-state": self._read_state,

@@ -65,12 +65,33 @@ class Receiver(Protocol):
         """The drain is over: what there was has been handed over."""
 
 
+class _Nobody:
+    """The receiver of a supply that is closed."""
+
+    def capacity(self) -> int:
+        return 0
+
+    def room(self, most: int) -> int:
+        return 0
+
+    def credit(self) -> int:
+        return 0
+
+    def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+        """Its link is gone: the locks end by time."""
+
+    def drained(self) -> None: ...
+
+
+_NOBODY = _Nobody()
+
+
 class Supply:
     def __init__(self, peer: Asker, receiver: Receiver, entity: EntityView, sub: int, delete: bool) -> None:
         fragments = entity.fragments
         partitioned = len(fragments) > 1
         self._peer = peer
-        self._receiver = receiver
+        self._receiver: Receiver = receiver
         self._sub = sub
         self._shares = Shares(
             [
@@ -119,6 +140,7 @@ class Supply:
         self._on_the_way.clear()
         for parcel in self._cache.take(len(self._cache)):
             self._release(parcel)
+        self._receiver = _NOBODY  # a link and its supply would refer to each other for ever
 
     def receive_and_delete(self, delete: bool) -> None:
         """From now on, of a partitioned entity: what is handed over is deleted, or locked."""

@@ -80,7 +80,11 @@ class TapOperations:
         self._sub = sub
         self._dead_letter = sub == DEAD
         self._subscription = isinstance(entity.description, SubscriptionDescription)
-        self.operations: Operations = {
+        self._topic = isinstance(entity.description, TopicDescription)
+
+    @property
+    def operations(self) -> Operations:
+        operations: Operations = {
             "busbar:create-tap": (MANAGE, self._create),
             "busbar:show-tap": (LISTEN, self._show),
             "busbar:list-taps": (LISTEN, self._list),
@@ -92,9 +96,10 @@ class TapOperations:
             "busbar:ends": (LISTEN, self._ends),
             "busbar:read-tap": (LISTEN, self._read),
         }
-        if isinstance(entity.description, TopicDescription):
-            self.operations = {name: (right, self._refuse) for name, (right, _) in self.operations.items()}
-        self.operations["busbar:commit-writes"] = (SEND, self._commit_writes)
+        if self._topic:
+            operations = {name: (right, self._refuse) for name, (right, _) in operations.items()}
+        operations["busbar:commit-writes"] = (SEND, self._commit_writes)
+        return operations
 
     async def _refuse(self, body: Body) -> Reply:
         raise InvalidOperation(

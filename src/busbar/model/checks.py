@@ -5,6 +5,8 @@ Rules of names:
    starts and ends with a letter or digit; segments inside may begin and end with any of these marks. No segment is empty,
    '.' or '..': those mean something else in a URL. Nothing is decoded or normalised: what has to be decoded is not a name.
 2. A path is no subscription's and no operation's: no segment but the first is 'Subscriptions' or 'messages'.
+   Its first segment is no host: `localhost`, an IP address or the name of a namespace in the cloud. A token for it would be
+   one for the whole namespace.
 3. Subscriptions and rules have names of 1 to 50 of these characters without '/'; a rule may be called `$Default`.
 What depends on other entities (quotas, forwarding targets) is the catalogue's business.
 """
@@ -32,6 +34,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange, InvalidOperation
 from busbar.model.limits import Limits
+from busbar.model.names import is_host
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _EDGE = _LETTERS | frozenset("0123456789")
@@ -49,6 +52,10 @@ def check_path(path: str, limits: Limits) -> str:
     segments = path.split("/")
     if "" in segments:
         raise ArgumentError(f"The entity name '{path}' has an empty segment between slashes.")
+    if is_host(segments[0]):
+        raise ArgumentError(
+            f"The entity name '{path}' begins with '{segments[0]}', which a token means as the host of the namespace."
+        )
     for index, segment in enumerate(segments):
         if segment in (".", ".."):
             raise ArgumentError(

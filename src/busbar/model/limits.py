@@ -58,6 +58,8 @@ class Limits:
     max_connections: int = 5_000
     max_unproven_connections: int = 1_000  # speaking, no token yet
     incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses
+    reply_bytes: int = 8 * 1024 * 1024  # of one connection: replies that wait until its client takes them
+    all_reply_bytes: int = 64 * 1024 * 1024  # of all connections together
     # The door: what is allowed to somebody of whom nothing is known yet.
     hello_wait: int = (
         10_000  # from accepting to the first bytes that name a protocol, the TLS handshake included

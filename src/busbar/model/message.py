@@ -25,6 +25,13 @@ Overlay = dict[str, bytes]
 """Application properties set after the send (abandon, defer, dead-letter): name to encoded AMQP value."""
 
 
+def overlay_size(overlay: Overlay | None) -> int:
+    """What an overlay counts in the size of its message."""
+    if overlay is None:
+        return 0
+    return sum([len(name.encode("utf-8")) + len(value) for name, value in overlay.items()])
+
+
 @final
 class Draft:
     """What a sender gave: the content, and the few fields that the broker acts on."""
@@ -92,15 +99,22 @@ class Record:
         ttl = self.ttl
         return ttl > 0 and self.enqueued + ttl <= now
 
+    def size_with(self, overlay: Overlay | None) -> i64:
+        """Its size with other properties. A message of an older version is counted without those that it had."""
+        if overlay is self.overlay:
+            return self.size
+        more: i64 = overlay_size(overlay) - overlay_size(self.overlay)
+        return self.size + more
+
     def changed(self, deliveries: i64, overlay: Overlay | None) -> Record:
-        """The same message with another delivery count and other properties."""
+        """The same message with another delivery count and other properties, which count in its size."""
         return Record(
             self.n,
             self.enqueued,
             self.ttl,
             self.due,
             deliveries,
-            self.size,
+            self.size_with(overlay),
             self.content,
             overlay,
             self.session_id,

@@ -10,12 +10,34 @@ Two paths that differ in letter case alone are the same; `key_of` gives what the
 
 from __future__ import annotations
 
+import ipaddress
+import re
+
 SUBSCRIPTIONS = "Subscriptions"
 RULES = "Rules"
 
 _SUBSCRIPTIONS = "/subscriptions/"
 _RULES = "/rules/"
 _DEAD_LETTERS = "/$deadletterqueue"
+
+
+_CLOUD = ".servicebus.windows.net"
+_WITH_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}")
+
+
+def is_host(text: str) -> bool:
+    """Whether a token means a host by this: it has a port, is an IP address, `localhost` or the cloud's.
+
+    No entity's name begins with such a segment.
+    """
+    lowered = text.lower()
+    if lowered == "localhost" or lowered.endswith(_CLOUD) or _WITH_PORT.fullmatch(text):
+        return True
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def key_of(path: str) -> str:

@@ -297,7 +297,7 @@ def _edited(record: Record, edit: Edit) -> Record:
         record.ttl,
         record.due,
         edit.deliveries,
-        record.size,
+        record.size if edit.size < 0 else edit.size,
         record.content,
         edit.overlay,
         record.session_id,

@@ -35,11 +35,12 @@ _PUT = (
 _PUT_WIDTH = 12
 
 _EDIT = (
-    "WITH edit(fragment, lane, n, target, deliveries, overlay, dead) AS (VALUES {rows})"
-    " UPDATE msg SET lane = edit.target, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead FROM edit"
+    "WITH edit(fragment, lane, n, target, deliveries, overlay, dead, size) AS (VALUES {rows})"
+    " UPDATE msg SET lane = edit.target, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead,"
+    " size = CASE WHEN edit.size < 0 THEN msg.size ELSE edit.size END FROM edit"
     " WHERE msg.fragment = edit.fragment AND msg.lane = edit.lane AND msg.n = edit.n"
 )
-_EDIT_WIDTH = 7
+_EDIT_WIDTH = 8
 
 # CROSS JOIN fixes the order: for each run of numbers one range of the index.
 _IN_RUNS = (
@@ -111,7 +112,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             for lane, edit in _net(changes.edits):
                 overlay = encode_overlay(edit.overlay)
                 source, target = LANE_KEYS[lane], LANE_KEYS[edit.to]
-                edits += (fragment, source, edit.n, target, edit.deliveries, overlay, edit.dead)
+                edits += (fragment, source, edit.n, target, edit.deliveries, overlay, edit.dead, edit.size)
         for step, keep in _steps(changes.keeps):
             key = LANE_KEYS[keep.lane]
             kept = keeps.setdefault((step, keep.to), [])

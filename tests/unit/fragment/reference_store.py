@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.changes import OVERHEAD, Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import (
     Read,
     ReadDue,
@@ -28,7 +28,7 @@ from busbar.fragment.reads import (
     ReadWritten,
 )
 from busbar.model.effects import MessageEvent
-from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
+from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, LANES, SCHEDULED, Record, overlay_size
 
 
 class ReferenceStore:
@@ -78,6 +78,11 @@ class ReferenceStore:
             assert edit.dead == old.dead or (old.dead == 0 < edit.dead <= changes.head.last_dead)
             edited = old.changed(edit.deliveries, edit.overlay)
             edited.dead = edit.dead
+            assert (
+                edit.size
+                == edited.size
+                == OVERHEAD + len(edited.content or b"") + overlay_size(edited.overlay)
+            )
             self.lanes[edit.to][edit.n] = edited
         for keep in changes.keeps:
             assert keep.to in (KEPT, KEPT_DEAD)

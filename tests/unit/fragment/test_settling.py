@@ -7,7 +7,7 @@ import pytest
 from busbar.fragment.text import amqp_string
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle, Tick
 from busbar.model.effects import Renewed
-from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost
+from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost, QuotaExceeded
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED
 from tests.unit.fragment.queue import LOCK, Held, Queue, lost, numbers, refusal, settings
 
@@ -338,3 +338,31 @@ class TestProperties:
             == InvalidOperation.condition
         )
         assert lost(queue.settle(ABANDON, message, overlay={"a": b"2" * 40_000})) == []
+
+
+def test_properties_set_at_settlement_count_in_the_size_until_the_message_is_gone() -> None:
+    queue = Queue()
+    message = one(queue)
+    plain = queue.store.head.size
+    queue.settle(ABANDON, message, overlay={"note": b"x" * 1_000})
+    assert queue.store.head.size == plain + 1_004
+    [message] = queue.receive()
+    queue.settle(DEFER, message, overlay={"note": b"x" * 10})
+    assert queue.store.head.size == plain + 14
+    [message] = queue.receive_deferred(message.n)
+    queue.settle(DEAD_LETTER, message, overlay={"DeadLetterReason": amqp_string("bad")})
+    assert queue.store.head.size == plain + 14 + len("DeadLetterReason") + 5, "reason and note"
+    [message] = queue.receive(sub=DEAD)
+    queue.settle(COMPLETE, message)
+    assert queue.store.head.size == 0
+
+
+def test_properties_that_do_not_fit_into_a_full_entity_are_refused_unless_they_are_small() -> None:
+    queue = Queue(settings(quota_bytes=3_000))
+    queue.send_many(2)
+    first, second = queue.receive(2)
+    refused = refusal(queue.settle(DEAD_LETTER, first, overlay={"note": b"x" * 4_000}))
+    assert refused == QuotaExceeded.condition
+    assert lost(queue.settle(DEAD_LETTER, first, overlay={"note": b"x" * 1_000})) == []
+    assert lost(queue.settle(DEAD_LETTER, second, overlay={"note": b"x" * 1_000})) == []
+    assert len(queue.peeked(DEAD)) == 2

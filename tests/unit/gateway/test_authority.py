@@ -220,6 +220,9 @@ def test_a_grant_does_not_print_its_key() -> None:
         ("Example.servicebus.windows.net/q1", "sb://localhost/q1", "q1"),
         ("localhost:5672/q1", "amqps://127.0.0.1/q1", "q1"),
         ("localhost:5672", "q1", ""),
+        ("[::1]:5672/q1", "q1", "q1"),
+        ("q1:x", "sb://localhost/q1:x", "q1:x"),
+        (":", ":", ":"),
         ("https://other/q1?api-version=2017-04", "sb://localhost/q1", "q1"),
     ],
 )

@@ -99,6 +99,6 @@ def test_a_change_of_a_rule_changes_what_it_granted(world: World) -> None:
 def test_who_leaves_is_told_nothing_more(world: World) -> None:
     world.rule("orders", Right.SEND)
     world.grants.add(grant("orders", owner="orders"))
-    world.grants.clear()
+    world.grants.close()
     world.attached.changed("orders", None)
     assert not world.holder.told and not world.grants

@@ -250,3 +250,24 @@ def test_rules(rule: RuleDescription, says: str) -> None:
     with pytest.raises(BusbarError) as refusal:
         check_rule("t/Subscriptions/s/Rules/r", rule, LIMITS)
     assert says in refusal.value.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "localhost",
+        "LocalHost",
+        "localhost/orders",
+        "127.0.0.1",
+        "10.1.2.3/orders",
+        "x.servicebus.windows.net",
+    ],
+)
+def test_a_name_that_a_token_would_mean_as_a_host_is_refused(path: str) -> None:
+    with pytest.raises(ArgumentError, match="means as the host of the namespace"):
+        check_path(path, LIMITS)
+
+
+@pytest.mark.parametrize("path", ["localhost.1", "orders/localhost", "10.1.2", "servicebus.windows.net.x"])
+def test_a_name_that_only_resembles_a_host_is_taken(path: str) -> None:
+    assert check_path(path, LIMITS) == path

@@ -358,7 +358,10 @@ def _resident() -> int:
         (sqlite_spans._of_lane(sqlite_spans._KEPT_DEAD, KEPT_DEAD), (1, 0, 9, 9)),
         (sqlite_spans._of_lane(sqlite_spans._LAST, ACTIVE), (1, 0, 9)),
         (sqlite_spans._of_lane(sqlite_spans._LAST_DEAD, DEAD), (1, 0, 9, 9)),
-        (sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4), (1, 0, 1, 1, 1, None, 0) * 4),
+        (
+            sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4),
+            (1, 0, 1, 1, 1, None, 0, -1) * 4,
+        ),
     ],
 )
 def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values: tuple[object, ...]) -> None:

@@ -25,6 +25,7 @@ from busbar.gateway.http.health import Health
 from busbar.gateway.http.metrics import Metrics
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
+from busbar.gateway.http.runtime_headers import refuse_undecodable
 from busbar.gateway.http.runtime_target import is_runtime
 from busbar.model.limits import Limits
 
@@ -42,6 +43,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             _head_complete(request)
+            refuse_undecodable(request.headers.items())
             path = path_of(request)
             lowered = path.lower()
             if lowered == "health":

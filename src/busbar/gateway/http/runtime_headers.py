@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from busbar.amqp.types import Int, Timestamp
 from busbar.gateway.http.runtime_dates import date_text, is_date, read_rfc_1123
+from busbar.model.errors import ArgumentError
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -84,12 +85,25 @@ def read_property(value: str) -> object:
 
 
 def integer(value: int) -> object:
-    """An int where it fits, as .NET reads JSON; beyond 64 bits a double."""
+    """An int where it fits, as .NET reads JSON; beyond 64 bits a double. Raises ArgumentError beyond that."""
     if -(1 << 31) <= value < 1 << 31:
         return Int(value)
     if -(1 << 63) <= value < 1 << 63:
         return value
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError("A number has more digits than a double can have.") from None
+
+
+def refuse_undecodable(headers: Iterable[tuple[str, str]]) -> None:
+    """Headers that are no properties are UTF-8. (Of a property that is not, each byte is a character; a token is wrong.)"""
+    for name, value in headers:
+        if not (value.isascii() or is_property_name(name) or name.lower().endswith("authorization")):
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise ArgumentError(f"The header {name!r:.80} is not UTF-8.") from None
 
 
 def headers_of(properties: Mapping[str, object]) -> dict[str, str]:

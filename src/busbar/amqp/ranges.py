@@ -1,0 +1,72 @@
+"""Ranges of delivery-ids, looked up at a cost of what they find.
+
+A disposition may name 2^31 ids in twenty bytes. A session has its deliveries in a table, by id. Ranges need an
+order beside it: the ids that were given out, oldest first, and without a word about them yet. Rules:
+1. `take` returns the ids of a range and removes them from the order, so that no id is passed twice.
+2. An id that is settled by itself stays in the order until a range covers it, or until `compacted` sees that most are so.
+Ids are serial numbers of 32 bits. They are compared by their distance from the oldest one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.amqp.credit import MASK, serial_distance
+from busbar.amqp.underway import Sent
+
+LEAST_ORDER: Final = 1_024  # an order shorter than this is not worth a compaction
+
+
+def take(order: list[int], first: i64, last: i64) -> list[int]:
+    """The ids from `first` to `last`, which the order has no more then. None if `last` is behind `first`."""
+    length = serial_distance(first, last)
+    if length < 0 or not order:
+        return []
+    begin = (first - order[0]) & MASK
+    stop = begin + length
+    taken = _cut(order, begin, stop if stop < MASK else MASK)
+    if stop > MASK:  # it begins before the oldest one
+        found = _cut(order, 0, stop - MASK - 1)
+        taken = taken + found if taken else found
+    return taken
+
+
+def _cut(order: list[int], begin: i64, stop: i64) -> list[int]:
+    """Remove and return what is `begin` to `stop` away from the oldest one."""
+    if not order:
+        return []
+    low = _index(order, begin)
+    high = _index(order, stop + 1)
+    taken = order[low:high]
+    if taken:
+        del order[low:high]
+    return taken
+
+
+def _index(order: list[int], distance: i64) -> i64:
+    """Where the first one stands that is at least so far from the oldest one."""
+    oldest: i64 = order[0]
+    low: i64 = 0
+    high: i64 = len(order)
+    while low < high:
+        middle = (low + high) >> 1
+        id: i64 = order[middle]
+        if ((id - oldest) & MASK) < distance:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def compacted(order: list[int], table: dict[int, Sent]) -> list[int]:
+    """The order, without the ids that were settled by themselves if they are more than the others."""
+    if len(order) <= 2 * len(table) + LEAST_ORDER:
+        return order
+    kept: list[int] = []
+    for id in order:
+        sent = table.get(id)
+        if sent is not None and not sent.disposed:
+            kept.append(id)
+    return kept
