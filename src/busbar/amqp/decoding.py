@@ -28,9 +28,8 @@ from busbar.amqp.types import (
 
 MAX_NESTING: Final = 32
 MAX_EMPTY_ELEMENTS: Final = 65_536
-MAX_ELEMENTS: Final = (
-    65_536  # of all compounds of a value that a peer sent: one of a byte takes 64 bytes of memory
-)
+# Of all compounds of a value that a peer sent: an element of one byte takes 64 bytes of memory.
+MAX_ELEMENTS: Final = 65_536
 # Keys of one map that are neither text nor binary. A peer can choose numbers and uuids whose hashes collide, so that each
 # key costs a comparison with all before it; the hashes of text and binary depend on a secret of the process.
 MAX_NUMBER_KEYS: Final = 1_024

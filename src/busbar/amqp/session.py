@@ -511,9 +511,8 @@ class Session:
         """The receiver's word about what we sent. The first one about a delivery stands until we have settled it."""
         unsettled = self.unsettled
         if not self._wire.server:
-            ids = _known(
-                first, last, unsettled
-            )  # the broker may say it twice: that it took it, and that it is settled
+            # The broker may say it twice: that it took the delivery, and that it is settled.
+            ids = _known(first, last, unsettled)
         elif outcome is not None and outcome.code == RECEIVED and not settled:
             return  # a progress report
         elif first == last:
