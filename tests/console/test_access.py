@@ -196,6 +196,7 @@ def test_what_keeps_it_from_starting_is_said_in_a_line(
 ) -> None:
     taken = busbar_console("--data", str(server.data), "--port", str(console.port))
     assert taken.returncode == 2 and taken.stdout == ""
-    assert f"port {console.port}" in taken.stderr and taken.stderr.count("\n") == 1
+    namespace, refusal = taken.stderr.splitlines()
+    assert namespace.startswith("namespace: ") and f"port {console.port}" in refusal
     nobody = busbar_console("--data", str(tmp_path / "nothing"))
     assert nobody.returncode == 1 and "busbar serve" in nobody.stderr and nobody.stderr.count("\n") == 1

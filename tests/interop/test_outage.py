@@ -264,6 +264,9 @@ async def test_clients_with_much_and_with_little_time(tmp_path: Path) -> None:
     try:
         lost = key_in(server, OUT, inside=True)
         control.write_text(f"{OUT}.db sync")
+        assert await in_thread(is_refused, server, lost), (
+            "its commit hangs, and what comes after is certainly undone"
+        )
         hasty = [in_thread(outcomes_of, server, f"hasty{number}", 3, HASTY) for number in range(3)]
         patient = asyncio.ensure_future(in_thread(outcomes_of, server, "patient", FRAGMENTS, PATIENT))
         sent: set[str] = set()
@@ -284,7 +287,9 @@ async def test_clients_with_much_and_with_little_time(tmp_path: Path) -> None:
             assert acknowledged == {f"{name} {number}" for number in range(FRAGMENTS)}
             sent |= acknowledged
         busbar(server, "stores", "online", OUT)
-        seen = await in_thread(texts_in, server)
+        seen = [
+            text for text in await in_thread(texts_in, server) if text != "keyed"
+        ]  # sent twice, nobody knows how often
         assert sent <= set(seen), "what was acknowledged is there"
         assert len(seen) == len(set(seen)), "and nothing twice"
     finally:
