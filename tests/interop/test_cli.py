@@ -28,7 +28,8 @@ from busbar.cli.atom_client import ManagementClient
 from busbar.cli.atom_xml import TYPE, add, new_description
 from busbar.cli.main import run
 from busbar.cli.target import Where, find_target
-from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.authority import Authority
+from busbar.model.sas import SasRule
 from tests.serving import Busbar, serving
 
 KEY = "a+secret/that-is=never-printed"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol
 
-from busbar.app.certificates import TlsFiles, server_context
 from busbar.app.gateway_settings import GatewaySettings, decode
 from busbar.app.hatch import CLIENT, HatchEnd
-from busbar.app.surroundings import wall_clock
 from busbar.broker import says
 from busbar.broker.channel import Channel
 from busbar.broker.far_store import FarStore
@@ -20,8 +18,6 @@ from busbar.broker.host_process import HostsChannel
 from busbar.broker.member_port import MemberPort
 from busbar.broker.served_peer import ServedPeer
 from busbar.broker.wire import WireError
-from busbar.gateway.authority import Authority
-from busbar.gateway.gateway import Gateway
 from busbar.model.effects import Effect
 
 PEER = "peer"
@@ -32,15 +28,38 @@ SERVED = "served"
 _log = logging.getLogger(__name__)
 
 
+class ServingGateway(Protocol):
+    """The gateway of this broker process, as far as sockets are handed to it."""
+
+    @property
+    def population(self) -> int:
+        """How many client connections there are."""
+
+    def handed_in(self, what: socket.socket) -> None:
+        """Serve a client that the serving process has accepted."""
+
+    def turn_out_oldest(self) -> None:
+        """Close the oldest connection, since descriptors have run out."""
+
+    async def stop(self) -> None: ...
+
+
+GatewayOpener = Callable[[GatewaySettings, MemberPort], Awaitable[ServingGateway]]
+
+
 class BrokerMember:
     """A host_process.Member."""
 
-    def __init__(self, name: str, end: socket.socket) -> None:
+    def __init__(
+        self, name: str, end: socket.socket, clock: Callable[[], int], open_gateway: GatewayOpener
+    ) -> None:
         self.channel: HostsChannel | None = None
         """To the serving process; set before anything comes from there."""
         self._name = name
         self._port = MemberPort()
-        self._gateway: Gateway | None = None
+        self._clock = clock
+        self._open_gateway = open_gateway
+        self._gateway: ServingGateway | None = None
         self._hatch = HatchEnd(
             end, self._got, lambda: self._gateway.population if self._gateway else 0, self._exhausted
         )
@@ -79,15 +98,11 @@ class BrokerMember:
             if broker == self._name:
                 takers.append(self.channel.takers[store])
             else:
-                takers.append(FarStore(store, broker, loop, wall_clock, self._port.emit))
+                takers.append(FarStore(store, broker, loop, self._clock, self._port.emit))
         self._port.serve(self.channel, takers)
 
     async def _open(self, settings: GatewaySettings) -> None:
-        tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
-        authority = Authority(settings.rules, self._port.authorization_rules)
-        gateway = Gateway(self._port, authority, settings.limits, tls)
-        await gateway.start()
-        self._gateway = gateway
+        self._gateway = await self._open_gateway(settings, self._port)
 
     async def _close(self) -> None:
         gateway, self._gateway = self._gateway, None

@@ -19,10 +19,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busbar.app.broker_member import BrokerMember
+from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.gateway_settings import GatewaySettings
 from busbar.app.stores import StoreFilePlace
 from busbar.app.surroundings import loop_factory, nonce_source, raise_descriptor_limit, wall_clock
 from busbar.broker.host import StoreHost
 from busbar.broker.host_process import Emit, HostsChannel
+from busbar.broker.member_port import MemberPort
+from busbar.gateway.authority import Authority
+from busbar.gateway.gateway import Gateway
+
+
+async def _open_gateway(settings: GatewaySettings, port: MemberPort) -> Gateway:
+    tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
+    authority = Authority(settings.rules, port.authorization_rules)
+    gateway = Gateway(port, authority, settings.limits, tls)
+    await gateway.start()
+    return gateway
 
 
 async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience: float) -> None:
@@ -39,7 +52,7 @@ async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience
             os._exit(1)
         ended.set()
 
-    member = BrokerMember(name, socket.socket(fileno=hatch))
+    member = BrokerMember(name, socket.socket(fileno=hatch), wall_clock, _open_gateway)
     channel = member.channel = HostsChannel(make_host, end, member)
     await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
     await ended.wait()

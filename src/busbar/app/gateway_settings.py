@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import msgspec
 
-from busbar.gateway.authority import SasRule
 from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
 
 
 class GatewaySettings(msgspec.Struct, array_like=True):

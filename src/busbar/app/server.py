@@ -47,7 +47,7 @@ from busbar.broker.members import Members
 from busbar.broker.port import LocalPort
 from busbar.broker.remote_host import RemoteHost
 from busbar.broker.stores import Stores
-from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import (
     Description,
@@ -59,6 +59,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from busbar.amqp.link import Link
 from busbar.gateway.address import Node, NodeKind, node_of
-from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.cbs import MAX_REQUEST, TokenNode
 from busbar.gateway.incoming import MIXED_BATCHES, IncomingLink
 from busbar.gateway.management import ManagementNode
@@ -47,6 +46,7 @@ from busbar.model.errors import (
 from busbar.model.message import ACTIVE, DEAD
 from busbar.model.partitioning import index_of_key
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN, SEND
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
 RepliesByNode = dict[str, list[ReplyLink]]

@@ -31,10 +31,7 @@ from busbar.gateway.refused_tokens import RefusedTokens
 from busbar.model.entities import AuthorizationRule
 from busbar.model.errors import Unauthorized
 from busbar.model.names import is_host
-
-SEND = "Send"
-LISTEN = "Listen"
-MANAGE = "Manage"
+from busbar.model.sas import SasRule
 
 _PREFIX = "SharedAccessSignature "
 _MAX_TOKEN = 4096
@@ -43,21 +40,6 @@ _MAX_PATH = 600
 
 EntityRules = Callable[[str], Sequence[AuthorizationRule]]
 """The authorization rules of the entity with a path (any case); none if it has none or does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class SasRule:
-    """A rule of the namespace: its keys (primary, secondary) and its rights. Manage includes Send and Listen."""
-
-    name: str
-    keys: tuple[str, ...]
-    rights: frozenset[str]
-
-    def grants(self) -> frozenset[str]:
-        return frozenset((SEND, LISTEN, MANAGE)) if MANAGE in self.rights else self.rights
-
-    def __repr__(self) -> str:
-        return f"SasRule({self.name!r}, {sorted(self.rights)})"
 
 
 @dataclass(frozen=True, slots=True)

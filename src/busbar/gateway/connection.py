@@ -32,9 +32,9 @@ from busbar.gateway.attach import GatewayLink, RepliesByNode, attach
 from busbar.gateway.authority import Grant
 from busbar.gateway.grants import Grants
 from busbar.gateway.incoming import IncomingLink
+from busbar.gateway.origin import Answered, Consumer, Replenished
 from busbar.gateway.outgoing import OutgoingLink
 from busbar.gateway.pages import PageTurns
-from busbar.gateway.peer import Answered, Consumer, Replenished
 from busbar.gateway.pending import PendingEffect, PendingLink
 from busbar.gateway.refused_tokens import host_of
 from busbar.gateway.requests import ReplyLink, RequestLink

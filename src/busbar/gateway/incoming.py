@@ -16,8 +16,7 @@ from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.peer import Peer
 from busbar.gateway.routing import Router
-from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend, send_of
-from busbar.gateway.writers import Writer
+from busbar.gateway.sends import AwaitedSend, MixedBatch, RoamingSend, Writer, send_of
 from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
 from busbar.model.message import Draft
 from busbar.model.port import EntityView

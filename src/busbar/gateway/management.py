@@ -19,7 +19,6 @@ from busbar.amqp.delivery import STATE_ACTIVE, STATE_DEFERRED, STATE_SCHEDULED
 from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse_message, tag_to_uuid
 from busbar.amqp.message import Message
 from busbar.amqp.types import Array, Int, Timestamp
-from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.fragments import Fragments
 from busbar.gateway.operations import Operations, Perform, answer
@@ -66,6 +65,7 @@ from busbar.model.errors import (
 from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
 from busbar.model.partitioning import index_of_key
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN, SEND
 
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83

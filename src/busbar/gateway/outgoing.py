@@ -17,7 +17,9 @@ from busbar.amqp.envelope import encode_deliveries, split_by_fragment, split_tag
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
 from busbar.gateway.fragments import LOCK_LOST
-from busbar.gateway.peer import Asker, Peer
+from busbar.gateway.origin import Asker
+from busbar.gateway.peer import Peer
+from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand
 from busbar.gateway.supply import Supply
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
@@ -52,7 +54,7 @@ class OutgoingLink:
         self._fragments = entity.fragments
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
-        self._supply = Supply(asker or peer, self, entity, sub, delete)
+        self._supply = Supply(asker or peer, self, entity, sub, delete, wall_clock)
 
     def opened(self) -> None:
         """Clients may grant credit in the same breath as they attach."""

@@ -8,31 +8,10 @@ from typing import Protocol, TypeVar
 
 from busbar.amqp.link import Link
 from busbar.gateway.authority import Grant
+from busbar.gateway.origin import AwaitingOrigin, Replenished, SendingOrigin
 from busbar.gateway.service import Service
-from busbar.model.commands import Command
-from busbar.model.effects import Effect
 
 T = TypeVar("T")
-
-
-class Answered(Protocol):
-    """Somebody who waits for the effect of a request."""
-
-    def answered(self, effect: Effect) -> None: ...
-
-
-class Replenished(Protocol):
-    """Who asks for more when the client can take more."""
-
-    def replenish(self) -> None: ...
-
-
-class Consumer(Replenished, Protocol):
-    """Who takes deliveries from a fragment."""
-
-    def delivered(self, effect: Effect) -> None: ...
-
-    def drained(self) -> None: ...
 
 
 class HeldSession(Protocol):
@@ -47,34 +26,12 @@ class HeldSession(Protocol):
         """Its lock ends then."""
 
 
-class Asker(Protocol):
-    """Who asks fragments: an origin of the port, with what the turn has to say."""
-
-    @property
-    def origin(self) -> int:
-        """Its number at the port."""
-
-    def command(self, command: Command) -> None:
-        """Hand a command over with the others of this turn."""
-
-    def expect(self, who: Answered) -> int:
-        """A new request number whose effect goes to `who`."""
-
-    def consumer(self, who: Consumer) -> int:
-        """A new consumer number."""
-
-    def forget_consumer(self, number: int) -> None: ...
-
-    def flush(self) -> None:
-        """Send what there is to say and the commands of this turn."""
-
-
 class LargeReplies(Protocol):
     async def take(self, read: Callable[[], Awaitable[T]]) -> T:
         """Make a large reply when it is its turn, and the client takes what it was answered before."""
 
 
-class Peer(Asker, Protocol):
+class Peer(AwaitingOrigin, SendingOrigin, Protocol):
     """The connection, as its links see it."""
 
     service: Service
@@ -91,12 +48,6 @@ class Peer(Asker, Protocol):
     def replies_wait(self) -> bool:
         """A reply on some link waits for the client to take it."""
 
-    async def ask(self, build: Callable[[int], Command]) -> Effect:
-        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
-
-    def forget_request(self, number: int) -> None:
-        """Its effect is not wanted any more."""
-
     def held_session(self, path: str, session: str) -> HeldSession | None:
         """The message session of that entity, if the connection holds it."""
 
@@ -111,9 +62,6 @@ class Peer(Asker, Protocol):
 
     def retry(self, who: Replenished) -> None:
         """Let it replenish once more after the client's next bytes."""
-
-    def arriving(self, size: int) -> None:
-        """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""
 
     def may(self, right: str, path: str) -> bool:
         """Whether a grant that has not expired gives the right on the path."""

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from busbar.amqp.types import Described, Int, Timestamp, ULong
-from busbar.gateway.authority import LISTEN, MANAGE
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.http.atom_values import write_time
 from busbar.gateway.operations import ADD_RULE, ENUMERATE_RULES, REMOVE_RULE, Operations
@@ -38,6 +37,7 @@ from busbar.model.entities import (
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 from busbar.model.names import parent_and_name, rule_path
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN, MANAGE
 
 RULE_DESCRIPTION: Final = 0x0000_0137_0000_0004
 EMPTY_ACTION: Final = 0x0000_0137_0000_0005

@@ -10,12 +10,12 @@ MixedBatch    a batch of messages with different keys: a part for each fragment.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from busbar.amqp.link import Link
 from busbar.amqp.types import Int, Symbol
-from busbar.gateway.peer import Peer
+from busbar.gateway.origin import SendingOrigin
 from busbar.gateway.routing import FAILOVER_SECONDS, Router, may_fail_over
-from busbar.gateway.writers import Writer
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, QuotaExceeded
@@ -23,6 +23,14 @@ from busbar.model.message import Draft
 
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A writer that may repeat a batch, and the batch: model/commands.py says what a fragment does with them."""
+
+    name: str
+    batch: int
 
 
 def send_of(
@@ -39,7 +47,7 @@ class AwaitedSend:
 
     __slots__ = ("_atomic", "_ids", "_link", "_peer", "_size")
 
-    def __init__(self, peer: Peer, link: Link, ids: list[int], size: int, atomic: bool) -> None:
+    def __init__(self, peer: SendingOrigin, link: Link, ids: list[int], size: int, atomic: bool) -> None:
         self._peer = peer
         self._link = link
         self._ids = ids  # -1: settled by the sender, who wants no answer
@@ -83,7 +91,7 @@ class RoamingSend(AwaitedSend):
 
     def __init__(
         self,
-        peer: Peer,
+        peer: SendingOrigin,
         link: Link,
         ids: list[int],
         size: int,
@@ -156,7 +164,7 @@ class MixedBatch:
 
     def __init__(
         self,
-        peer: Peer,
+        peer: SendingOrigin,
         link: Link,
         router: Router,
         delivery_id: int,

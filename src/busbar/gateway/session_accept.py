@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from busbar.gateway.peer import Peer
+from busbar.gateway.origin import AwaitingOrigin
 from busbar.gateway.session_turns import EntityTurns
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
@@ -48,7 +48,7 @@ NONE_AVAILABLE = "No message session became available in time; accept again to g
 _Act = Callable[[], None]
 
 
-async def accept_named(peer: Peer, fragment: int, consumer: int, session: str) -> SessionAccepted:
+async def accept_named(peer: AwaitingOrigin, fragment: int, consumer: int, session: str) -> SessionAccepted:
     """Rule 1. Raises SessionCannotBeLocked."""
     try:
         effect = await peer.ask(
@@ -66,7 +66,7 @@ async def accept_named(peer: Peer, fragment: int, consumer: int, session: str) -
 
 
 async def accept_next(
-    peer: Peer, fragments: Sequence[int], consumer: int, turns: EntityTurns, wait: float
+    peer: AwaitingOrigin, fragments: Sequence[int], consumer: int, turns: EntityTurns, wait: float
 ) -> tuple[int, SessionAccepted]:
     """Rule 2: the index of the fragment and what it gave. Raises OperationTimeout after `wait` seconds."""
     return await NextSession(peer, fragments, consumer, turns).accept(wait)
@@ -75,7 +75,9 @@ async def accept_next(
 class NextSession:
     """One accept that waits for the next available session."""
 
-    def __init__(self, peer: Peer, fragments: Sequence[int], consumer: int, turns: EntityTurns) -> None:
+    def __init__(
+        self, peer: AwaitingOrigin, fragments: Sequence[int], consumer: int, turns: EntityTurns
+    ) -> None:
         self._peer = peer
         self._fragments = fragments
         self._consumer = consumer

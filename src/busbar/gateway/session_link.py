@@ -16,8 +16,9 @@ from dataclasses import replace
 
 from busbar.amqp.envelope import encode_deliveries
 from busbar.amqp.link import Link
+from busbar.gateway.origin import Answered, Consumer
 from busbar.gateway.outgoing import OutgoingLink
-from busbar.gateway.peer import Answered, Consumer, Peer
+from busbar.gateway.peer import Peer
 from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand
 from busbar.model.commands import Command

@@ -20,12 +20,12 @@ since not all that is obtained goes out; each is deleted on its way to the clien
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
-from busbar.gateway.peer import Asker
+from busbar.gateway.origin import Asker
 from busbar.gateway.receive_cache import Parcel, ReceiveCache
 from busbar.gateway.routing import in_order_of_stores
-from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand, Shares
 from busbar.model.commands import COMPLETE, RELEASE, Demand, Leave, Renew, Settle
 from busbar.model.effects import Delivered, Effect, Refused, Renewed, Settled
@@ -87,10 +87,19 @@ _NOBODY = _Nobody()
 
 
 class Supply:
-    def __init__(self, peer: Asker, receiver: Receiver, entity: EntityView, sub: int, delete: bool) -> None:
+    def __init__(
+        self,
+        peer: Asker,
+        receiver: Receiver,
+        entity: EntityView,
+        sub: int,
+        delete: bool,
+        clock: Callable[[], int],
+    ) -> None:
         fragments = entity.fragments
         partitioned = len(fragments) > 1
         self._peer = peer
+        self._clock = clock
         self._receiver: Receiver = receiver
         self._sub = sub
         self._shares = Shares(
@@ -175,7 +184,7 @@ class Supply:
             credit = self._receiver.credit() - self._reserved
             if credit <= 0:
                 if not self._content_since:
-                    self._content_since = wall_clock()
+                    self._content_since = self._clock()
                 self._withdraw_soon()
             elif self._shares.outstanding > credit + 2 * len(self._shares.demands):
                 self._withdraw()  # the client has lowered its credit
@@ -331,7 +340,7 @@ class Supply:
         if self._delete or (self._only is not None and credit >= len(records) and not demand.refusing):
             receiver.hand_over(demand, records, effect.nonce, effect.until)
         else:
-            parcel = Parcel(demand, records, effect.nonce, effect.until, wall_clock())
+            parcel = Parcel(demand, records, effect.nonce, effect.until, self._clock())
             if demand.refusing:
                 self._release(parcel)
             elif self._only is not None:
@@ -369,7 +378,7 @@ class Supply:
 
     def _hand_out(self, most: int) -> int:
         """Give cached messages to the client; how many of them count against its credit beyond now."""
-        now = wall_clock()
+        now = self._clock()
         count = 0
         for parcel in self._cache.take(most):
             if self._sub == ACTIVE:
@@ -440,7 +449,7 @@ class Supply:
     def _return_stale(self) -> None:
         """Half of their lock is over: whoever receives next, it is not this client."""
         self._stale = None
-        now = wall_clock()
+        now = self._clock()
         while (parcel := self._cache.oldest()) is not None:
             wait = parcel.since + _half_lock(parcel) - now
             if wait > 0:

@@ -29,7 +29,6 @@ from typing import Final, TypeVar
 
 from busbar.amqp.bulk import encode_events, encode_messages
 from busbar.amqp.message import Pieces
-from busbar.gateway.authority import LISTEN, MANAGE, SEND
 from busbar.gateway.body import Body, Reply
 from busbar.gateway.operations import Operations
 from busbar.gateway.peer import Peer
@@ -60,6 +59,7 @@ from busbar.model.names import key_of
 from busbar.model.packed import HEAD
 from busbar.model.partitioning import NUMBER_MASK
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN, MANAGE, SEND
 from busbar.model.taps import TapChange, TapDescription
 
 STREAMS: Final = {"messages": MESSAGES, "events": EVENTS}

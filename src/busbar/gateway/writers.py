@@ -8,21 +8,15 @@ without a key goes to the fragment of its message id, and never to another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from busbar.gateway.sends import Writer
 from busbar.model.commands import MAX_BATCH
 from busbar.model.errors import ArgumentError
 
 WRITER: Final = "busbar:writer"
 BATCH: Final = "busbar:batch"
 LONGEST_NAME: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    name: str
-    batch: int
 
 
 def writer_of(name: object, batch: object) -> Writer:

@@ -17,8 +17,9 @@ from busbar.cli.main import run
 from busbar.cli.output import label, print_table, printable, size_text
 from busbar.cli.target import VARIABLE
 from busbar.cli.tokens import sign
-from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.authority import Authority
 from busbar.model.errors import Unauthorized
+from busbar.model.sas import SasRule
 
 CONNECTION = (
     "Endpoint=sb://localhost:5;SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"

@@ -16,7 +16,8 @@ from busbar.client import (
     parse_connection_string,
 )
 from busbar.client.errors import error_of
-from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.authority import Authority
+from busbar.model.sas import SasRule
 from tests.unit.client.scripted_broker import ScriptedBroker
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=k+/=y="

@@ -9,9 +9,10 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from busbar.gateway.authority import Authority, Grant, SasRule
+from busbar.gateway.authority import Authority, Grant
 from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import Unauthorized
+from busbar.model.sas import SasRule
 
 ROOT = SasRule("RootManageSharedAccessKey", ("SAS_KEY_VALUE", "second"), frozenset({"Manage"}))
 READER = SasRule("reader", ("listen-key",), frozenset({"Listen"}))

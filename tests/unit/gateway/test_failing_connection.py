@@ -12,11 +12,12 @@ import pytest
 
 from bench.load import ConnectionOver, connect
 from busbar.broker.port import LocalPort
-from busbar.gateway.authority import Authority, SasRule
+from busbar.gateway.authority import Authority
 from busbar.gateway.connection import GatewayConnection
 from busbar.gateway.gateway import Gateway
 from busbar.model.effects import Delivered, Effect, Sent
 from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
 from tests.conformance.port_process import fragments
 from tests.interop.http_runtime import Http
 

@@ -7,13 +7,14 @@ from typing import cast
 import pytest
 
 from busbar.gateway.attached import Attached
-from busbar.gateway.authority import LISTEN, SEND, Authority, Grant
+from busbar.gateway.authority import Authority, Grant
 from busbar.gateway.grants import MAX_GRANTS, Grants
 from busbar.gateway.service import Service
 from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import QuotaExceeded
 from busbar.model.limits import Limits
 from busbar.model.port import EntityView, NamespacePort
+from busbar.model.sas import LISTEN, SEND
 
 NOW = 1_000_000
 GRACE = 500

@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from busbar.gateway import session_accept
-from busbar.gateway.peer import Answered, Peer
+from busbar.gateway.origin import Answered
+from busbar.gateway.peer import Peer
 from busbar.gateway.pending import PendingEffect
 from busbar.gateway.session_accept import NextSession, accept_named, accept_next
 from busbar.gateway.session_turns import EntityTurns, SessionTurns

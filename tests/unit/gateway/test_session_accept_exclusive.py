@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from busbar.gateway import session_accept
-from busbar.gateway.peer import Answered, Peer
+from busbar.gateway.origin import Answered
+from busbar.gateway.peer import Peer
 from busbar.gateway.session_accept import accept_next
 from busbar.gateway.session_turns import EntityTurns
 from busbar.model.commands import Command, Leave, Tick

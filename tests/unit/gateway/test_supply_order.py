@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.gateway.peer import Answered, Consumer
+from busbar.gateway.origin import Answered, Consumer
+from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand
 from busbar.gateway.supply import Supply
 from busbar.model.commands import Command
@@ -41,7 +42,7 @@ class Client:
         self._seen = 0
         self._consumer: Consumer | None = None
         entity = EntityView("q", QueueDescription(), (1,), stores=("test",))
-        self.supply = Supply(self, self, entity, ACTIVE, False)
+        self.supply = Supply(self, self, entity, ACTIVE, False, wall_clock)
 
     # Receiver
 

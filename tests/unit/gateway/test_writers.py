@@ -6,8 +6,8 @@ import pytest
 
 from busbar.amqp.types import Symbol, ULong
 from busbar.gateway.routing import Router
-from busbar.gateway.sends import MixedBatch
-from busbar.gateway.writers import Writer, writer_of_link
+from busbar.gateway.sends import MixedBatch, Writer
+from busbar.gateway.writers import writer_of_link
 from busbar.model.effects import Sent
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import ArgumentError

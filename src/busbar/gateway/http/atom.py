@@ -17,7 +17,6 @@ from xml.etree.ElementTree import Element
 
 from aiohttp import web
 
-from busbar.gateway.authority import MANAGE, SEND
 from busbar.gateway.http.atom_description import Shown, Site, read_description
 from busbar.gateway.http.atom_feed import (
     ENTRY_TYPE,
@@ -46,6 +45,7 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ArgumentError, EntityNotFound, Unauthorized
 from busbar.model.port import EntityView, RuntimeProperties
+from busbar.model.sas import MANAGE, SEND
 
 PAGE = 100
 

@@ -28,7 +28,6 @@ from typing import Final
 
 from aiohttp import web
 
-from busbar.gateway.authority import LISTEN
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
@@ -39,6 +38,7 @@ from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
 from busbar.model.errors import EntityNotFound, ServerBusy, Unauthorized
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN
 
 PATH: Final = "metrics"
 LISTED_AT_ONCE: Final = 1_000

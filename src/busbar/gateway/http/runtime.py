@@ -29,7 +29,6 @@ from uuid import UUID
 from aiohttp import web
 
 from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
-from busbar.gateway.authority import LISTEN, SEND
 from busbar.gateway.fragments import Fragments
 from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
@@ -66,6 +65,7 @@ from busbar.model.errors import (
 )
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.port import EntityView
+from busbar.model.sas import LISTEN, SEND
 
 DEFAULT_WAIT = 60.0
 MAX_WAIT = 86_400.0

@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from busbar.gateway.http.errors import Gone
 from busbar.gateway.http.runtime_receiver import HttpReceiver
-from busbar.gateway.peer import Answered, Consumer
+from busbar.gateway.origin import Answered, Consumer
 from busbar.gateway.routing import Router
 from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
 from busbar.model.effects import Delivered, Drained, Effect, Refused

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from busbar.gateway.peer import Asker
+from busbar.gateway.origin import Asker
+from busbar.gateway.service import wall_clock
 from busbar.gateway.shares import FragmentDemand
 from busbar.gateway.supply import Supply
 from busbar.model.effects import Delivered
@@ -24,7 +25,7 @@ class HttpReceiver:
 
     def __init__(self, asker: Asker, entity: EntityView, sub: int) -> None:
         self._asker = asker
-        self._supply = Supply(asker, self, entity, sub, False)
+        self._supply = Supply(asker, self, entity, sub, False, wall_clock)
         self._wanted = 0
         self._receipt: Receipt | None = None
 

@@ -12,13 +12,13 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from busbar.gateway.authority import MANAGE
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method
 from busbar.model.errors import EntityNotFound
 from busbar.model.port import FragmentView, StoreView
+from busbar.model.sas import MANAGE
 
 PREFIX = "$busbar/"
 
