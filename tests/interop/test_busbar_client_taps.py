@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from busbar.amqp import bulk
+from busbar.amqp.bulk import decode_events, decode_messages
 from busbar.client import (
     AlreadyExists,
     BatchOver,
@@ -72,7 +72,7 @@ async def bodies(taps: Taps, name: str | None, after: dict[int, int], ends: Ends
     found: list[bytes] = []
     for fragment, end in ends.ends.items():
         async for page in taps.pages(name, fragment, after.get(fragment, 0), end, count=100):
-            rows = bulk.decode_messages(page.rows)
+            rows = decode_messages(page.rows)
             assert len(rows) == page.count <= 100
             found += [row.content for row in rows]
     return found
@@ -180,7 +180,7 @@ async def test_events_and_times(factory: MessagingFactory, names: Names) -> None
         await receiver.complete(got[1:])
     ends = await taps.ends()
     page = await taps.read("events", 0, 0, ends.event_ends[0], stream="events")
-    events = bulk.decode_events(page.rows)
+    events = decode_events(page.rows)
     assert page.count == len(events) == 5 and [event.reason for event in events if event.reason] == [
         "because"
     ]
@@ -188,7 +188,7 @@ async def test_events_and_times(factory: MessagingFactory, names: Names) -> None
     assert await taps.find_time(last + 1) == {0: 5} and await taps.find_time(0) == {0: 0}
     letters = await factory.taps(queue, sub_queue="deadletter")
     assert (await letters.ends()).dead_ends == {0: 1}
-    rows = bulk.decode_messages((await letters.read(None, 0, 0, 1)).rows)
+    rows = decode_messages((await letters.read(None, 0, 0, 1)).rows)
     assert [row.dead for row in rows] == [1]
 
 

@@ -14,7 +14,7 @@ from busbar.model.errors import MalformedMessage
 MOST_REQUESTS = 64
 """Under way at a time; a broker refuses more than a hundred."""
 
-Waiting = dict[str, "asyncio.Future[Message]"]
+Waiting = dict[str, asyncio.Future[Message]]
 
 
 class RequestNode:

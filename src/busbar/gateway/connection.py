@@ -293,7 +293,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def granted(self, grant: Grant) -> None:
         self._grants.add(grant)
-        self._guest.authenticated(self)
+        self._guest.proven()
         self._arm()
 
     def occupy(self, link: Link, path: str) -> None:

@@ -97,9 +97,6 @@ class Guest:
         residents.add(connection)
         return True
 
-    def authenticated(self, connection: Resident) -> None:
-        self.proven()
-
     def gone(self, connection: Resident) -> None:
         self._lobby.residents.discard(connection)
         self.leave()
