@@ -24,7 +24,7 @@ import uvloop
 
 from bench.load import LinkRefused, Receiver, connect, session_payload
 from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
-from busbar.amqp.envelope import parse_message
+from busbar.amqp.arrival import parse_message
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Send
 from busbar.model.settings import FragmentSettings

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.compose import compose
-from busbar.amqp.envelope import parse_message
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,

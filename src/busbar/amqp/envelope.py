@@ -34,31 +34,3 @@ does not fit into a uint is left out of the header; its sender said it in the pr
 
 The lock token of a delivery is its tag: lock_token.py.
 """
-
-from __future__ import annotations
-
-from busbar.amqp.arrival import message_format_batch, parse_batch, parse_message
-from busbar.amqp.delivery import encode_deliveries, encode_delivery, encode_peeked
-from busbar.amqp.lock_token import (
-    lock_tag,
-    split_by_fragment,
-    split_tags,
-    tag_fragment,
-    tag_to_uuid,
-    uuid_to_tag,
-)
-
-__all__ = [
-    "encode_deliveries",
-    "encode_delivery",
-    "encode_peeked",
-    "lock_tag",
-    "message_format_batch",
-    "parse_batch",
-    "parse_message",
-    "split_by_fragment",
-    "split_tags",
-    "tag_fragment",
-    "tag_to_uuid",
-    "uuid_to_tag",
-]

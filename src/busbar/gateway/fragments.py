@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from busbar.amqp.envelope import split_by_fragment, uuid_to_tag
+from busbar.amqp.lock_token import split_by_fragment, uuid_to_tag
 from busbar.model.errors import InvalidOperation, MessageLockLost, MessageNotFound
 from busbar.model.partitioning import NUMBER_BITS, split_number
 from busbar.model.port import EntityView

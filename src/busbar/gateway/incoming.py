@@ -11,7 +11,7 @@ of that writer (writers.py).
 
 from __future__ import annotations
 
-from busbar.amqp.envelope import message_format_batch, parse_batch, parse_message
+from busbar.amqp.arrival import message_format_batch, parse_batch, parse_message
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.peer import Peer

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from busbar.amqp.delivery import STATE_ACTIVE, STATE_DEFERRED, STATE_SCHEDULED
-from busbar.amqp.envelope import encode_delivery, encode_peeked, lock_tag, parse_message, tag_to_uuid
+from busbar.amqp.arrival import parse_message
+from busbar.amqp.delivery import STATE_ACTIVE, STATE_DEFERRED, STATE_SCHEDULED, encode_delivery, encode_peeked
+from busbar.amqp.lock_token import lock_tag, tag_to_uuid
 from busbar.amqp.message import Message
 from busbar.amqp.types import Array, Int, Timestamp
 from busbar.gateway.body import Body, Reply

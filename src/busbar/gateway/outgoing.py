@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from busbar.amqp.codec import encode_value
-from busbar.amqp.envelope import encode_deliveries, split_by_fragment, split_tags
+from busbar.amqp.delivery import encode_deliveries
 from busbar.amqp.link import Link
+from busbar.amqp.lock_token import split_by_fragment, split_tags
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
 from busbar.gateway.fragments import LOCK_LOST
 from busbar.gateway.origin import Asker

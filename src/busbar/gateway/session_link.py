@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from busbar.amqp.envelope import encode_deliveries
+from busbar.amqp.delivery import encode_deliveries
 from busbar.amqp.link import Link
 from busbar.gateway.origin import Answered, Consumer
 from busbar.gateway.outgoing import OutgoingLink

@@ -184,8 +184,8 @@ class StreamTap:
         incarnation = view.incarnation if view is not None else taps.ends().incarnation
         if incarnation != offset.incarnation:
             text = (
-                f"The entity {place(options)!r} was deleted and made again since the checkpoint was written: what it held "
-                f"behind the positions {dict(offset.positions)} is gone."
+                f"The entity {place(options)!r} was deleted and made again since the checkpoint was written: "
+                f"what it held behind the positions {dict(offset.positions)} is gone."
             )
         else:
             text = (

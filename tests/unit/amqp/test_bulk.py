@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import (
     decode_events,
     decode_messages,
@@ -15,7 +16,6 @@ from busbar.amqp.bulk import (
     raw_message,
 )
 from busbar.amqp.codec import DecodeError, encode_value
-from busbar.amqp.envelope import parse_message
 from busbar.amqp.types import Described, Symbol, UByte, UInt
 from busbar.model.effects import COMPLETED, DEAD_LETTERED, MessageEvent
 from busbar.model.errors import InternalError

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import encode_value
 from busbar.amqp.column_buffers import Bits, Booleans, Cuts, Doubles, Longs, Texts, Valid
 from busbar.amqp.columns import EventColumns, MessageColumns
 from busbar.amqp.compose import compose
-from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.types import (
     Byte,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_batch, parse_message
 from busbar.amqp.codec import EncodeError
 from busbar.amqp.compose import compose, has_message_id, pack_batch, with_message_id
-from busbar.amqp.envelope import parse_batch, parse_message
 from busbar.amqp.message import decode_message
 from busbar.amqp.types import Timestamp
 from busbar.model.errors import MalformedMessage

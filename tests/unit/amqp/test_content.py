@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import encode_messages, raw_message
 from busbar.amqp.codec import DecodeError, EncodeError, decode_value, encode_value
 from busbar.amqp.columns import MessageColumns
@@ -21,7 +22,7 @@ from busbar.amqp.content import (
     size_around_body,
     with_enqueued_number,
 )
-from busbar.amqp.envelope import encode_deliveries, encode_delivery, encode_peeked, parse_message
+from busbar.amqp.delivery import encode_deliveries, encode_delivery, encode_peeked
 from busbar.amqp.types import Byte, Described, Int, Symbol, Timestamp, UInt, ULong
 from busbar.model.message import Record
 from tests.pages import packing_of

@@ -6,18 +6,12 @@ import uuid
 
 import pytest
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import DecodeError, decode_value, encode_value
 from busbar.amqp.content import rewritten, with_enqueued_number
-from busbar.amqp.delivery import STATE_DEFERRED
-from busbar.amqp.envelope import (
-    encode_deliveries,
-    encode_delivery,
-    encode_peeked,
-    lock_tag,
-    parse_message,
-    tag_to_uuid,
-)
+from busbar.amqp.delivery import STATE_DEFERRED, encode_deliveries, encode_delivery, encode_peeked
+from busbar.amqp.lock_token import lock_tag, tag_to_uuid
 from busbar.amqp.sections import find_sections
 from busbar.amqp.types import Described, Int, Symbol
 from busbar.model.errors import MalformedMessage, MessageSizeExceeded

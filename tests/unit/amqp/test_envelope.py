@@ -7,20 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from busbar.amqp.arrival import message_format_batch, parse_batch, parse_message
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.envelope import (
-    encode_deliveries,
-    encode_delivery,
-    encode_peeked,
-    lock_tag,
-    message_format_batch,
-    parse_batch,
-    parse_message,
-    split_tags,
-    tag_fragment,
-    tag_to_uuid,
-    uuid_to_tag,
-)
+from busbar.amqp.delivery import encode_deliveries, encode_delivery, encode_peeked
+from busbar.amqp.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.amqp.types import Byte, Described, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
 from busbar.model.errors import (
     ArgumentError,

@@ -7,8 +7,9 @@ import os
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_batch, parse_message
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.envelope import encode_delivery, encode_peeked, parse_batch, parse_message
+from busbar.amqp.delivery import encode_delivery, encode_peeked
 from busbar.amqp.message import decode_message
 from busbar.amqp.sections import find_sections
 from busbar.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong

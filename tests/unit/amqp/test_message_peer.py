@@ -14,8 +14,9 @@ from azure.servicebus._pyamqp.message import Message as PeerMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_batch, parse_message
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.envelope import encode_delivery, parse_batch, parse_message
+from busbar.amqp.delivery import encode_delivery
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
 from busbar.model.message import Record

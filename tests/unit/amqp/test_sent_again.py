@@ -11,8 +11,9 @@ from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.envelope import encode_deliveries, encode_delivery, parse_message
+from busbar.amqp.delivery import encode_deliveries, encode_delivery
 from busbar.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 from busbar.model.errors import ArgumentOutOfRange, MalformedMessage
 from busbar.model.message import Draft, Record

@@ -10,11 +10,12 @@ import pytest
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus._pyamqp._decode import decode_payload
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import encode_value
 from busbar.amqp.compose import compose
 from busbar.amqp.content import application_properties, with_enqueued_number
-from busbar.amqp.envelope import encode_delivery, parse_message
+from busbar.amqp.delivery import encode_delivery
 from busbar.amqp.types import Decimal, Described, Float32, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
 from busbar.broker.distribution import ACTION_FAILED, FILTER_FAILED, Distribution, Plan, Subscriber
 from busbar.broker.rule_message import SentMessage

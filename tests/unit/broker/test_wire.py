@@ -138,8 +138,8 @@ def test_what_is_not_a_command_is_an_error(rows: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_commands_or_an_error(data: bytes) -> None:
-    for codec in (commands_codec, effects_codec):
+    for each in (commands_codec, effects_codec):
         try:
-            codec.decode(data)
+            each.decode(data)
         except WireError:
             pass

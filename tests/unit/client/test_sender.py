@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from busbar.amqp.envelope import parse_batch
+from busbar.amqp.arrival import parse_batch
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.client import (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.codec import encode_value
 from busbar.amqp.content import with_enqueued_number
-from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, encode_message
 from busbar.amqp.types import Described, Int, Symbol, Timestamp, ULong
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch

@@ -7,9 +7,9 @@ import struct
 import pyarrow as pa
 import pytest
 
+from busbar.amqp.arrival import parse_message
 from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import encode_value
-from busbar.amqp.envelope import parse_message
 from busbar.amqp.message import Message, encode_message
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch

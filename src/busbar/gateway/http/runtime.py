@@ -28,7 +28,8 @@ from uuid import UUID
 
 from aiohttp import web
 
-from busbar.amqp.envelope import lock_tag, parse_message, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
+from busbar.amqp.arrival import parse_message
+from busbar.amqp.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.gateway.fragments import Fragments
 from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize

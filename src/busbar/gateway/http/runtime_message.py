@@ -25,7 +25,7 @@ from uuid import UUID
 
 from busbar.amqp.arrival import binary_id
 from busbar.amqp.codec import DecodeError, EncodeError, decode_value, encode_value
-from busbar.amqp.envelope import encode_delivery
+from busbar.amqp.delivery import encode_delivery
 from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.sections import (
     HEADER,
