@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.robustness.bystander import Bystander
-from tests.serving import Busbar, serving
+from tests.serving import BROKERS, Busbar, serving
 
 QUEUES = {
     "q": {"LockDuration": "PT1S"},
@@ -13,6 +13,12 @@ QUEUES = {
     "bystander": {},
 }
 LIMITS = {"min_lock_duration": 1_000, "token_wait": 1_000}
+
+
+@pytest.fixture(scope="module", params=[int(BROKERS)] if BROKERS else [1, 3], ids="brokers-{}".format)
+def brokers(request: pytest.FixtureRequest) -> int:
+    """How many broker processes: for attacks that every suite tries on one process and on several."""
+    return int(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, UInt, ULong
 from tests.robustness.bystander import Bystander
+from tests.robustness.conftest import LIMITS, QUEUES
 from tests.robustness.wire import (
     ACCEPTED,
     DISPOSITION,
@@ -21,10 +23,16 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
+from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
 RECEIVED = 0x23
+
+
+@pytest.fixture(scope="module")
+def server(brokers: int) -> Iterator[Busbar]:
+    with serving(QUEUES, LIMITS, arguments=("--brokers", str(brokers))) as running:
+        yield running
 
 
 def fill(server: Busbar, queue: str, count: int, body: bytes = b"x") -> None:
