@@ -6,7 +6,6 @@ What a connection of such a client costs while it lives is measured beside it, s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,10 +17,9 @@ from tests.robustness.attacks import (
     token_request,
 )
 from tests.robustness.bystander import Bystander
-from tests.robustness.conftest import LIMITS, QUEUES
 from tests.robustness.test_listeners import fill
 from tests.robustness.wire import ATTACH, RECEIVER, SENDER, Wire, connected, logged_in
-from tests.serving import Busbar, serving
+from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 OPEN_AT_ONCE = 30
@@ -30,11 +28,9 @@ SHARE = 50
 
 
 @pytest.fixture(scope="module")
-def server(brokers: int) -> Iterator[Busbar]:
-    held = {"LockDuration": "PT1S", "MaxDeliveryCount": 2_000}
-    with serving({**QUEUES, "held": held}, LIMITS, arguments=("--brokers", str(brokers))) as running:
-        fill(running, "held", 20, b"x" * 20_000)
-        yield running
+def server(attacked: Busbar) -> Busbar:
+    fill(attacked, "held", 20, b"x" * 20_000)
+    return attacked
 
 
 def stranger(port: int) -> Wire:

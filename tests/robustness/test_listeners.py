@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +11,6 @@ from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, UInt, ULong
 from tests.robustness.bystander import Bystander
-from tests.robustness.conftest import LIMITS, QUEUES
 from tests.robustness.wire import (
     ACCEPTED,
     DISPOSITION,
@@ -23,16 +21,15 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar, serving
+from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 RECEIVED = 0x23
 
 
 @pytest.fixture(scope="module")
-def server(brokers: int) -> Iterator[Busbar]:
-    with serving(QUEUES, LIMITS, arguments=("--brokers", str(brokers))) as running:
-        yield running
+def server(attacked: Busbar) -> Busbar:
+    return attacked
 
 
 def fill(server: Busbar, queue: str, count: int, body: bytes = b"x") -> None:

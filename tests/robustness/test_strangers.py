@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.robustness.attacks import (
     token_request,
 )
 from tests.robustness.bystander import Bystander
-from tests.robustness.conftest import LIMITS, QUEUES
 from tests.robustness.wire import (
     ATTACH,
     CLOSE,
@@ -33,16 +31,15 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar, serving
+from tests.serving import Busbar
 
 LARGE_FRAME = 65_000
 MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def server(brokers: int) -> Iterator[Busbar]:
-    with serving(QUEUES, LIMITS, arguments=("--brokers", str(brokers))) as running:
-        yield running
+def server(attacked: Busbar) -> Busbar:
+    return attacked
 
 
 def test_link_properties_whose_keys_collide_are_refused(server: Busbar, bystander: Bystander) -> None:
