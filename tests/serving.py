@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -151,12 +152,30 @@ class Busbar:
         self.process = None
         return code
 
+    def processes(self) -> list[int]:
+        """The serving process and its brokers."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [self.pid, *map(int, children.split())]
+
     def resident_bytes(self) -> int:
-        """Memory of the serving process."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("no VmRSS")
+        """Memory of all its processes."""
+        return sum(map(resident_bytes_of, self.processes()))
+
+    def descriptors(self) -> list[str]:
+        """What the open file descriptors of all its processes lead to."""
+        found: list[str] = []
+        for process in self.processes():
+            for name in os.listdir(f"/proc/{process}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    found.append(os.readlink(f"/proc/{process}/fd/{name}"))
+        return found
+
+
+def resident_bytes_of(process: int) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {process} has no VmRSS")
 
 
 @contextmanager

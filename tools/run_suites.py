@@ -70,6 +70,7 @@ SEVERAL_BROKERS = {"BUSBAR_TEST_BROKERS": "3"}
 DEEP_SUITES = (
     Suite("interop, brokers", ("tests/interop",), ("-n", "4"), SEVERAL_BROKERS),
     Suite("durability, brokers", ("tests/durability",), (), SEVERAL_BROKERS),
+    Suite("robustness, brokers", ("tests/robustness",), (), SEVERAL_BROKERS),
 )
 
 CHECKS = (

@@ -115,6 +115,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
     assert "Traceback" not in server.error_text, server.error_text
 
 
+def test_brokers_can_be_reached_through_the_announced_ports_alone(server: Busbar) -> None:
+    """What they say to each other, and to the serving process, is on sockets that nobody can connect to."""
+    processes = server.processes()
+    assert len(processes) == 5
+    ours = {int(target[8:-1]): process for process in processes for target in sockets_in(process)}
+    listening = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[9]) in ours:
+                listening[int(fields[1].rpartition(":")[2], 16)] = ours[int(fields[9])]
+    assert server.port in listening and len(listening) == 3, "AMQP, HTTP and TLS"
+    assert set(listening.values()) == {server.pid}
+    named = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    assert [fields[7:] for fields in named if int(fields[6]) in ours and len(fields) > 7] == []
+
+
+def sockets_in(process: int) -> Iterator[str]:
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):
+            target = os.readlink(link)
+            if target.startswith("socket:["):
+                yield target
+
+
 @pytest.mark.req("P2")
 def test_clients_find_everything_and_fragments_are_handled_by_different_brokers(server: Busbar) -> None:
     brokers = brokers_of(server)

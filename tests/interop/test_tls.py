@@ -19,6 +19,8 @@ import azure.servicebus.aio
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from busbar.client.errors import BusbarClientError
+from busbar.client.factory import MessagingFactory
 from tests.robustness.wire import SASL_HEADER
 from tests.serving import PATIENCE, Busbar, serving
 
@@ -137,6 +139,18 @@ def test_the_certificate_names_the_host(server: Busbar) -> None:
         pytest.raises(ssl.SSLCertVerificationError),
     ):
         trust.wrap_socket(plain, server_hostname="other.example")
+
+
+async def test_our_client_believes_neither_strangers_nor_other_names(server: Busbar) -> None:
+    trust = Path(ca_file(server))
+    right = cloud_string(server).replace("localhost", f"localhost:{server.port}")
+    factory = await MessagingFactory.connect(right, trust=trust)
+    await factory.close()
+    with pytest.raises(BusbarClientError, match="is not trusted"):
+        await MessagingFactory.connect(right)
+    other = right.replace("localhost", "127.1")  # leads to the same socket, and stands in no certificate
+    with pytest.raises(BusbarClientError, match="is not trusted"):
+        await MessagingFactory.connect(other, trust=trust)
 
 
 def test_the_certificate_is_kept_and_the_keys_are_private(tmp_path: Path) -> None:

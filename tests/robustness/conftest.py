@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.robustness.bystander import Bystander
-from tests.serving import Busbar, serving
+from tests.serving import BROKERS, Busbar, serving
 
 QUEUES = {
     "q": {"LockDuration": "PT1S"},
@@ -13,6 +13,21 @@ QUEUES = {
     "bystander": {},
 }
 LIMITS = {"min_lock_duration": 1_000, "token_wait": 1_000}
+
+
+@pytest.fixture(scope="session", params=[int(BROKERS)] if BROKERS else [1, 3], ids="brokers-{}".format)
+def attacked(request: pytest.FixtureRequest) -> Iterator[Busbar]:
+    """For attacks that every suite tries on one process and on several: a server of each kind, shared by their modules."""
+    queues: dict[str, dict[str, object]] = {name: dict(properties) for name, properties in QUEUES.items()}
+    queues["held"] = {"LockDuration": "PT1S", "MaxDeliveryCount": 2_000}
+    for road in ("disposition", "management"):
+        for outcome in ("abandon", "defer", "dead-letter"):
+            queues[f"{road}-{outcome}"] = {"MaxSizeInMegabytes": 1}
+            queues[f"roomy-{road}-{outcome}"] = {"MaxSizeInMegabytes": 64}
+    # Strangers have time: what they do in it is bounded by other limits, also on a machine that is busy.
+    limits = {**LIMITS, "token_wait": 20_000, "min_size_in_megabytes": 1, "size_step": 1}
+    with serving(queues, limits, arguments=("--brokers", str(request.param))) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import os
 import resource
 import selectors
 import shutil
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from busbar.amqp.types import Symbol
+from busbar.gateway.porch import BACKLOG
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in, performative
 from tests.serving import Busbar, serving
@@ -52,7 +52,7 @@ def closes_within(peer: socket.socket, seconds: float) -> bytes:
 
 
 def open_descriptors(server: Busbar) -> int:
-    return len(os.listdir(f"/proc/{server.pid}/fd"))
+    return len(server.descriptors())
 
 
 class Crowd:
@@ -104,12 +104,15 @@ class Crowd:
 def test_ten_thousand_half_open_connections(server: Busbar, bystander: Bystander) -> None:
     """They hold a bounded part of the server; a client that is inside works on, and a new one is let in."""
     before = server.resident_bytes()
+    brokers = len(server.processes()) - 1
+    # Beside the silent ones, each of several brokers has some waiting outside, as a kernel's queue has them.
+    most = 4_200 + brokers * (BACKLOG + 50)
     crowd = Crowd(server.port, 10_000)
     try:
         began = time.monotonic()
         while crowd.connected() < 10_000 and time.monotonic() - began < 15:
             bystander.works()
-            assert open_descriptors(server) < 4_200
+            assert open_descriptors(server) < most
         assert crowd.connected() == 10_000
         began = time.monotonic()
         with logged_in(server.port, 10):
@@ -296,6 +299,7 @@ def client_hello(trust: ssl.SSLContext) -> bytes:
 def test_a_flood_of_handshakes(server: Busbar, bystander: Bystander, trust: ssl.SSLContext) -> None:
     """1,500 clients begin a handshake and stop. An honest client gets through, and they are ended in time."""
     before = server.resident_bytes()
+    idle = open_descriptors(server)
     crowd = Crowd(server.port, 1_500)
     try:
         crowd.say(client_hello(trust))
@@ -307,9 +311,9 @@ def test_a_flood_of_handshakes(server: Busbar, bystander: Bystander, trust: ssl.
         assert time.monotonic() - began < 6
         honest.close()
         deadline = time.monotonic() + 6
-        while open_descriptors(server) > 60 and time.monotonic() < deadline:
+        while open_descriptors(server) > idle + 10 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert open_descriptors(server) <= 60
+        assert open_descriptors(server) <= idle + 10
         assert server.resident_bytes() - before < 64 * MEGABYTE
     finally:
         crowd.close()

@@ -44,10 +44,13 @@ class Serving:
         beside.rename(self._clock)
 
     def stop_for(self, seconds: float) -> None:
-        """The process does nothing, as when its machine sleeps."""
-        os.kill(self.server.pid, signal.SIGSTOP)
+        """No process of it does anything, as when its machine sleeps."""
+        processes = self.server.processes()
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
         time.sleep(seconds)
-        os.kill(self.server.pid, signal.SIGCONT)
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")

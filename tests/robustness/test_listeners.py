@@ -27,6 +27,11 @@ MEGABYTE = 1024 * 1024
 RECEIVED = 0x23
 
 
+@pytest.fixture(scope="module")
+def server(attacked: Busbar) -> Busbar:
+    return attacked
+
+
 def fill(server: Busbar, queue: str, count: int, body: bytes = b"x") -> None:
     async def send() -> None:
         connection = await connect(server.port)

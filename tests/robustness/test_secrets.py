@@ -6,7 +6,7 @@ import http.client
 import stat
 import time
 from collections.abc import Iterator
-from urllib.parse import quote_plus, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -105,6 +105,30 @@ def test_keys_and_tokens_never_reach_a_log(server: Busbar) -> None:
     for secret in (KEY, OWN, GUESS, *signatures, *map(unquote, signatures), quote_plus(KEY)):
         assert secret not in log
         assert not [text for text in answers if secret in text]
+
+
+def test_no_client_can_write_a_line_of_the_log(server: Busbar) -> None:
+    """Everything is logged; names, headers, tokens and texts of clients have ends of lines, escapes and formats in them."""
+    forged = "x\r\nWARNING FORGED %s%n {0} \x1b[31mred\u2028FORGED"
+    seen = len(server.error_text)
+    bare = BareHttp(server)
+    for method, target in (("GET", f"/{quote(forged, safe='')}"), ("PUT", f"/q?x={quote(forged, safe='')}")):
+        assert bare.request(method, target, f"<{forged}", User_Agent="%s%n {0} FORGED")[0] in (400, 404)
+    with connected(server.port) as wire:
+        named = sas_token(f"sb://localhost/{forged}", name=forged)
+        assert wire.put_token(named, f"sb://localhost/{forged}") == 401
+        assert wire.put_token(f"SharedAccessSignature sr={forged}", forged, handles=(102, 103)) == 401
+        wire.attach(0, SENDER, forged, name=forged)
+    with Wire(server.port) as wire:
+        assert wire.sasl("PLAIN", f"\0{forged}\0{forged}".encode()) == 1
+    deadline = time.monotonic() + 5
+    while server.error_text.count("FORGED", seen) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    log = server.error_text[seen:]
+    assert log.count("FORGED") >= 4, "some of it is in the log, or this shows nothing"
+    assert not [char for char in log if char != "\n" and not char.isprintable()]
+    starts = ("DEBUG busbar.", "WARNING busbar.", "ERROR busbar.")
+    assert not [line for line in log.splitlines() if "FORGED" in line and not line.startswith(starts)]
 
 
 def test_the_files_that_hold_secrets_are_private(server: Busbar) -> None:

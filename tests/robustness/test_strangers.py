@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from uuid import UUID
+
+import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, UByte, UInt, ULong
+from tests.robustness.attacks import (
+    attach_with,
+    colliding_map,
+    compound,
+    empty_lists,
+    large_transfer,
+    token_request,
+)
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ATTACH,
@@ -24,28 +33,13 @@ from tests.robustness.wire import (
 )
 from tests.serving import Busbar
 
-HASH_MODULUS = (1 << 61) - 1
 LARGE_FRAME = 65_000
 MEGABYTE = 1024 * 1024
 
 
-def compound(code: int, content: bytes, count: int) -> bytes:
-    return bytes((code,)) + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
-
-
-def colliding_map(size: int) -> bytes:
-    """A map of about `size` bytes whose keys have the same hash in every Python."""
-    keys = [UUID(int=7 + number * HASH_MODULUS) for number in range(size // 18)]
-    return compound(0xD1, b"".join(b"\x98" + key.bytes + b"\x40" for key in keys), 2 * len(keys))
-
-
-def attach_with(handle: int, properties: bytes) -> bytes:
-    """An attach to `$cbs`, which needs no token, with these link properties."""
-    fields: list[object] = [f"link-{handle}", UInt(handle), SENDER, UByte(0), UByte(0)]
-    fields += [Described(ULong(0x28), ["here"]), Described(ULong(0x29), ["$cbs"]), None, None, UInt(0)]
-    fields += [None, None, None]
-    content = b"".join(encode_value(field) for field in fields) + properties
-    return frame(b"\x00\x53\x12" + compound(0xD0, content, len(fields) + 1))
+@pytest.fixture(scope="module")
+def server(attacked: Busbar) -> Busbar:
+    return attacked
 
 
 def test_link_properties_whose_keys_collide_are_refused(server: Busbar, bystander: Bystander) -> None:
@@ -61,11 +55,6 @@ def test_a_request_whose_keys_collide_is_refused(server: Busbar, bystander: Byst
         payload = performative(0x73, ["m"]) + operation + b"\x00\x53\x77" + colliding_map(60_000)
         refused = wire.send_message(0, 0, payload)
         assert refused.code == DISPOSITION and refused.condition
-
-
-def empty_lists(count: int) -> bytes:
-    """A map with a list of empty lists, each of which is one byte here and 64 in memory."""
-    return compound(0xD1, b"\xa3\x01a" + compound(0xD0, b"\x45" * count, count), 2)
 
 
 def test_a_performative_with_too_many_elements_is_refused(server: Busbar, bystander: Bystander) -> None:
@@ -125,17 +114,6 @@ def test_an_address_is_not_longer_than_any_name(server: Busbar, bystander: Bysta
         fields += [Described(ULong(0x28), ["h" * 50_000]), Described(ULong(0x29), ["$cbs"])]
         wire.say(ATTACH, [*fields, None, None, UInt(0)])
         assert wire.until(ATTACH).field(6) is None
-
-
-def token_request(message_id: str, operation: str, reply_to: str | None = None) -> bytes:
-    properties = performative(0x73, [message_id, None, None, None, reply_to])
-    return properties + encode_value(Described(ULong(0x74), {"operation": operation}))
-
-
-def large_transfer(wire: Wire, handle: int, delivery: int, payload: bytes) -> None:
-    half = len(payload) // 2
-    wire.transfer(handle, delivery, payload[:half], more=True, settled=True)
-    wire.transfer(handle, delivery, payload[half:], settled=True)
 
 
 def test_replies_that_nobody_takes_are_bounded_in_bytes(server: Busbar, bystander: Bystander) -> None:

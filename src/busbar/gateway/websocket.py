@@ -17,7 +17,9 @@ from busbar.gateway.lobby import Lobby
 from busbar.gateway.service import Service
 
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
-MAX_INCOMING = 4 * 1024 * 1024
+FRAMES_AT_ONCE = 4
+"""AMQP frames of the largest size that one message of a WebSocket may have: it is kept until its end has come, and that from
+clients that have put no token too. SDKs send a message for each frame."""
 MAX_OUTGOING = 64 * 1024
 """Bytes of one frame: the Python SDK reads frames whole."""
 CLOSE_WAIT = 2.0
@@ -129,7 +131,7 @@ class WebSocketBridge:
         socket = web.WebSocketResponse(
             protocols=SUBPROTOCOLS,
             compress=False,
-            max_msg_size=MAX_INCOMING,
+            max_msg_size=FRAMES_AT_ONCE * self._service.limits.max_frame_size,
             timeout=CLOSE_WAIT,
         )
         await socket.prepare(request)  # 400 for what is not an upgrade
