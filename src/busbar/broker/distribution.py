@@ -14,6 +14,8 @@ Every copy carries the number that the topic gave. Those that are not changed sh
 A correlation filter is found by one of its conditions, the one that the fewest others have: a message costs a look-up for
 each field that is asked for, not one for each filter. All other filters are asked one by one. Rules are compiled when the
 first message comes: topics that are not in use cost nothing.
+
+What rules spend on one message is bounded (rules/work.py); what they have spent is told, so that a turn can end in time.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from busbar.model.partitioning import wire_number
 from busbar.rules.filters import Condition, Match, all_of, always, compile_filter, conditions_of, never
 from busbar.rules.message import Message
 from busbar.rules.values import EvaluationError, Ids, Value
+from busbar.rules.work import Work
 
 if TYPE_CHECKING:
     from busbar.rules.actions import Act
@@ -134,9 +137,14 @@ class Distribution:
         self.index = index
         self.subscribers = tuple(subscribers)
         self._plan = plan or Plan([subscriber for _, subscriber in self.subscribers])
+        self._work = Work()  # of the last message, or a new one
+        self._spent = 0  # on those before
 
     def evaluated(self) -> int:
         return self._plan.index.evaluated
+
+    def spent(self) -> int:
+        return self._spent + self._work.spent
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         number = wire_number(self.index, n)
@@ -144,7 +152,10 @@ class Distribution:
         if index.all_take:
             shared = with_enqueued_number(content, number)
             return [Copy(fragment, shared) for fragment in self.fragments]
-        message = SentMessage(content, number, now, ttl)
+        if self._work.spent:
+            self._spent += self._work.spent
+            self._work = Work()
+        message = SentMessage(content, number, now, ttl, self._work)
         found: list[Copy] = []
         for position, rules in index.asked(message):
             fragment, subscriber = self.subscribers[position]
@@ -192,7 +203,7 @@ class _Index:
                     asked = self._always.setdefault(at, [])
                     if asked is not None:
                         asked.append(rule)
-        self.evaluated = sum(1 for rules in self._always.values() if rules is not None)
+        self.evaluated = sum(len(rules) for rules in self._always.values() if rules is not None)
 
     def asked(self, message: Message) -> Iterator[tuple[int, Sequence[Rule] | None]]:
         """In the order of the subscriptions: each with the rules that may match, None if it takes all."""

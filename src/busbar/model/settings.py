@@ -48,7 +48,10 @@ class Distributor(Protocol):
     """Those of the subscriptions, one of each. All of them live in the store of the topic's fragment."""
 
     def evaluated(self) -> int:
-        """How many subscriptions have rules that are evaluated for every message."""
+        """How many rules are evaluated for every message."""
+
+    def spent(self) -> int:
+        """Steps that rules have spent on long values, of all messages so far."""
 
     def copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
         """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for

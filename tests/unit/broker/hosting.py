@@ -42,6 +42,9 @@ class ToAll:
     def evaluated(self) -> int:
         return 0
 
+    def spent(self) -> int:
+        return 0
+
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         return [Copy(fragment, content) for fragment in self.fragments]
 

@@ -30,6 +30,7 @@ from busbar.model.entities import (
 from busbar.model.message import Copy, Record
 from busbar.model.settings import Distributor
 from busbar.rules.syntax import SYSTEM_PROPERTIES
+from busbar.rules.work import MESSAGE_STEPS, Work
 
 NOW = 1767225600000
 ID = uuid.UUID(int=7)
@@ -246,7 +247,7 @@ def test_what_rules_see_of_a_message(expression: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SYSTEM_PROPERTIES))
 def test_every_system_property_can_be_asked_for(name: str) -> None:
-    SentMessage(content(), 5, NOW, 0).system(name)
+    SentMessage(content(), 5, NOW, 0, Work()).system(name)
 
 
 @pytest.mark.parametrize(
@@ -415,3 +416,45 @@ def test_everything_as_configurations_write_it_needs_no_look_at_the_message(
     expression: str, takes: bool
 ) -> None:
     assert Subscriber([("$Default", RuleDescription(SqlFilter(expression)))], True).takes_all is takes
+
+
+SLOW = " OR ".join(["a LIKE '%a_b%'"] * 55)
+
+
+def test_a_rule_that_takes_too_long_fails_like_any_other() -> None:
+    given = content(application_properties={"a": "a" * 60_000})
+    (letter,) = copies(subscriber(rule("slow", SLOW)), given=given)
+    assert letter.reason == FILTER_FAILED
+    assert letter.description == (
+        "Rule 'slow': the rule needs more than 4194304 steps for this message, which is the limit of a rule"
+    )
+    assert copies(subscriber(rule("slow", SLOW), dead_letters=False), given=given) == []
+    action = "; ".join(["SET b = a LIKE '%a_b%'"] * 32)
+    (letter,) = copies(subscriber(rule("slow", "1=1", action)), given=given)
+    assert letter.reason == ACTION_FAILED and "the limit of a rule" in letter.description
+    (copy,) = copies(subscriber(rule("slow", SLOW), rule("all")), given=given)
+    assert not copy.reason, "one that matches beside it is enough"
+
+
+def test_what_rules_spend_on_a_message_is_bounded_and_told() -> None:
+    given = content(application_properties={"a": "a" * 60_000})
+    distribution = Distribution(0, [(at, subscriber(rule("slow", SLOW))) for at in range(40)])
+    assert distribution.evaluated() == 40
+    told = [copy.description for copy in distribution.copies(given, 1, NOW, 0)]
+    assert "the limit of a rule" in told[0] and "which is their limit together" in told[-1]
+    spent = distribution.spent()
+    assert 0 < spent <= MESSAGE_STEPS
+    distribution.copies(content(), 2, NOW, 0)
+    assert distribution.spent() == spent, "short values cost nothing"
+    assert len(distribution.copies(given, 3, NOW, 0)) == 40
+    assert distribution.spent() == 2 * spent, "every message has its own steps"
+
+
+def test_a_binary_id_is_made_text_once() -> None:
+    fields = ["m", None, None, None, None, b"\x00" * 1000]
+    raw = b"".join(
+        encode_value(Described(ULong(code), part)) for code, part in ((0x73, fields), (0x75, b"x"))
+    )
+    message = SentMessage(content(raw), 5, NOW, 0, Work())
+    assert message.system("correlationid") == "00" * 1000
+    assert message.system("correlationid") is message.system("correlationid")
