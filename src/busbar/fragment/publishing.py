@@ -5,8 +5,8 @@ Rules
   to their fragments in the very commit that keeps that number: all copies are there or none.
 - A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
   due AT_ONCE, in the very commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
-  then, and its host applies no other send before. A message itself is never split over turns. What rules spend on long
-  values counts as copies.
+  then, and its host applies no other send before. A message itself is never split over turns. What rules take counts
+  as copies.
 - A topic that refuses what nobody selects asks the rules for all of a send at once. Beyond Bounds.judging_steps the rest of
   the send is refused as busy, a batch as a whole.
 - Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
@@ -35,10 +35,8 @@ from busbar.model.settings import Distributor
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
-EVALUATIONS: Final = 4
-"""Rules that are evaluated in the time that one copy takes."""
 STEPS: Final = 256
-"""Of rules on long values, in the time that one copy takes."""
+"""Of rules, in the time that one copy takes."""
 
 
 @final
@@ -48,7 +46,6 @@ class FanOut:
     def __init__(self, state: State, topic: Distributor) -> None:
         self._state = state
         self._topic = topic
-        self._evaluated: i64 = topic.evaluated() // EVALUATIONS
         self._began: i64 = topic.spent()
         self._spent: i64 = self._began  # in steps, as the topic counts them
         self._work: i64 = 0  # in copies
@@ -67,7 +64,7 @@ class FanOut:
         """The copies that subscriptions get of a message."""
         copies = self._topic.copies(content, n, now, ttl)
         spent: i64 = self._topic.spent()
-        self._work += len(copies) + self._evaluated + (spent - self._spent) // STEPS
+        self._work += len(copies) + (spent - self._spent) // STEPS
         self._spent = spent
         return copies
 

@@ -167,10 +167,11 @@ class Compiler:
             b = right(message)
             if b is None:
                 return None
-            if type(a) is not type(b) or type(a) not in ORDERED_ALIKE:
+            kind = type(a)
+            if kind is not type(b) or kind not in ORDERED_ALIKE:
                 a, b = comparable(a, b, ordered)
-            elif may_be_long and type(a) is str and len(a) > UNCOUNTED:
-                message.work.spend(self, len(a) // AT_ONCE)
+            elif kind is str and may_be_long and len(a) > UNCOUNTED:  # type: ignore[arg-type]
+                message.work.spend(self, len(a) // AT_ONCE)  # type: ignore[arg-type]
             return test(a, b)
 
         return compare

@@ -20,7 +20,7 @@ from busbar.rules.values import MAX_TEXT, EvaluationError
 RULE_STEPS: Final = 64 * MAX_TEXT
 """The longest text 64 times: as many plain LIKEs as an expression has room for, or one of the costliest."""
 MESSAGE_STEPS: Final = 8 * RULE_STEPS
-UNCOUNTED: Final = 256
+UNCOUNTED: Final = 128
 AT_ONCE: Final = 8
 """Characters that one step copies, or compares with as many others."""
 FOLDED: Final = 2

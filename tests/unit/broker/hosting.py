@@ -39,9 +39,6 @@ class ToAll:
     def __init__(self, fragments: list[int]) -> None:
         self.fragments = fragments
 
-    def evaluated(self) -> int:
-        return 0
-
     def spent(self) -> int:
         return 0
 

@@ -29,9 +29,6 @@ class ByFirstByte:
         self.asked: list[tuple[bytes, int, int, int]] = []
         self.steps = 0  # for each message
 
-    def evaluated(self) -> int:
-        return 0
-
     def spent(self) -> int:
         return self.steps * len(self.asked)
 
@@ -128,12 +125,6 @@ class TestFanOut:
         queue = self.topic(copies=1)
         self.send(queue, 2)
         assert self.turns(queue) == [[0], [1]]
-
-    def test_rules_that_are_evaluated_count(self) -> None:
-        queue = self.topic(copies=6)
-        queue.machine.settings.distributor.evaluated = lambda: 8  # type: ignore[union-attr, method-assign]
-        self.send(queue, 4)
-        assert self.turns(queue) == [[0, 1], [2, 3]]
 
     def test_what_rules_spend_counts(self) -> None:
         queue = self.topic(copies=10)
