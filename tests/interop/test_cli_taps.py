@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +21,7 @@ from tests.serving import PATIENCE, Busbar, serving
 
 pytestmark = pytest.mark.timeout(60)
 
-QUEUES: dict[str, dict[str, object]] = {"q": {}, "dead": {}, "p": {"EnablePartitioning": True}}
+QUEUES: dict[str, dict[str, object]] = {"q": {}, "dead": {}, "skipped": {}, "p": {"EnablePartitioning": True}}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +68,7 @@ def test_a_tap_from_creation_to_deletion(server: Busbar) -> None:
 
     assert [tap["name"] for tap in shown(server, "list", "q")] == ["archive"]
     assert shown(server, "advance", "q", "archive", "--to", "0=2")["fragments"][0]["position"] == 2
-    assert shown(server, "advance", "q", "archive", "--to-end")["fragments"][0]["position"] == 3
+    assert shown(server, "advance", "q", "archive", "--to-end", "--yes")["fragments"][0]["position"] == 3
     assert shown(server, "show", "q", "ARCHIVE")["fragments"][0]["keptBytes"] == 0
     assert not shown(server, "resume", "q", "archive")["truncated"]
     table = busbar(server, "show", "q", "archive")
@@ -80,7 +84,7 @@ def test_a_dead_letter_queue_and_a_partitioned_one(server: Busbar) -> None:
     assert "dead/$DeadLetterQueue" in busbar(server, "show", "dead/$deadletterqueue", "failures")
     assert len(shown(server, "create", "p", "t", "--max-age", "unlimited")["fragments"]) == 16
     send(server, "p", 20)
-    moved = shown(server, "advance", "p", "t", "--to-end")["fragments"]
+    moved = shown(server, "advance", "p", "t", "--to-end", "--yes")["fragments"]
     assert sum(fragment["position"] for fragment in moved) == 20
 
 
@@ -93,7 +97,7 @@ def test_a_subscription(server: Busbar) -> None:
     assert shown(server, "create", f"{path}/$DeadLetterQueue", "failures")["deadLetter"]
     send(server, "news", 3)
     assert shown(server, "show", path, "archive")["fragments"][0]["end"] == 3
-    assert shown(server, "advance", path, "archive", "--to-end")["fragments"][0]["position"] == 3
+    assert shown(server, "advance", path, "archive", "--to-end", "--yes")["fragments"][0]["position"] == 3
     assert "a topic, which keeps no messages" in busbar(server, "create", "news", "t", code=4)
 
 
@@ -123,3 +127,48 @@ def test_somebody_elses_tap(server: Busbar) -> None:
         "belongs to" in busbar(server, "advance", "q", "owned", "--to-end", "--owner", "me", code=4) or True
     )
     busbar(server, "advance", "q", "owned", "--to-end")
+
+
+def ask(server: Busbar, answer: str, *arguments: str) -> tuple[int, str]:
+    """At a terminal, where somebody answers; the exit code and what was said."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "busbar", "tap", *arguments, "--data", str(server.data)],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.close(theirs)
+        os.write(ours, answer.encode())
+        _, said = process.communicate(timeout=30)
+    finally:
+        os.close(ours)
+    return process.returncode, said
+
+
+def test_skipping_messages_is_asked_for(server: Busbar) -> None:
+    busbar(server, "create", "skipped", "archive", "--events")
+    send(server, "skipped", 3)
+    arguments = ("advance", "skipped", "archive", "--to-end")
+    question = "Let the tap archive of skipped skip up to 3 messages?"
+    assert f"{question} Nobody can answer here: say it with --yes." in busbar(server, *arguments, code=2)
+    code, said = ask(server, "n\n", *arguments)
+    assert code == 1 and f"{question} [y/N]" in said and "nothing was skipped" in said
+    assert shown(server, "show", "skipped", "archive")["fragments"][0]["position"] == 0
+    code, said = ask(server, "y\n", *arguments)
+    assert code == 0, said
+    assert shown(server, *arguments)["fragments"][0]["position"] == 3, "nothing is left to ask for"
+    assert run(["receive", "skipped", "-o", "json", "--data", str(server.data)]) == 0
+    assert " events?" in busbar(server, *arguments, "--events", code=2), (
+        "what became of the one that was received"
+    )
+
+
+def test_a_tap_that_consumes_says_what_skipping_does(server: Busbar) -> None:
+    busbar(server, "create", "skipped", "mover", "--consumes")
+    before = shown(server, "show", "skipped", "mover")["fragments"]
+    said = busbar(server, "advance", "skipped", "mover", "--to-end", code=2)
+    assert "messages, which deletes them?" in said
+    assert shown(server, "show", "skipped", "mover")["fragments"] == before

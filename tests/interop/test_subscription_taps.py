@@ -259,7 +259,7 @@ def test_the_command(server: Busbar, client: PlainAmqp, capsys: pytest.CaptureFi
     failures = shown(server, "create", f"{path}/$DeadLetterQueue", "failures")
     assert (failures["entity"], failures["deadLetter"]) == (path, True)
     send(client, topic, "a", "b")
-    assert shown(server, "advance", path, "archive", "--to-end")["fragments"][0]["position"] == 2
+    assert shown(server, "advance", path, "archive", "--to-end", "--yes")["fragments"][0]["position"] == 2
     assert [tap["name"] for tap in shown(server, "list", path)] == ["archive"]
     assert [tap["name"] for tap in shown(server, "list", f"{path}/$deadletterqueue")] == ["failures"]
     assert shown(server, "list", f"{topic}/Subscriptions/billing") == []

@@ -206,3 +206,17 @@ def test_no_secret_is_written_down(namespace: Namespace, queue: str, tmp_path: P
     assert batch.count() == 3
     plan = batch._jdf.queryExecution().toString()
     assert key not in plan
+
+
+def test_keys_and_tokens_in_a_plan_are_redacted(namespace: Namespace) -> None:
+    """Also where they are no option: Spark's own expressions are Java's."""
+    address = "Endpoint=sb://127.0.0.1:1/;"
+    token = "SharedAccessSignature sr=sb%3a%2f%2f127.0.0.1&sig=hidden%3d&se=1&skn=rule"
+    for secret in (
+        "SharedAccessKeyName=rule;SharedAccessKey=hidden=",
+        f"SharedAccessSignature={token}",
+        token,
+    ):
+        frame = namespace.spark.sql(f"SELECT '{address}{secret};EntityPath=shown' AS text")
+        plan = frame._jdf.queryExecution().toString()
+        assert "hidden" not in plan and "redacted" in plan and "shown" in plan, plan

@@ -14,6 +14,9 @@ Every copy carries the number that the topic gave. Those that are not changed sh
 A correlation filter is found by one of its conditions, the one that the fewest others have: a message costs a look-up for
 each field that is asked for, not one for each filter. All other filters are asked one by one. Rules are compiled when the
 first message comes: topics that are not in use cost nothing.
+
+What rules spend on long values of one message is bounded (rules/work.py). That, and what it takes to ask every rule, is
+told, so that a turn can end in time.
 """
 
 from __future__ import annotations
@@ -28,13 +31,14 @@ from uuid import uuid4
 from busbar.amqp.codec import DecodeError, EncodeError
 from busbar.amqp.content import with_enqueued_number
 from busbar.broker.rule_message import SentMessage
-from busbar.model.entities import CorrelationFilter, RuleDescription, RuleFilter, SqlAction
+from busbar.model.entities import CorrelationFilter, RuleDescription, RuleFilter, SqlAction, SqlFilter
 from busbar.model.errors import ArgumentError, MalformedMessage
 from busbar.model.message import Copy
 from busbar.model.partitioning import wire_number
 from busbar.rules.filters import Condition, Match, all_of, always, compile_filter, conditions_of, never
 from busbar.rules.message import Message
 from busbar.rules.values import EvaluationError, Ids, Value
+from busbar.rules.work import Work
 
 if TYPE_CHECKING:
     from busbar.rules.actions import Act
@@ -42,35 +46,52 @@ if TYPE_CHECKING:
 FILTER_FAILED: Final = "FilterException"
 ACTION_FAILED: Final = "RuleActionException"
 
+_CONDITION: Final = 32
+"""Characters of a condition in a SQL filter."""
+_STEPS_OF_A_CONDITION: Final = 64
+
 _FAILURES: Final = (EvaluationError, MalformedMessage, DecodeError, EncodeError)
 """What a rule, or a content of an unknown make, can lead to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A rule that has been compiled. `conditions` are those of a correlation filter."""
+    """A rule that has been compiled. `conditions` are those of a correlation filter; `steps` is what asking it takes."""
 
     name: str
     matches: Match
     act: Act | None
     conditions: tuple[Condition, ...]
+    steps: int
 
 
 class Subscriber:
-    """The rules of a subscription, and what it does with their errors."""
+    """The rules of a subscription, and what it does with their errors. What it was `before` a change has the rules that did
+    not change; they are not compiled again."""
 
     def __init__(
-        self, rules: Sequence[tuple[str, RuleDescription]], dead_letters_errors: bool, ids: Ids = uuid4
+        self,
+        rules: Sequence[tuple[str, RuleDescription]],
+        dead_letters_errors: bool,
+        ids: Ids = uuid4,
+        before: Subscriber | None = None,
     ) -> None:
         self.descriptions = tuple(rules)
         self.dead_letters_errors = dead_letters_errors
         self._ids = ids
+        self._known: dict[str, tuple[RuleDescription, Rule]] = {} if before is None else before._known
 
     @cached_property
     def rules(self) -> list[Rule]:
         """Those that can match."""
-        compiled = [self._compiled(name, description) for name, description in self.descriptions]
-        return [rule for rule in compiled if rule.matches is not never]
+        self._known = {name: (said, self._rule(name, said)) for name, said in self.descriptions}
+        return [rule for _, rule in self._known.values() if rule.matches is not never]
+
+    def _rule(self, name: str, description: RuleDescription) -> Rule:
+        known = self._known.get(name)
+        if known is not None and known[0] is description:  # equal ones can differ: 1 equals TRUE
+            return known[1]
+        return self._compiled(name, description)
 
     @cached_property
     def takes_all(self) -> bool:
@@ -118,9 +139,10 @@ class Subscriber:
         try:
             if isinstance(rule.filter, CorrelationFilter):
                 conditions = tuple(conditions_of(rule.filter))
-            return Rule(name, _match(rule.filter, conditions, self._ids), act, conditions)
+            match = _match(rule.filter, conditions, self._ids)
+            return Rule(name, match, act, conditions, _steps(rule.filter))
         except (ArgumentError, EvaluationError) as error:  # of a catalogue that was written by other rules
-            return Rule(name, _failing(str(error)), act, ())
+            return Rule(name, _failing(str(error)), act, (), _STEPS_OF_A_CONDITION)
 
 
 class Distribution:
@@ -134,9 +156,11 @@ class Distribution:
         self.index = index
         self.subscribers = tuple(subscribers)
         self._plan = plan or Plan([subscriber for _, subscriber in self.subscribers])
+        self._work = Work()  # of the last message, or a new one
+        self._spent = 0  # on those before, and for asking
 
-    def evaluated(self) -> int:
-        return self._plan.index.evaluated
+    def spent(self) -> int:
+        return self._spent + self._work.spent
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         number = wire_number(self.index, n)
@@ -144,7 +168,11 @@ class Distribution:
         if index.all_take:
             shared = with_enqueued_number(content, number)
             return [Copy(fragment, shared) for fragment in self.fragments]
-        message = SentMessage(content, number, now, ttl)
+        if self._work.spent:
+            self._spent += self._work.spent
+            self._work = Work()
+        self._spent += index.steps
+        message = SentMessage(content, number, now, ttl, self._work)
         found: list[Copy] = []
         for position, rules in index.asked(message):
             fragment, subscriber = self.subscribers[position]
@@ -192,7 +220,8 @@ class _Index:
                     asked = self._always.setdefault(at, [])
                     if asked is not None:
                         asked.append(rule)
-        self.evaluated = sum(1 for rules in self._always.values() if rules is not None)
+        asked_always = [rule for rules in self._always.values() if rules is not None for rule in rules]
+        self.steps = sum(rule.steps for rule in asked_always)  # for a message with short values
 
     def asked(self, message: Message) -> Iterator[tuple[int, Sequence[Rule] | None]]:
         """In the order of the subscriptions: each with the rules that may match, None if it takes all."""
@@ -212,6 +241,12 @@ class _Index:
 
 def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids) -> Match:
     return all_of(list(conditions)) if conditions else compile_filter(rule_filter, ids)
+
+
+def _steps(rule_filter: RuleFilter) -> int:
+    """For a message with short values: by how many conditions the filter has room for."""
+    size = len(rule_filter.expression) if isinstance(rule_filter, SqlFilter) else 0
+    return _STEPS_OF_A_CONDITION * (1 + size // _CONDITION)
 
 
 def _action(action: SqlAction, ids: Ids) -> Act:

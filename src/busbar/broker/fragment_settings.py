@@ -2,7 +2,7 @@
 
 A queue's fragments and a subscription's all hear the same. A fragment of a topic hears which fragment of each subscription
 is beside it, and by which rules that selects: they lie in the same store, so that what the one passes on and the others take
-in is one commit. Rules are compiled once for each change of them.
+in is one commit. A rule is compiled once for each change of it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class SettingsOfFragments:
             if found is None:
                 known.pop(key_of(subscription), None)
             else:
-                known[key_of(subscription)] = self._subscriber(found)
+                before = known.get(key_of(subscription))
+                known[key_of(subscription)] = self._subscriber(found, before[1] if before else None)
         return self._entries.get(topic) if topic else None
 
     def _of_topic(self, path: str) -> dict[str, tuple[tuple[int, ...], Subscriber]]:
@@ -74,14 +75,17 @@ class SettingsOfFragments:
             self._subscribers[key_of(path)] = known
         return known
 
-    def _subscriber(self, view: EntityView) -> tuple[tuple[int, ...], Subscriber]:
+    def _subscriber(
+        self, view: EntityView, before: Subscriber | None = None
+    ) -> tuple[tuple[int, ...], Subscriber]:
         description = view.description
         assert isinstance(description, SubscriptionDescription)
         rules = []
         for one in self._entries.children(EntityKind.RULE, view.path):
             assert isinstance(one.description, RuleDescription)
             rules.append((parent_and_name(one.path)[1], one.description))
-        return view.fragments, Subscriber(rules, description.dead_lettering_on_filter_evaluation_exceptions)
+        letters = description.dead_lettering_on_filter_evaluation_exceptions
+        return view.fragments, Subscriber(rules, letters, before=before)
 
 
 def _subscription_of(path: str) -> str:

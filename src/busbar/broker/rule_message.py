@@ -48,6 +48,7 @@ from busbar.amqp.types import (
 from busbar.model.errors import MalformedMessage
 from busbar.model.limits import Limits
 from busbar.rules.values import UNLIMITED, EvaluationError, Instant, Opaque, Span, Value
+from busbar.rules.work import Work
 
 if TYPE_CHECKING:
     from busbar.rules.actions import Changes  # brings the parser: only for those who have actions
@@ -102,11 +103,12 @@ class _Once(Generic[_T]):
 class SentMessage:
     """A message that a topic's fragment has given the number `number`, as clients see it, at the time `now`."""
 
-    def __init__(self, content: bytes, number: int, now: int, ttl: int) -> None:
+    def __init__(self, content: bytes, number: int, now: int, ttl: int, work: Work) -> None:
         self._content = content
         self._number = number
         self._now = now
         self._ttl = ttl
+        self.work = work
 
     @_Once
     def content(self) -> bytes:
@@ -139,7 +141,11 @@ class SentMessage:
     def system(self, name: str) -> Value:
         field = _FIELDS.get(name)
         if field is not None:
-            return _id_text(self._fields[field])
+            found = self._fields[field]
+            if type(found) is str or found is None:
+                return found
+            text = self._fields[field] = _id_text(found)  # once, however often rules ask: it can be long
+            return text
         annotation = _ANNOTATIONS.get(name)
         if annotation is not None:
             value = value_of(self._annotations.get(annotation))

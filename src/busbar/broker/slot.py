@@ -47,6 +47,8 @@ class Slot:
     """Of a subscription: that of its topic."""
     subscriptions: list[Slot] = field(default_factory=list)
     """Of a topic: those of its subscriptions."""
+    spent: int = 0
+    """Of a topic: steps of its rules that have been counted in turns."""
     awaiting: int = 0
     """Of a topic: so many subscriptions have to get their reads before it goes on."""
     yielding: bool = False
@@ -61,6 +63,12 @@ class Slot:
         """Before the commands that wait."""
         self.ticking = True
         self.inbox.appendleft(Tick(self.id))
+
+    def take_spent(self) -> int:
+        """Steps that a topic's rules have spent since this was last asked."""
+        distributor = self.machine.settings.distributor
+        known, self.spent = self.spent, distributor.spent() if distributor is not None else 0
+        return max(0, self.spent - known)  # less than known: other rules, which count from the start
 
     def land(self) -> None:
         """What was in flight is durable, or was given up."""

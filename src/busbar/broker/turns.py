@@ -8,7 +8,8 @@ Rules:
    takes no more: further commands stay in their inboxes, unapplied. A command is never split over groups.
 3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
    durable. A fragment with nothing under way speaks at the end of the turn.
-4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe.
+4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe. What a topic's rules take counts, too:
+   STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
    subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
 6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
@@ -39,6 +40,7 @@ from busbar.store.contract import Store
 GROUP_MESSAGES = 1_000
 GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
+STEPS_OF_A_COMMAND = 10_000
 
 _log = logging.getLogger(__name__)
 GROUP_FAILED = (
@@ -323,6 +325,8 @@ class Turns:
                     break
                 self._apply(slot, command, now)
                 budget -= 1
+                if slot.subscriptions:
+                    budget -= slot.take_spent() // STEPS_OF_A_COMMAND
             self._look_ahead(slot, now)
         except Exception:
             self.give_up(slot)

@@ -216,7 +216,7 @@ def fetch(client: ManagementClient, kind: Kind, name: str, topic: str = "") -> E
     return entry
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted.") -> None:
     """Raises CommandFailure if the person at the terminal does not want it, or nobody is there who could answer."""
     if yes:
         return
@@ -224,7 +224,7 @@ def confirm(question: str, yes: bool) -> None:
         raise CommandFailure(f"{question} Nobody can answer here: say it with --yes.", ExitCode.USAGE)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandFailure("nothing was deleted.")
+        raise CommandFailure(otherwise)
 
 
 def warn_of_no_effect(kind: Kind, properties: Values) -> None:

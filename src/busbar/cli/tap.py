@@ -127,7 +127,7 @@ def delete(*, entity: Entity, name: Name, yes: Yes = False, where: Where) -> Non
 @command(
     tap_commands,
     examples=(
-        "busbar tap advance orders archive --to-end",
+        "busbar tap advance orders archive --to-end --yes",
         "busbar tap advance orders archive --to 0=1500 --to 3=99",
     ),
 )
@@ -146,18 +146,24 @@ def advance(
         bool, typer.Option("--events", help="Its position among events, not messages.")
     ] = False,
     owner: Owner = None,
+    yes: Yes = False,
     output: Output = OutputFormat.TABLE,
     where: Where,
 ) -> None:
-    """Move a tap forward: what it has passed is not kept for it any more."""
+    """Move a tap forward: what it has passed is not kept for it any more.
+
+    --to-end asks first, unless there is nothing to pass; in a script it needs --yes.
+    """
     if bool(to) == to_end:
         raise CommandFailure("give either --to-end or --to FRAGMENT=POSITION.", ExitCode.USAGE)
     given = dict(_position(text) for text in to or ())
     with messaging(where, changes=True) as factory:
         taps = _taps(factory, entity)
         view = taps.show(name)
-        positions = given or _ends(view, events)
         stream = "events" if events else "messages"
+        positions = given or _ends(view, events)
+        if to_end:
+            _confirm_skipping(view, positions, events, yes)
         taps.advance(name, view.owner if owner is None else owner, positions, stream=stream)
         view = taps.show(name)
     _show(view, output)
@@ -186,6 +192,18 @@ def _ends(view: TapView, events: bool) -> dict[int, int]:
             f"the stores of fragments {', '.join(out)} are out: where they end is not known."
         )
     return {f.index: f.event_end if events else f.end for f in view.fragments}
+
+
+def _confirm_skipping(view: TapView, positions: dict[int, int], events: bool, yes: bool) -> None:
+    """Numbers may have holes: it skips as many messages as positions, or fewer."""
+    skipped = sum(
+        max(0, positions[f.index] - (f.event_position if events else f.position)) for f in view.fragments
+    )
+    if skipped:
+        what = "events" if events else "messages"
+        fate = ", which deletes them" if view.consumes and not events else ""
+        question = f"Let the tap {view.name} of {view.entity} skip up to {skipped} {what}{fate}?"
+        confirm(question, yes, "nothing was skipped.")
 
 
 def _show(view: TapView, output: OutputFormat) -> None:

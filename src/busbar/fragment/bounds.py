@@ -26,6 +26,7 @@ class Bounds:
         # Topics: what one turn passes on. A message is never split, so the last one may go beyond.
         self.fan_out_copies: i64 = 40_000
         self.fan_out_bytes: i64 = 32 * 1024 * 1024
+        self.judging_steps: i64 = 128 * 1024 * 1024  # of rules, while a sender waits for them
         # Message sessions
         self.line_page: i64 = 500  # waiting sessions read at once
         self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page

@@ -5,7 +5,10 @@ Rules
   to their fragments in the very commit that keeps that number: all copies are there or none.
 - A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
   due AT_ONCE, in the very commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
-  then, and its host applies no other send before. A message itself is never split over turns.
+  then, and its host applies no other send before. A message itself is never split over turns. What rules take counts
+  as copies.
+- A topic that refuses what nobody selects asks the rules for all of a send at once. Beyond Bounds.judging_steps the rest of
+  the send is refused as busy, a batch as a whole.
 - Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
   when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits, or the
   last batch, may go beyond it by its further copies. What is owed counts as much as the mean of what was passed on. The
@@ -32,8 +35,8 @@ from busbar.model.settings import Distributor
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
-EVALUATIONS: Final = 4
-"""Subscriptions whose rules are evaluated for the time that one copy takes."""
+STEPS: Final = 256
+"""Of rules, in the time that one copy takes."""
 
 
 @final
@@ -43,7 +46,8 @@ class FanOut:
     def __init__(self, state: State, topic: Distributor) -> None:
         self._state = state
         self._topic = topic
-        self._evaluated: i64 = topic.evaluated() // EVALUATIONS
+        self._began: i64 = topic.spent()
+        self._spent: i64 = self._began  # in steps, as the topic counts them
         self._work: i64 = 0  # in copies
         self._bytes: i64 = 0
         self._messages: i64 = 0
@@ -52,10 +56,16 @@ class FanOut:
         bounds = self._state.bounds
         return self._work >= bounds.fan_out_copies or self._bytes >= bounds.fan_out_bytes
 
+    def has_judged_enough(self) -> bool:
+        """Whether a sender that waits for the judgement of rules can be told no more in this turn."""
+        return self._spent - self._began >= self._state.bounds.judging_steps
+
     def select(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
         """The copies that subscriptions get of a message."""
         copies = self._topic.copies(content, n, now, ttl)
-        self._work += len(copies) + self._evaluated
+        spent: i64 = self._topic.spent()
+        self._work += len(copies) + (spent - self._spent) // STEPS
+        self._spent = spent
         return copies
 
     def pass_on(self, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:

@@ -37,10 +37,14 @@ from busbar.model.errors import (
     MessageNotFound,
     NoMatchingSubscription,
     QuotaExceeded,
+    ServerBusy,
 )
 from busbar.model.message import ACTIVE, SCHEDULED, Copy, Draft, Record
 
 NOT_SELECTED: Final = "No subscription of the topic selects the message."
+TOO_MUCH_TO_JUDGE: Final = (
+    "The rules of the topic take too long for so many messages at once; send fewer in one batch."
+)
 NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
 
@@ -81,9 +85,11 @@ def send(state: State, command: Send, now: i64) -> None:
         if asked > room:
             state.refuse(command, QuotaExceeded.condition, _full(kept, asked, quota))
             return
-        if topic is not None and settings.only_selected and not _all_selected(state, command, now):
-            state.refuse(command, NoMatchingSubscription.condition, NOT_SELECTED)
-            return
+        if topic is not None and settings.only_selected:
+            refusal = _not_selected(state, command, now)
+            if refusal is not None:
+                state.refuse(command, refusal[0], refusal[1])
+                return
     window = state.main
     ready = window.ready
     direct = sessions is None and topic is None and state.unread(window) == 0 and window.has_room()
@@ -140,6 +146,10 @@ def send(state: State, command: Send, now: i64) -> None:
         later_on = scheduled > now
         if fan_out is not None and not later_on:
             later_on = fan_out.is_full()
+            if settings.only_selected and not command.atomic and fan_out.has_judged_enough():
+                refused.append((len(numbers), ServerBusy.condition, TOO_MUCH_TO_JUDGE))
+                numbers.append(0)
+                continue
             if not later_on or settings.only_selected:
                 copies = fan_out.select(content, n + 1, now, ttl)
                 if settings.only_selected and not copies:
@@ -230,14 +240,20 @@ def _asked(
     return asked
 
 
-def _all_selected(state: State, command: Send, now: i64) -> bool:
+def _not_selected(state: State, command: Send, now: i64) -> tuple[str, str] | None:
+    """Why a batch is refused by a topic that takes only what is selected; None if it is not."""
     topic = state.settings.distributor
     assert topic is not None
     n = state.ledger.head.last
+    judging = FanOut(state, topic)
     for draft in command.drafts:
-        if draft.scheduled <= now and not topic.copies(draft.content, n + 1, now, draft.ttl):
-            return False
-    return True
+        if draft.scheduled > now:
+            continue
+        if judging.has_judged_enough():
+            return ServerBusy.condition, TOO_MUCH_TO_JUDGE
+        if not judging.select(draft.content, n + 1, now, draft.ttl):
+            return NoMatchingSubscription.condition, NOT_SELECTED
+    return None
 
 
 def _full(size: i64, asked: i64, quota: i64) -> str:

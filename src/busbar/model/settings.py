@@ -47,8 +47,8 @@ class Distributor(Protocol):
     fragments: list[int]
     """Those of the subscriptions, one of each. All of them live in the store of the topic's fragment."""
 
-    def evaluated(self) -> int:
-        """How many subscriptions have rules that are evaluated for every message."""
+    def spent(self) -> int:
+        """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
 
     def copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
         """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for

@@ -33,6 +33,7 @@ from busbar.rules.values import (
     read_instant,
     text_of,
 )
+from busbar.rules.work import UNCOUNTED
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
 
     def act(message: Message) -> Changes:
         """Raises EvaluationError."""
-        changed = _Changed(message)
+        changed = _Changed(message, compiler)
         for system, name, value in statements:
             if value is None:
                 changed.set_user(name, None)
@@ -76,8 +77,10 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
 class _Changed:
     """A message with the changes made so far."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, compiler: Compiler) -> None:
         self._message = message
+        self._compiler = compiler
+        self.work = message.work
         self.user: dict[str, Value] = dict(message.user)
         self.changes = Changes()
 
@@ -92,6 +95,7 @@ class _Changed:
         return self._message.system(name)
 
     def set_user(self, name: str, value: Value) -> None:
+        self._count(value)
         folded = name.lower()
         if value is None:
             self.user.pop(folded, None)
@@ -101,10 +105,16 @@ class _Changed:
         self.changes.user[folded] = (name, value)
 
     def set_system(self, name: str, value: Value) -> None:
+        self._count(value)
         folded = _ALIASES.get(name.lower(), name.lower())
         if folded == "messageid" and (value is None or value == ""):
             raise EvaluationError("sys.MessageId is set to nothing; a message needs an id")
         self.changes.system[folded] = value if value is None else _system_value(folded, name, value)
+
+    def _count(self, value: Value) -> None:
+        """A text is converted, encoded and copied."""
+        if isinstance(value, str) and len(value) > UNCOUNTED:
+            self.work.spend(self._compiler, len(value))
 
 
 _ALIASES = {"subject": "label"}

@@ -14,6 +14,9 @@ of AND, OR and NOT, and a whole filter, are truths; a value of another kind ther
 
 Every node of the tree becomes one function that calls those of its operands, so a message costs no dispatch by names. Common
 forms (a user property and a constant) have a function of their own without such calls.
+
+What looks at every character of a long value counts its steps (work.py), and fails where there are not enough left. The
+compiler stands for its expression there.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Final, TypeAlias
 
 from lark import Token, Tree
 
-from busbar.rules.like import Matcher, matcher
+from busbar.rules.like import READING, Pattern, compile_pattern
 from busbar.rules.message import Message
 from busbar.rules.syntax import plain_name, property_name
 from busbar.rules.values import (
@@ -40,6 +43,7 @@ from busbar.rules.values import (
     negative,
     positive,
 )
+from busbar.rules.work import AT_ONCE, FOLDED, UNCOUNTED
 
 Node: TypeAlias = Tree[Token] | Token
 Evaluator: TypeAlias = Callable[[Message], Value]
@@ -154,6 +158,7 @@ class Compiler:
             return _compare_property(left.name, sign, right.value)
         test = comparison(sign)
         ordered = sign not in EQUALITIES
+        may_be_long = not isinstance(left, Constant) and not isinstance(right, Constant)
 
         def compare(message: Message) -> bool | None:
             a = left(message)
@@ -162,8 +167,11 @@ class Compiler:
             b = right(message)
             if b is None:
                 return None
-            if type(a) is not type(b) or type(a) not in ORDERED_ALIKE:
+            kind = type(a)
+            if kind is not type(b) or kind not in ORDERED_ALIKE:
                 a, b = comparable(a, b, ordered)
+            elif kind is str and may_be_long and len(a) > UNCOUNTED:  # type: ignore[arg-type]
+                message.work.spend(self, len(a) // AT_ONCE)  # type: ignore[arg-type]
             return test(a, b)
 
         return compare
@@ -205,14 +213,35 @@ class Compiler:
     def like(self, nodes: list[Node]) -> Truth:
         subject, pattern, *escape = [self.value(node) for node in nodes]
         if isinstance(pattern, Constant) and all(isinstance(part, Constant) for part in escape):
-            return _like_constant(subject, pattern.value, *[part.value for part in escape])  # type: ignore[attr-defined]
+            return self._like_constant(subject, pattern.value, *[part.value for part in escape])  # type: ignore[attr-defined]
 
         def like(message: Message) -> bool | None:
             value = subject(message)
             parts = [part(message) for part in (pattern, *escape)]
             if value is None or None in parts:
                 return None
-            return _matcher(*parts)(_text(value))
+            text, written = _text(value), _text(parts[0])
+            message.work.spend(self, len(written) * READING)
+            matches, weight = _pattern(written, *parts[1:], once=True)
+            if len(text) > UNCOUNTED:
+                message.work.spend(self, len(text) * weight)
+            return matches(text)
+
+        return like
+
+    def _like_constant(self, subject: Evaluator, *pattern: Value) -> Truth:
+        if None in pattern:
+            return lambda message: None
+        matches, weight = _pattern(*pattern)
+
+        def like(message: Message) -> bool | None:
+            value = subject(message)
+            if value is None:
+                return None
+            text = value if type(value) is str else _text(value)
+            if len(text) > UNCOUNTED:
+                message.work.spend(self, len(text) * weight)
+            return matches(text)
 
         return like
 
@@ -252,7 +281,12 @@ class Compiler:
 
         def named(message: Message) -> Value:
             name = argument(message)
-            return None if name is None else message.user.get(_text(name).lower())
+            if name is None:
+                return None
+            text = _text(name)
+            if len(text) > UNCOUNTED:
+                message.work.spend(self, len(text) * FOLDED)
+            return message.user.get(text.lower())
 
         return named
 
@@ -272,6 +306,8 @@ class Compiler:
                 if value is None:
                     return None
                 result = calculate(sign, result, value)
+                if type(result) is str and len(result) > UNCOUNTED:
+                    message.work.spend(self, len(result) // AT_ONCE)
             return result
 
         return chain
@@ -344,20 +380,8 @@ def _compare_property(name: str, sign: str, constant: Value) -> Truth:
     return compare
 
 
-def _like_constant(subject: Evaluator, *pattern: Value) -> Truth:
-    if None in pattern:
-        return lambda message: None
-    matches = _matcher(*pattern)
-
-    def like(message: Message) -> bool | None:
-        value = subject(message)
-        return None if value is None else matches(_text(value))
-
-    return like
-
-
-def _matcher(pattern: Value, escape: Value = None) -> Matcher:
-    return matcher(_text(pattern), None if escape is None else _text(escape))
+def _pattern(pattern: Value, escape: Value = None, *, once: bool = False) -> Pattern:
+    return compile_pattern(_text(pattern), None if escape is None else _text(escape), once=once)
 
 
 def _text(value: Value) -> str:

@@ -1,26 +1,49 @@
 """LIKE: `%` is any run of characters, `_` is one; behind the escape character each is itself. Case counts.
 
-No pattern is slow. Without `_` the pieces between the `%` are found one behind the other, by the search of the language.
-With it, all ways to match are followed at once: bit i of a number says that the first i characters of the pattern can end
-here, and one step for each character of the value moves them all. A regular expression, or a matcher that goes back, can
-be made to try every way in turn.
+What stands before the first `%` and behind the last is compared where it has to be. The pieces between are found one behind
+the other, each at its first place: a later place leaves less room for the rest. So a value is gone through once, whatever
+the pattern. How a piece is found:
+
+    characters alone        by str.find
+    `_` alone               at once
+    both, SHORT or less     by a regular expression that has neither choice nor repetition, and so nothing to go back to
+    both, and longer        bit i of a number says that the first i characters of the piece can end here; one step for
+                            each character of the value moves them all
+
+A pattern has a weight: how many steps (work.py) it takes for each character of the value, at most.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from busbar.rules.values import EvaluationError
 
 MAX_PATTERN: Final = 1024
 """Characters: as many as an expression has. A pattern that comes from a message has no more than that either."""
+SHORT: Final = 32
+LEAST_OF_EXPRESSION: Final = 4
+BITWISE: Final = 64
+READING: Final = 64
+"""Steps for each character of a pattern that is read."""
 
-Matcher = Callable[[str], bool]
+Piece: TypeAlias = list[str | None]
+"""What stands between two `%`: characters, and None for `_`."""
+Search: TypeAlias = Callable[[str, int, int], int]
+"""The first place of a piece in a value, from one place up to another; -1 if there is none."""
 
 
-def matcher(pattern: str, escape: str | None = None) -> Matcher:
-    """Raises EvaluationError for a pattern that is none."""
+class Pattern(NamedTuple):
+    matches: Callable[[str], bool]
+    weight: int
+    """Steps for each character of a value. 0: it does not look at all of them."""
+
+
+def compile_pattern(pattern: str, escape: str | None = None, *, once: bool = False) -> Pattern:
+    """If it is used `once`, nothing is prepared that takes longer than it saves. Raises EvaluationError for what is no
+    pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(
             f"a pattern of LIKE has {len(pattern)} characters; at most {MAX_PATTERN} are allowed"
@@ -29,13 +52,12 @@ def matcher(pattern: str, escape: str | None = None) -> Matcher:
         raise EvaluationError(f"ESCAPE takes one character, not '{escape[:40]}'")
     pieces = _pieces(pattern, escape)
     if any(None in piece for piece in pieces):
-        return _bitwise(pieces)
-    return _by_search(["".join(character or "" for character in piece) for piece in pieces])
+        return _with_any(pieces, once)
+    return _of_characters(["".join(character or "" for character in piece) for piece in pieces])
 
 
-def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
-    """What stands between the `%`: characters, and None for `_`."""
-    pieces: list[list[str | None]] = [[]]
+def _pieces(pattern: str, escape: str | None) -> list[Piece]:
+    pieces: list[Piece] = [[]]
     characters = iter(pattern)
     for character in characters:
         if character == escape:
@@ -50,10 +72,10 @@ def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
     return pieces
 
 
-def _by_search(pieces: list[str]) -> Matcher:
+def _of_characters(pieces: list[str]) -> Pattern:
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
-        return lambda value: value == first
+        return Pattern(lambda value: value == first, 0)
     between = [piece for piece in pieces[1:-1] if piece]
 
     def matches(value: str) -> bool:
@@ -67,32 +89,91 @@ def _by_search(pieces: list[str]) -> Matcher:
             position += len(piece)
         return True
 
-    return matches
+    return Pattern(matches, 1 if between else 0)
 
 
-def _bitwise(pieces: list[list[str | None]]) -> Matcher:
-    any_character = 0  # where the pattern takes whatever comes
-    own: dict[str, int] = {}  # where it takes this one
-    stays = 0  # where it may wait
-    size = 0
-    for number, piece in enumerate(pieces):
-        if number > 0:
-            stays |= 1 << size
-        for character in piece:
-            if character is None:
-                any_character |= 1 << size
-            else:
-                own[character] = own.get(character, 0) | 1 << size
-            size += 1
-    takes = {character: places | any_character for character, places in own.items()}
-    goal = 1 << size
+def _with_any(pieces: list[Piece], once: bool) -> Pattern:
+    """A pattern with `_` in it."""
+    first, last = pieces[0], pieces[-1]
+    before, behind = _runs(first), _runs(last)
+    if len(pieces) == 1:
+        return Pattern(lambda value: len(value) == len(first) and _fits(before, value, 0), 0)
+    searches = [(len(piece), *_search(piece, once)) for piece in pieces[1:-1] if piece]
 
     def matches(value: str) -> bool:
-        reached = 1
-        for character in value:
-            reached = (reached & takes.get(character, any_character)) << 1 | reached & stays
-            if not reached:
+        position, stop = len(first), len(value) - len(last)
+        if stop < position or not _fits(before, value, 0) or not _fits(behind, value, stop):
+            return False
+        for size, search, _ in searches:
+            position = search(value, position, stop)
+            if position < 0:
                 return False
-        return reached & goal != 0
+            position += size
+        return True
 
-    return matches
+    return Pattern(matches, max((weight for _, _, weight in searches), default=0))
+
+
+def _runs(piece: Piece) -> list[tuple[int, str]]:
+    """The runs of characters in a piece, and where they begin."""
+    runs: list[tuple[int, str]] = []
+    for place, character in enumerate(piece):
+        if character is None:
+            continue
+        if runs and runs[-1][0] + len(runs[-1][1]) == place:
+            runs[-1] = (runs[-1][0], runs[-1][1] + character)
+        else:
+            runs.append((place, character))
+    return runs
+
+
+def _fits(runs: list[tuple[int, str]], value: str, at: int) -> bool:
+    return all(value.startswith(text, at + place) for place, text in runs)
+
+
+def _search(piece: Piece, once: bool) -> tuple[Search, int]:
+    """How to find it, and the weight of that."""
+    size = len(piece)
+    characters = "".join(character or "" for character in piece)
+    if not characters:
+        return lambda value, start, stop: start if stop - start >= size else -1, 0
+    if len(characters) == size:
+        return lambda value, start, stop: value.find(characters, start, stop), 1
+    if once or size > SHORT:
+        return _bitwise(piece), BITWISE
+    return _by_expression(piece), max(LEAST_OF_EXPRESSION, size)
+
+
+def _by_expression(piece: Piece) -> Search:
+    expression = re.compile(
+        "".join("." if character is None else re.escape(character) for character in piece), re.DOTALL
+    )
+
+    def search(value: str, start: int, stop: int) -> int:
+        found = expression.search(value, start, stop)
+        return -1 if found is None else found.start()
+
+    return search
+
+
+def _bitwise(piece: Piece) -> Search:
+    any_character = 0  # where the piece takes whatever comes
+    own: dict[str, int] = {}  # where it takes this one
+    for place, character in enumerate(piece):
+        if character is None:
+            any_character |= 1 << place
+        else:
+            own[character] = own.get(character, 0) | 1 << place
+    takes = {character: places | any_character for character, places in own.items()}
+    size = len(piece)
+    goal = 1 << size
+
+    def search(value: str, start: int, stop: int) -> int:
+        reached = 1
+        for end, character in enumerate(value[start:stop], start + 1):
+            reached = (reached & takes.get(character, any_character)) << 1 | 1
+            if reached & goal:
+                return end - size
+        return -1
+
+    return search

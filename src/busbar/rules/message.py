@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from busbar.rules.values import Value
+from busbar.rules.work import Work
 
 
 class Message(Protocol):
     """Reading must not fail. A property that is null has the value None, one that is missing has none."""
+
+    @property
+    def work(self) -> Work:
+        """What rules have spent on it."""
 
     @property
     def user(self) -> Mapping[str, Value]:

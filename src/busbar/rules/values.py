@@ -32,6 +32,8 @@ from busbar.model.entities import PropertyValue, TypedText
 
 MAX_TEXT: Final = 65_536
 """Characters of a text that is put together: no expression makes more of a message than it has room for."""
+MAX_WRITTEN: Final = 256
+"""Characters of a text that is read as a time, a duration or a guid: a longer one is none."""
 
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
@@ -207,6 +209,8 @@ def _bounded(number: int) -> int:
 
 def read_instant(text: str) -> Instant:
     """Raises ValueError."""
+    if len(text) > MAX_WRITTEN:
+        raise ValueError("too long for a time")
     at = datetime.fromisoformat(text.strip())
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
@@ -222,9 +226,11 @@ _READERS: Final[dict[type, Callable[[str], Value]]] = {Instant: read_instant, Sp
 
 def _read(text: str, kind: type) -> Value:
     try:
-        return _READERS[kind](text)
+        if len(text) <= MAX_WRITTEN:
+            return _READERS[kind](text)
     except (ValueError, OverflowError):
-        raise EvaluationError(f"'{text[:60]}' is not {_KINDS[kind]}") from None
+        pass
+    raise EvaluationError(f"'{text[:60]}' is not {_KINDS[kind]}")
 
 
 def given(value: PropertyValue | TypedText) -> Value:

@@ -22,8 +22,16 @@ from pyspark.sql import SparkSession
 from busbar.spark.java import java_home
 from busbar.spark.private_programs import wrapper
 
-REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?key|connectionString$"
-REDACTED_TEXT = r"(?i)SharedAccessKey=[^;,)\]}\s\"']+"
+REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|connectionString$"
+"""Where a name or a value has this, Spark prints the value redacted."""
+REDACTED_TEXT = (
+    r"(?i)(?:SharedAccessKey\s*=\s*"
+    r"|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s+)?"
+    r"|SharedAccessSignature\s+(?=\w+=)"  # a token that stands alone
+    r"|\bsig=)"  # in whatever comes of a token, by whatever it was cut
+    r"[^;,)\]}\s\"']+"
+)
+"""Keys and tokens in any text that Spark prints. It is an expression of Java, and of Python."""
 
 
 def local_session(

@@ -39,7 +39,7 @@ class ToAll:
     def __init__(self, fragments: list[int]) -> None:
         self.fragments = fragments
 
-    def evaluated(self) -> int:
+    def spent(self) -> int:
         return 0
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:

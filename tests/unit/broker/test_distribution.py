@@ -31,6 +31,7 @@ from busbar.model.entities import (
 from busbar.model.message import Copy, Record
 from busbar.model.settings import Distributor
 from busbar.rules.syntax import SYSTEM_PROPERTIES
+from busbar.rules.work import MESSAGE_STEPS, Work
 
 NOW = 1767225600000
 ID = uuid.UUID(int=7)
@@ -247,7 +248,7 @@ def test_what_rules_see_of_a_message(expression: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SYSTEM_PROPERTIES))
 def test_every_system_property_can_be_asked_for(name: str) -> None:
-    SentMessage(content(), 5, NOW, 0).system(name)
+    SentMessage(content(), 5, NOW, 0, Work()).system(name)
 
 
 @pytest.mark.parametrize(
@@ -416,3 +417,75 @@ def test_everything_as_configurations_write_it_needs_no_look_at_the_message(
     expression: str, takes: bool
 ) -> None:
     assert Subscriber([("$Default", RuleDescription(SqlFilter(expression)))], True).takes_all is takes
+
+
+SLOW = " OR ".join(["a LIKE '%a_b%'"] * 55)
+
+
+def test_a_rule_that_takes_too_long_fails_like_any_other() -> None:
+    given = content(application_properties={"a": "a" * 60_000})
+    (letter,) = copies(subscriber(rule("slow", SLOW)), given=given)
+    assert letter.reason == FILTER_FAILED
+    assert letter.description == (
+        "Rule 'slow': the rule needs more than 4194304 steps for this message, which is the limit of a rule"
+    )
+    assert copies(subscriber(rule("slow", SLOW), dead_letters=False), given=given) == []
+    action = "; ".join(["SET b = a LIKE '%a_b%'"] * 32)
+    (letter,) = copies(subscriber(rule("slow", "1=1", action)), given=given)
+    assert letter.reason == ACTION_FAILED and "the limit of a rule" in letter.description
+    (copy,) = copies(subscriber(rule("slow", SLOW), rule("all")), given=given)
+    assert not copy.reason, "one that matches beside it is enough"
+
+
+def test_what_rules_spend_on_a_message_is_bounded_and_told() -> None:
+    given = content(application_properties={"a": "a" * 60_000})
+    distribution = Distribution(0, [(at, subscriber(rule("slow", SLOW))) for at in range(40)])
+    told = [copy.description for copy in distribution.copies(given, 1, NOW, 0)]
+    assert "the limit of a rule" in told[0] and "which is their limit together" in told[-1]
+    first = distribution.spent()
+    distribution.copies(content(), 2, NOW, 0)
+    asking = distribution.spent() - first
+    assert 0 < asking < first // 100, "short values cost nothing but asking"
+    assert MESSAGE_STEPS // 2 < first - asking <= MESSAGE_STEPS
+    assert len(distribution.copies(given, 3, NOW, 0)) == 40
+    assert distribution.spent() == 2 * first + asking, "every message has its own steps"
+
+
+def test_asking_takes_longer_the_more_and_the_longer_the_rules_are() -> None:
+    short, long = "number = 3", " OR ".join(["number = 3"] * 60)
+
+    def steps(*rules: tuple[str, RuleDescription]) -> int:
+        distribution = Distribution(0, [(1, subscriber(*rules))])
+        distribution.copies(content(), 1, NOW, 0)
+        return distribution.spent()
+
+    one = steps(rule("r", short))
+    assert one > 0 and steps(*[rule(f"r{n}", short) for n in range(100)]) == 100 * one
+    assert 20 * one < steps(rule("r", long)) < 40 * one
+    assert steps(rule("r", CorrelationFilter(label="x"))) == 0, "those are looked up"
+    assert steps(rule("all")) == 0
+
+
+def test_a_binary_id_is_made_text_once() -> None:
+    fields = ["m", None, None, None, None, b"\x00" * 1000]
+    raw = b"".join(
+        encode_value(Described(ULong(code), part)) for code, part in ((0x73, fields), (0x75, b"x"))
+    )
+    message = SentMessage(content(raw), 5, NOW, 0, Work())
+    assert message.system("correlationid") == "00" * 1000
+    assert message.system("correlationid") is message.system("correlationid")
+
+
+def test_rules_that_did_not_change_are_not_compiled_again() -> None:
+    first, second = rule("a", "number = 3"), rule("b", "number = 4")
+    before = subscriber(first, second)
+    kept, _ = before.rules
+    other = rule("b", "number = 5")
+    unused = Subscriber([first], True, before=before)  # changed again before the first message
+    after = Subscriber([first, other, rule("c", "1=0")], True, before=unused)
+    assert after.rules[0] is kept
+    assert [one.name for one in after.rules] == ["a", "b"]
+    given = content(application_properties={"number": 5})
+    assert [copy.reason for copy in copies(after, given=given)] == [""]
+    like_the_first = Subscriber([rule("a", "number = 3")], True, before=before)
+    assert like_the_first.rules[0] is not kept, "it is another one"

@@ -15,15 +15,27 @@ import pytest
 from busbar.broker import comeback
 from busbar.broker import host as host_module
 from busbar.broker.hosting import HostState
+from busbar.broker.turns import STEPS_OF_A_COMMAND, TURN_COMMANDS
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Demand, Inspect, Peek, TakeCopies, Tick
 from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent, Settled
 from busbar.model.entities import SubscriptionDescription
 from busbar.model.errors import ServerBusy
-from busbar.model.message import ACTIVE, SCHEDULED
+from busbar.model.message import ACTIVE, SCHEDULED, Copy
 from busbar.store.contract import StoreError
 from busbar.store.memory import Fault
-from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send, settings, topic
+from tests.unit.broker.hosting import (
+    PLAIN,
+    Hosting,
+    ToAll,
+    clock,
+    complete,
+    demand,
+    hosting,
+    send,
+    settings,
+    topic,
+)
 
 TOPIC = 1
 SUBSCRIPTIONS = [2, 3, 4]
@@ -70,6 +82,30 @@ async def test_all_copies_are_in_one_commit() -> None:
         assert sorted(changes.fragment for changes in group) == [TOPIC, *SUBSCRIPTIONS]
         await here.until(lambda: here.delivered() == [1, 2])
         assert await counts(here, 100) == [0, 2, 2, 2]
+
+
+class Slow(ToAll):
+    """Its rules take a third of a turn for each message."""
+
+    asked = 0
+
+    def spent(self) -> int:
+        return self.asked * TURN_COMMANDS * STEPS_OF_A_COMMAND // 3
+
+    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
+        self.asked += 1
+        return super().copies(content, n, now, ttl)
+
+
+async def test_a_turn_ends_when_rules_have_taken_long_enough() -> None:
+    async with publishing() as here:
+        described = topic(SUBSCRIPTIONS)
+        described.distributor = slow = Slow(SUBSCRIPTIONS)
+        here.host.change({TOPIC: described})
+        here.host.submit([send(TOPIC, request) for request in range(1, 11)])
+        assert slow.asked == 3
+        await here.sent(10)
+        assert await counts(here, 100) == [0, 10, 10, 10], "the others follow in turns of their own"
 
 
 @pytest.mark.parametrize("fault", Fault)

@@ -8,10 +8,11 @@ import pytest
 
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import OVERHEAD
+from busbar.fragment.publishing import STEPS
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
-from busbar.model.errors import NoMatchingSubscription, QuotaExceeded
+from busbar.model.errors import NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Copy, Draft
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
 
@@ -26,9 +27,10 @@ class ByFirstByte:
     def __init__(self) -> None:
         self.fragments = [SOME, OTHERS]
         self.asked: list[tuple[bytes, int, int, int]] = []
+        self.steps = 0  # for each message
 
-    def evaluated(self) -> int:
-        return 0
+    def spent(self) -> int:
+        return self.steps * len(self.asked)
 
     def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
         self.asked.append((content, n, now, ttl))
@@ -124,11 +126,24 @@ class TestFanOut:
         self.send(queue, 2)
         assert self.turns(queue) == [[0], [1]]
 
-    def test_rules_that_are_evaluated_count(self) -> None:
-        queue = self.topic(copies=6)
-        queue.machine.settings.distributor.evaluated = lambda: 8  # type: ignore[union-attr, method-assign]
+    def test_what_rules_spend_counts(self) -> None:
+        queue = self.topic(copies=10)
+        queue.machine.settings.distributor.steps = 3 * STEPS  # type: ignore[union-attr]
         self.send(queue, 4)
         assert self.turns(queue) == [[0, 1], [2, 3]]
+
+    def test_a_sender_that_waits_for_rules_is_told_no_more_than_fits_into_a_turn(self) -> None:
+        description = replace(TOPIC, filtering_messages_before_publishing=True)
+        queue = self.topic(copies=1000, description=description)
+        distributor = queue.machine.settings.distributor
+        distributor.steps = queue.machine._state.bounds.judging_steps // 2  # type: ignore[union-attr]
+        answer = self.send(queue, 3, atomic=False)
+        assert [n > 0 for n in answer.numbers] == [True, True, False]
+        assert [(at, condition) for at, condition, _ in answer.refused] == [(2, ServerBusy.condition)]
+        assert self.turns(queue) == [[0], [1]]
+        batch = queue.step(c.Send(1, 1, 6, [draft(b"b1"), draft(b"b2"), draft(b"b3")], True))
+        assert isinstance(batch[0], e.Refused) and batch[0].condition == ServerBusy.condition
+        assert self.send(queue, 2).refused == []
 
     def test_what_is_owed_counts_against_the_quota_with_its_copies(self) -> None:
         description = replace(TOPIC, max_size_in_megabytes=1)

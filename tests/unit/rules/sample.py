@@ -11,6 +11,7 @@ from busbar.rules.evaluation import Compiler
 from busbar.rules.filters import parameters_of
 from busbar.rules.syntax import parse_filter
 from busbar.rules.values import Value
+from busbar.rules.work import Work
 
 GUID = UUID("12345678-1234-5678-1234-567812345678")
 
@@ -20,6 +21,7 @@ class Sample:
         self.named = dict(user)
         self.user = {name.lower(): value for name, value in user.items()}
         self._system = system or {}
+        self.work = Work()
 
     def system(self, name: str) -> Value:
         return self._system.get(name)
