@@ -29,9 +29,11 @@ ROOT = Path(__file__).resolve().parent
 # What runs once per message or per frame. The rest gains nothing: it waits for the network or the disk.
 COMPILED = (
     "src/busbar/amqp/*.py",
+    "src/busbar/message/*.py",
+    "src/busbar/pages/*.py",
     "src/busbar/fragment/*.py",
     "src/busbar/model/message.py",
-    "src/busbar/model/packed.py",
+    "src/busbar/model/tap_page.py",
     "src/busbar/model/settings.py",
     "src/busbar/model/commands.py",
     "src/busbar/model/effects.py",

@@ -22,7 +22,7 @@ from busbar.fragment.machine import Fragment
 from busbar.model.commands import Send, Tick
 from busbar.model.message import Draft
 from busbar.model.settings import FragmentSettings
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.store import SqliteStore
 
 BUDGET = 1.5
 UNIQUE = {"RequiresDuplicateDetection": True}
@@ -59,7 +59,7 @@ def lookups() -> None:
         machine = Fragment(1, settings, store.heads()[0], 0, [], None, store.shelves(1))
         began = time.perf_counter()
         ticks = 0
-        while machine.more(now):
+        while machine.has_work(now):
             _apply(machine, store, Tick(1), now)
             ticks += 1
         took = time.perf_counter() - began

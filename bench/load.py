@@ -37,10 +37,10 @@ from busbar.amqp.events import (
     SessionBegun,
 )
 from busbar.amqp.link import Link
-from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, Outcome, empty_state, rejected_state
 from busbar.amqp.performatives import Terminus
 from busbar.amqp.types import Described, Symbol, UInt, ULong
+from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 
 KEY_NAME = "RootManageSharedAccessKey"
 BATCH_FORMAT = 0x80013700
@@ -315,7 +315,7 @@ class _Half(LoadLink):
     def __init__(self, connection: LoadConnection) -> None:
         super().__init__(connection)
         self.link: Link | None = None
-        self.replies: list[Message] = []
+        self.replies: list[DecodedMessage] = []
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         self.replies += [decode_message(delivery.payload) for delivery in deliveries]
@@ -333,9 +333,9 @@ class Requests:
         self._replies = replies
         self._asked = 0
 
-    async def ask(self, value: object, properties: dict[str, object]) -> Message:
+    async def ask(self, value: object, properties: dict[str, object]) -> DecodedMessage:
         self._asked += 1
-        request = Message(value, None, properties)
+        request = DecodedMessage(value, None, properties)
         request.message_id = f"request-{self._asked}"
         link, back = self._requests.link, self._replies.link
         assert link is not None and back is not None

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, DEAD, Record
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.store import SqliteStore
 
 CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
 KEPT = 4  # commits that stay in the queue while it is in motion
@@ -101,14 +101,16 @@ class Queue:
             self._rewind()
         changes = Changes(1)
         numbers = range(self.first + 1, self.first + self.count + 1)
-        changes.edits = [Edit(ACTIVE, n, DEAD, 1, {"DeadLetterReason": b"\xa1\x04test"}) for n in numbers]
+        changes.edits = [
+            MessageEdit(ACTIVE, n, DEAD, 1, {"DeadLetterReason": b"\xa1\x04test"}) for n in numbers
+        ]
         self.first += self.count
         self._commit(changes)
 
     def _rewind(self) -> None:
         """Back to the active lane with all, in one commit."""
         changes = Changes(1)
-        changes.edits = [Edit(DEAD, n, ACTIVE, 0, None) for n in range(self.dead + 1, self.first + 1)]
+        changes.edits = [MessageEdit(DEAD, n, ACTIVE, 0, None) for n in range(self.dead + 1, self.first + 1)]
         self.first = self.dead
         self.store.commit([changes])
 

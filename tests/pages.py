@@ -1,4 +1,4 @@
-"""Packed messages (model/packed.py) one by one, by the words of the format and not by its code."""
+"""Packed messages (model/tap_page.py) one by one, by the words of the format and not by its code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from busbar.model.effects import TapPage
 from busbar.model.message import Overlay, Record
-from busbar.model.packed import Packing
+from busbar.model.tap_page import TapPageBuilder
 
 _MANY = 1 << 62
 _HEAD = struct.Struct(">qqqqIBII")
@@ -25,8 +25,8 @@ class Shown:
     content: bytes
 
 
-def shown(packed: TapPage | Packing) -> list[Shown]:
-    heads = packed.heads() if isinstance(packed, Packing) else packed.heads
+def shown(packed: TapPage | TapPageBuilder) -> list[Shown]:
+    heads = packed.heads() if isinstance(packed, TapPageBuilder) else packed.heads
     contents, at = b"".join(packed.contents), 0
     found = []
     for n, dead, enqueued, ttl, deliveries, lane, nothing, size in _HEAD.iter_unpack(heads):
@@ -40,8 +40,8 @@ def shown(packed: TapPage | Packing) -> list[Shown]:
     return found
 
 
-def packing_of(records: list[Record], lanes: list[int]) -> Packing:
-    packing = Packing(_MANY, _MANY, 0)
+def packing_of(records: list[Record], lanes: list[int]) -> TapPageBuilder:
+    packing = TapPageBuilder(_MANY, _MANY, 0)
     assert all(packing.add(record, lane) for record, lane in zip(records, lanes, strict=True))
     return packing
 

@@ -53,7 +53,12 @@ BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
-    Suite("interpreted", ("tests/unit/amqp", "tests/unit/fragment"), PARALLEL, {"BUSBAR_INTERPRETED": "1"}),
+    Suite(
+        "interpreted",
+        ("tests/unit/amqp", "tests/unit/message", "tests/unit/pages", "tests/unit/fragment"),
+        PARALLEL,
+        {"BUSBAR_INTERPRETED": "1"},
+    ),
     Suite("conformance", ("tests/conformance",), PARALLEL),
     Suite("simulation", ("tests/simulation",), PARALLEL),
     # They wait for the SDK's own sleeps more than for the processor; each worker has a server of its own.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.model.port import NamespacePort
+from busbar.model.api import BrokerApi
 from busbar.store.contract import Store
 from tests.conformance.port_process import fragments
 from tests.conformance.ports import other_process
@@ -15,7 +15,7 @@ from tests.conformance.stores import PLACES, Open
 
 
 @pytest.fixture(params=["same process", "stores over a channel", "other process"])
-async def port(request: pytest.FixtureRequest) -> AsyncIterator[NamespacePort]:
+async def port(request: pytest.FixtureRequest) -> AsyncIterator[BrokerApi]:
     if request.param != "other process":
         async with fragments(over_channel=request.param == "stores over a channel") as local:
             yield local

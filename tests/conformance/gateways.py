@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from busbar.model.api import FragmentApi
 from busbar.model.commands import Command, Demand, Inspect, Send, Settle
 from busbar.model.effects import Delivered, Effect, Inspected, Sent, Settled
 from busbar.model.message import ACTIVE, Draft
-from busbar.model.port import FragmentPort
 
 E = TypeVar("E", bound=Effect)
 
@@ -18,7 +18,7 @@ E = TypeVar("E", bound=Effect)
 class Gateway:
     """One connection of a gateway: what it asks and what it hears."""
 
-    def __init__(self, port: FragmentPort) -> None:
+    def __init__(self, port: FragmentApi) -> None:
         self.port = port
         self.heard: list[Effect] = []
         self.calls = 0
@@ -78,6 +78,6 @@ class Gateway:
         return (await self.ask(Inspected, lambda request: Inspect(fragment, self.origin, request))).counts
 
 
-async def queue(port: FragmentPort, name: str = "orders") -> int:
+async def queue(port: FragmentApi, name: str = "orders") -> int:
     (fragment,) = (await port.entity(name)).fragments
     return fragment

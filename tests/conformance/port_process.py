@@ -13,16 +13,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from busbar.broker.catalogue import Catalogue
-from busbar.broker.homes import Homes
-from busbar.broker.host import StoreHost
-from busbar.broker.host_process import Emit, HostsChannel, MakeHost
-from busbar.broker.hosting import Host
-from busbar.broker.members import Members
-from busbar.broker.port import LocalPort
-from busbar.broker.remote_host import BrokerChannel, RemoteHost
-from busbar.broker.served_peer import ServedPeer
-from busbar.broker.stores import Stores
+from busbar.broker.host_api import StoreHost
+from busbar.broker.routes import FragmentRoutes
+from busbar.broker.store_host import LocalStoreHost
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import StoreSet
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.controller_connection import ControllerConnection, Emit, MakeHost
+from busbar.cluster.peer_server import PeerServer
+from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
 from busbar.store.memory import Disk, MemoryStore
@@ -33,25 +33,27 @@ def clock() -> int:
 
 
 @asynccontextmanager
-async def fragments(*, over_channel: bool = False) -> AsyncIterator[LocalPort]:
+async def fragments(*, over_channel: bool = False) -> AsyncIterator[LocalBroker]:
     """A port with the queues of the suite. Over a channel, its store is where a broker process would have it."""
-    port = LocalPort()
+    port = LocalBroker()
     nonces = itertools.count(1)
     disk = Disk()
     loop = asyncio.get_running_loop()
 
-    def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> StoreHost:
-        return StoreHost(name, lambda: MemoryStore(disk), loop, clock, lambda: next(nonces), emit, fenced)
+    def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
+        return LocalStoreHost(
+            name, lambda: MemoryStore(disk), loop, clock, lambda: next(nonces), emit, fenced
+        )
 
-    channel: BrokerChannel | None = None
-    host: Host
+    channel: BrokerConnection | None = None
+    host: StoreHost
     if over_channel:
-        remote = RemoteHost("port", "broker-0", loop, clock, port.emit)
+        remote = RemoteStoreHost("port", "broker-0", loop, clock, port.dispatch)
         channel = await channel_to(remote, make_host)
         host = remote
     else:
-        host = make_host("port", port.emit, lambda: None)
-    stores = Stores([host])
+        host = make_host("port", port.dispatch, lambda: None)
+    stores = StoreSet([host])
     catalogue = Catalogue(stores, Limits(min_lock_duration=50))
     port.serve(stores, catalogue)
     await host.open()
@@ -70,16 +72,16 @@ async def fragments(*, over_channel: bool = False) -> AsyncIterator[LocalPort]:
             channel.close()
 
 
-async def channel_to(host: RemoteHost, make_host: MakeHost) -> BrokerChannel:
+async def channel_to(host: RemoteStoreHost, make_host: MakeHost) -> BrokerConnection:
     """Let a host be at the other end of a pair of sockets, in this process."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
-    there = HostsChannel(make_host, lambda: None)
-    here = BrokerChannel({host.name: host}, lambda: host.lost("its broker process ended"))
+    there = ControllerConnection(make_host, lambda: None)
+    here = BrokerConnection({host.name: host}, lambda: host.disconnected("its broker process ended"))
     await loop.create_unix_connection(lambda: there, sock=theirs)
     await loop.create_unix_connection(lambda: here, sock=ours)
-    host.found(here)
-    await host.come_back()
+    host.attach_channel(here)
+    await host.restore()
     return here
 
 
@@ -87,16 +89,16 @@ async def _serve(catalogue: int, commands: int) -> None:
     """As the serving process does for a broker process, and a broker process for another one."""
     loop = asyncio.get_running_loop()
     async with fragments() as port:
-        members = Members(port)
+        members = CataloguePublisher(port)
         members.watch()
         ended = asyncio.Event()
-        to_member = BrokerChannel({}, ended.set, members)
+        to_member = BrokerConnection({}, ended.set, members)
         await loop.create_unix_connection(lambda: to_member, sock=socket.socket(fileno=catalogue))
-        members.join(to_member)
-        assert isinstance(port.homes, Homes)
-        host = port.homes.of((await port.entity("orders")).fragments[0])
+        members.add_broker(to_member)
+        assert isinstance(port.homes, FragmentRoutes)
+        host = port.homes.sink_of((await port.entity("orders")).fragments[0])
         assert host is not None
-        served = ServedPeer(port, lambda: [host], lambda _: None)
+        served = PeerServer(port, lambda: [host], lambda _: None)
         await loop.create_unix_connection(lambda: served, sock=socket.socket(fileno=commands))
         await ended.wait()
         served.close()

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from busbar.broker import says
-from busbar.broker.channel import Channel
-from busbar.broker.far_store import FarStore
-from busbar.broker.member_port import MemberPort
+from busbar.cluster import protocol
+from busbar.cluster.channel import Channel
+from busbar.cluster.cluster_broker import ClusterBroker
+from busbar.cluster.remote_store import RemoteStore
 from tests.conformance.port_process import clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,22 +23,24 @@ ROOT = Path(__file__).resolve().parents[2]
 class ToServing(Channel):
     """What a broker process without stores hears of the serving process."""
 
-    def __init__(self, port: MemberPort) -> None:
+    def __init__(self, port: ClusterBroker) -> None:
         super().__init__()
         self._port = port
 
-    def received(self, frame: says.Submit | says.Perform | says.State) -> None:
+    def handle_frame(
+        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
+    ) -> None:
         raise AssertionError(frame)
 
-    def perform(self, store: str, operation: says.Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, says.Know):
-            self._port.know(operation.definitions)
+    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, protocol.EntitySnapshot):
+            self._port.load_entities(operation.definitions)
             return None
-        assert isinstance(operation, says.Changed)
-        self._port.changed(operation.path, operation.definition)
+        assert isinstance(operation, protocol.EntityChanged)
+        self._port.entity_changed(operation.path, operation.definition)
         return asyncio.sleep(0)
 
-    def lost(self) -> None:
+    def closed(self) -> None:
         pass
 
 
@@ -52,20 +54,20 @@ def start_namespace(*descriptors: int) -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def other_process() -> AsyncIterator[tuple[MemberPort, Callable[[], None]]]:
+async def other_process() -> AsyncIterator[tuple[ClusterBroker, Callable[[], None]]]:
     """The port, and what kills the other process."""
     loop = asyncio.get_running_loop()
     (catalogue, far_catalogue), (fragments, far_fragments) = socket.socketpair(), socket.socketpair()
     with far_catalogue, far_fragments:
         process = start_namespace(far_catalogue.fileno(), far_fragments.fileno())
-    port = MemberPort()
+    port = ClusterBroker()
     to_serving = ToServing(port)
-    port.serve(to_serving, [FarStore("port", "broker-1", loop, clock, port.emit)])
-    to_peer = port.introduce("broker-1")
+    port.configure(to_serving, [RemoteStore("port", "broker-1", loop, clock, port.dispatch)])
+    to_peer = port.add_peer("broker-1")
     try:
         await loop.create_unix_connection(lambda: to_serving, sock=catalogue)
         await loop.create_unix_connection(lambda: to_peer, sock=fragments)
-        await port.meet(["broker-1"])
+        await port.wait_for_peers(["broker-1"])
         yield port, process.kill
     finally:
         to_serving.close()

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import LANES, Overlay, Record
 from busbar.store.contract import Store
 from busbar.store.memory import Disk, MemoryStore
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.store import SqliteStore
 
 MANY = 1 << 40
 Open = Callable[[], Store]
@@ -58,7 +58,7 @@ def values(record: Record) -> tuple[object, ...]:
         record.size,
         record.content,
         record.overlay,
-        record.dead,
+        record.dead_letter_number,
     )
 
 
@@ -72,7 +72,7 @@ def put(store: Store, fragment: int, lane: int, *records: Record) -> None:
     store.commit([changes])
 
 
-def edit(store: Store, fragment: int, *edits: Edit) -> None:
+def edit(store: Store, fragment: int, *edits: MessageEdit) -> None:
     changes = Changes(fragment)
     changes.edits = list(edits)
     store.commit([changes])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from busbar.model.api import BrokerApi, EntityView, RuntimeProperties
 from busbar.model.commands import Send
 from busbar.model.entities import (
     AuthorizationRule,
@@ -33,7 +34,6 @@ from busbar.model.errors import (
     InvalidOperation,
 )
 from busbar.model.message import Draft
-from busbar.model.port import EntityView, NamespacePort, RuntimeProperties
 
 QUEUE = QueueDescription(
     lock_duration=30_000,
@@ -64,7 +64,7 @@ RULES = [
 ]
 
 
-async def test_a_queue_comes_back_as_it_was_described(port: NamespacePort) -> None:
+async def test_a_queue_comes_back_as_it_was_described(port: BrokerApi) -> None:
     made = await port.create("Made/Here", QUEUE)
     described = made.description
     assert isinstance(described, QueueDescription)
@@ -85,7 +85,7 @@ async def test_a_queue_comes_back_as_it_was_described(port: NamespacePort) -> No
         await port.entity("made/here")
 
 
-async def test_a_topic_with_subscriptions_and_rules(port: NamespacePort) -> None:
+async def test_a_topic_with_subscriptions_and_rules(port: BrokerApi) -> None:
     topic = TopicDescription(user_metadata="t", support_ordering=False, status=EntityStatus.DISABLED)
     assert (await port.create("T", topic)).description == topic
     plain = await port.create("t/subscriptions/Plain", SubscriptionDescription())
@@ -116,7 +116,7 @@ async def test_a_topic_with_subscriptions_and_rules(port: NamespacePort) -> None
             await port.entity(path)
 
 
-async def test_lists_are_in_order_and_in_pages(port: NamespacePort) -> None:
+async def test_lists_are_in_order_and_in_pages(port: BrokerApi) -> None:
     names = [f"list/{letter}{number}" for number in range(4) for letter in "bA"]
     for name in names:
         await port.create(name, QueueDescription())
@@ -133,7 +133,7 @@ async def test_lists_are_in_order_and_in_pages(port: NamespacePort) -> None:
         await port.list(EntityKind.RULE, "news", 0, 10)
 
 
-async def test_what_an_entity_holds(port: NamespacePort) -> None:
+async def test_what_an_entity_holds(port: BrokerApi) -> None:
     view = await port.entity("orders")
     origin = port.connect(lambda effects: None)
     later = 4_000_000_000_000
@@ -152,7 +152,7 @@ async def test_what_an_entity_holds(port: NamespacePort) -> None:
     assert namespace.created == namespace.modified > 0
 
 
-async def test_whoever_watches_hears_of_every_change(port: NamespacePort) -> None:
+async def test_whoever_watches_hears_of_every_change(port: BrokerApi) -> None:
     heard: list[tuple[str, EntityView | None]] = []
     stop = port.watch(lambda path, view: heard.append((path, view)))
     made = await port.create("w", QueueDescription())
@@ -164,7 +164,7 @@ async def test_whoever_watches_hears_of_every_change(port: NamespacePort) -> Non
     assert len(heard) == 3
 
 
-async def test_errors_keep_their_kind(port: NamespacePort) -> None:
+async def test_errors_keep_their_kind(port: BrokerApi) -> None:
     with pytest.raises(EntityAlreadyExists):
         await port.create("oRders", QueueDescription())
     with pytest.raises(EntityAlreadyExists, match="'news'"):

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from busbar.amqp.arrival import parse_message
-from busbar.amqp.compose import compose
+from busbar.message.compose import compose
+from busbar.message.parsing import parse_message
+from busbar.model.api import BrokerApi, FragmentApi
 from busbar.model.commands import (
     ABANDON,
     COMPLETE,
@@ -25,7 +26,7 @@ from busbar.model.commands import (
     Send,
     Settle,
 )
-from busbar.model.effects import Drained, Peeked, Purged, Received, Refused, Renewed, Settled
+from busbar.model.effects import DeferredReceived, Drained, Peeked, Purged, Refused, Renewed, Settled
 from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
@@ -35,12 +36,11 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import EntityNotFound, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, Draft
-from busbar.model.port import FragmentPort, NamespacePort
 from tests.conformance.gateways import Gateway, queue
 from tests.conformance.ports import other_process
 
 
-async def test_entities_are_found_in_any_case_and_missing_ones_named(port: FragmentPort) -> None:
+async def test_entities_are_found_in_any_case_and_missing_ones_named(port: FragmentApi) -> None:
     view = await port.entity("oRDERS")
     assert view.path == "Orders"
     assert view.description == QueueDescription()
@@ -49,7 +49,7 @@ async def test_entities_are_found_in_any_case_and_missing_ones_named(port: Fragm
         await port.entity("nothing")
 
 
-async def test_send_receive_complete(port: FragmentPort) -> None:
+async def test_send_receive_complete(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     assert await gateway.send(fragment, 3, b"\x00\xffbytes") == [1, 2, 3]
@@ -65,7 +65,7 @@ async def test_send_receive_complete(port: FragmentPort) -> None:
     assert sum(await gateway.counts(fragment)) == 0
 
 
-async def test_a_waiting_consumer_gets_what_comes(port: FragmentPort) -> None:
+async def test_a_waiting_consumer_gets_what_comes(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     gateway.want(fragment, 2)
@@ -76,7 +76,7 @@ async def test_a_waiting_consumer_gets_what_comes(port: FragmentPort) -> None:
     assert gateway.numbers() == [1, 2, 3]
 
 
-async def test_abandon_defer_and_dead_letter_with_properties(port: FragmentPort) -> None:
+async def test_abandon_defer_and_dead_letter_with_properties(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     await gateway.send(fragment)
@@ -90,7 +90,8 @@ async def test_abandon_defer_and_dead_letter_with_properties(port: FragmentPort)
 
     await gateway.settle(gateway.delivered()[1], DEFER)
     received = await gateway.ask(
-        Received, lambda request: ReceiveDeferred(fragment, gateway.origin, request, ACTIVE, [1], False)
+        DeferredReceived,
+        lambda request: ReceiveDeferred(fragment, gateway.origin, request, ACTIVE, [1], False),
     )
     assert [record.n for record in received.records] == [1]
     renewed = await gateway.ask(
@@ -113,7 +114,7 @@ async def test_abandon_defer_and_dead_letter_with_properties(port: FragmentPort)
     assert "why" in dead.records[0].overlay
 
 
-async def test_peek_and_purge(port: FragmentPort) -> None:
+async def test_peek_and_purge(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     await gateway.send(fragment, 10)
@@ -130,7 +131,7 @@ async def test_peek_and_purge(port: FragmentPort) -> None:
     assert (await gateway.counts(fragment))[ACTIVE] == 6
 
 
-async def test_a_lock_that_ends_gives_the_message_to_the_next(port: FragmentPort) -> None:
+async def test_a_lock_that_ends_gives_the_message_to_the_next(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port, "short")
     await gateway.send(fragment)
@@ -140,7 +141,7 @@ async def test_a_lock_that_ends_gives_the_message_to_the_next(port: FragmentPort
     assert (await gateway.settle(gateway.delivered()[1], COMPLETE)).lost == []
 
 
-async def test_errors_come_back_as_refusals(port: FragmentPort) -> None:
+async def test_errors_come_back_as_refusals(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     unknown = await gateway.ask(Refused, lambda request: Inspect(4_000_000_000, gateway.origin, request))
@@ -153,7 +154,7 @@ async def test_errors_come_back_as_refusals(port: FragmentPort) -> None:
     assert lost.condition == "com.microsoft:message-lock-lost"
 
 
-async def test_origins_hear_only_their_own_in_batches(port: FragmentPort) -> None:
+async def test_origins_hear_only_their_own_in_batches(port: FragmentApi) -> None:
     one, two = Gateway(port), Gateway(port)
     fragment = await queue(port)
     other = await queue(port, "other")
@@ -164,7 +165,7 @@ async def test_origins_hear_only_their_own_in_batches(port: FragmentPort) -> Non
     assert max(one.calls, two.calls) <= 3
 
 
-async def test_a_consumer_that_leaves_gets_no_more(port: FragmentPort) -> None:
+async def test_a_consumer_that_leaves_gets_no_more(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     gateway.want(fragment, 5, consumer=1)
@@ -175,7 +176,7 @@ async def test_a_consumer_that_leaves_gets_no_more(port: FragmentPort) -> None:
     assert {delivered.consumer for delivered in gateway.delivered()} == {2}
 
 
-async def test_disconnecting_releases_what_was_on_its_way(port: FragmentPort) -> None:
+async def test_disconnecting_releases_what_was_on_its_way(port: FragmentApi) -> None:
     leaver, stayer = Gateway(port), Gateway(port)
     fragment = await queue(port)
     leaver.want(fragment, 100)
@@ -191,7 +192,7 @@ async def test_disconnecting_releases_what_was_on_its_way(port: FragmentPort) ->
     await stayer.until(lambda: len(stayer.numbers()) == 6)
 
 
-async def test_large_batches_cross_whole(port: FragmentPort) -> None:
+async def test_large_batches_cross_whole(port: FragmentApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
     content = bytes(range(256)) * 1000
@@ -216,7 +217,7 @@ async def test_when_the_fragments_die_every_request_is_refused_as_retryable() ->
             await port.runtime("orders")
 
 
-async def test_a_topic_passes_messages_on_by_the_rules_of_the_moment(port: NamespacePort) -> None:
+async def test_a_topic_passes_messages_on_by_the_rules_of_the_moment(port: BrokerApi) -> None:
     gateway = Gateway(port)
     topic = await port.create("tales", TopicDescription())
     everyone = await port.create("tales/Subscriptions/all", SubscriptionDescription())

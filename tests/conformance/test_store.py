@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.fragment.changes import Changes, Head, Lock
-from busbar.fragment.reads import ReadMany
+from busbar.fragment.reads import ReadByNumber
 from busbar.model.message import ACTIVE, DEAD, SCHEDULED
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
 from tests.conformance.stores import Open, head_values, lanes, put, record
@@ -171,7 +171,7 @@ def test_what_is_not_claimed_or_closed_does_nothing(open_store: Open) -> None:
     for _ in range(2):
         for forbidden in (
             lambda: store.commit([Changes(1)]),
-            lambda: store.read(1, [ReadMany(ACTIVE, [1])]),
+            lambda: store.read(1, [ReadByNumber(ACTIVE, [1])]),
             store.heads,
             store.catalogue,
             lambda: store.create(1),

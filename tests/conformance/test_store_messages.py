@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fragment.changes import Changes, Edit
-from busbar.fragment.reads import Read, ReadDue, ReadMany, ReadPage
+from busbar.fragment.changes import Changes, MessageEdit
+from busbar.fragment.reads import Read, ReadByNumber, ReadDue, ReadPage
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED
 from busbar.store.contract import OutcomeUnknown, Store
 from tests.conformance.stores import MANY, Open, delete, edit, lanes, numbers, page, put, record, values
@@ -130,7 +130,7 @@ def test_a_number_given_twice_is_refused_whole(open_store: Open) -> None:
 def test_reading_many_leaves_out_what_is_not_there(store: Store) -> None:
     put(store, 1, DEFERRED, *(record(n) for n in (1, 2, 3, 500)))
     put(store, 1, ACTIVE, record(4))
-    read = ReadMany(DEFERRED, [500, 3, 4, 1, 3, 77])
+    read = ReadByNumber(DEFERRED, [500, 3, 4, 1, 3, 77])
     store.read(1, [read])
     assert numbers(read.records) == [1, 3, 500]
 
@@ -140,9 +140,9 @@ def test_several_reads_at_once(store: Store) -> None:
     put(store, 1, SCHEDULED, record(3, due=30))
     reads: list[Read] = [
         ReadPage(ACTIVE, 2, 10, MANY),
-        ReadMany(ACTIVE, [1]),
+        ReadByNumber(ACTIVE, [1]),
         ReadDue(40, 10, MANY),
-        ReadMany(DEAD, []),
+        ReadByNumber(DEAD, []),
     ]
     store.read(1, reads)
     assert [numbers(read.records) for read in reads] == [[2], [1], [3], []]
@@ -176,7 +176,7 @@ def test_the_next_due_knows_only_scheduled_messages_of_the_fragment(store: Store
     put(store, 1, ACTIVE, record(3, due=5))
     put(store, 2, SCHEDULED, record(1, due=1))
     assert store.next_due(1) == 40
-    edit(store, 1, Edit(SCHEDULED, 2, ACTIVE, 0, None))
+    edit(store, 1, MessageEdit(SCHEDULED, 2, ACTIVE, 0, None))
     assert store.next_due(1) == 50
     delete(store, 1, SCHEDULED, 1)
     assert store.next_due(1) == 0
@@ -187,7 +187,7 @@ def test_the_next_due_knows_only_scheduled_messages_of_the_fragment(store: Store
 
 def test_an_edit_moves_a_message_with_its_bytes(store: Store) -> None:
     put(store, 1, ACTIVE, record(1, b"x" * 20_000, ttl=5), record(2))
-    edit(store, 1, Edit(ACTIVE, 1, DEAD, 3, {"why": b"\xa1\x01x"}))
+    edit(store, 1, MessageEdit(ACTIVE, 1, DEAD, 3, {"why": b"\xa1\x01x"}))
     assert lanes(store, 1) == {ACTIVE: [2], DEAD: [1]}
     moved = record(1, b"x" * 20_000, ttl=5, deliveries=3, overlay={"why": b"\xa1\x01x"})
     assert values(page(store, 1, DEAD)[0]) == values(moved)
@@ -196,9 +196,14 @@ def test_an_edit_moves_a_message_with_its_bytes(store: Store) -> None:
 def test_an_edit_sets_the_size_that_it_names(store: Store) -> None:
     put(store, 1, ACTIVE, record(1), record(2), record(3))
     before = page(store, 1, ACTIVE)[0].size
-    edit(store, 1, Edit(ACTIVE, 1, DEAD, 1, {"a": b"1"}, 0, 77), Edit(ACTIVE, 2, ACTIVE, 1, None))
     edit(
-        store, 1, Edit(ACTIVE, 3, ACTIVE, 1, {"a": b"1"}, 0, 5), Edit(ACTIVE, 3, DEAD, 2, {"a": b"12"}, 0, 6)
+        store, 1, MessageEdit(ACTIVE, 1, DEAD, 1, {"a": b"1"}, 0, 77), MessageEdit(ACTIVE, 2, ACTIVE, 1, None)
+    )
+    edit(
+        store,
+        1,
+        MessageEdit(ACTIVE, 3, ACTIVE, 1, {"a": b"1"}, 0, 5),
+        MessageEdit(ACTIVE, 3, DEAD, 2, {"a": b"12"}, 0, 6),
     )
     assert [r.size for r in page(store, 1, DEAD)] == [77, 6]
     assert [r.size for r in page(store, 1, ACTIVE)] == [before]
@@ -206,7 +211,7 @@ def test_an_edit_sets_the_size_that_it_names(store: Store) -> None:
 
 def test_an_edit_in_place_sets_count_and_overlay(store: Store) -> None:
     put(store, 1, ACTIVE, record(1, overlay={"a": b"1"}))
-    edit(store, 1, Edit(ACTIVE, 1, ACTIVE, 9, None))
+    edit(store, 1, MessageEdit(ACTIVE, 1, ACTIVE, 9, None))
     assert values(page(store, 1, ACTIVE)[0]) == values(record(1, deliveries=9))
 
 
@@ -215,11 +220,11 @@ def test_edits_of_one_message_are_made_in_their_order(store: Store) -> None:
     edit(
         store,
         1,
-        Edit(ACTIVE, 1, ACTIVE, 1, {"a": b"1"}),
-        Edit(ACTIVE, 1, DEAD, 2, {"a": b"2"}),
-        Edit(ACTIVE, 2, DEFERRED, 0, None),
-        Edit(DEAD, 1, DEAD_DEFERRED, 3, {"a": b"3"}),
-        Edit(DEFERRED, 2, ACTIVE, 7, None),
+        MessageEdit(ACTIVE, 1, ACTIVE, 1, {"a": b"1"}),
+        MessageEdit(ACTIVE, 1, DEAD, 2, {"a": b"2"}),
+        MessageEdit(ACTIVE, 2, DEFERRED, 0, None),
+        MessageEdit(DEAD, 1, DEAD_DEFERRED, 3, {"a": b"3"}),
+        MessageEdit(DEFERRED, 2, ACTIVE, 7, None),
     )
     assert lanes(store, 1) == {ACTIVE: [2], DEAD_DEFERRED: [1]}
     assert values(page(store, 1, DEAD_DEFERRED)[0]) == values(record(1, deliveries=3, overlay={"a": b"3"}))
@@ -228,23 +233,23 @@ def test_edits_of_one_message_are_made_in_their_order(store: Store) -> None:
 
 def test_an_edit_of_what_is_not_there_does_nothing(store: Store) -> None:
     put(store, 1, ACTIVE, record(1))
-    edit(store, 1, Edit(ACTIVE, 2, DEAD, 1, None), Edit(DEAD, 1, ACTIVE, 5, None))
+    edit(store, 1, MessageEdit(ACTIVE, 2, DEAD, 1, None), MessageEdit(DEAD, 1, ACTIVE, 5, None))
     assert [values(r) for r in page(store, 1, ACTIVE)] == [values(record(1))]
     assert lanes(store, 1) == {ACTIVE: [1]}
 
 
 def test_an_edit_of_what_has_moved_away_does_nothing(store: Store) -> None:
     put(store, 1, DEAD, record(1))
-    edit(store, 1, Edit(DEAD, 1, ACTIVE, 3, None), Edit(DEAD, 1, ACTIVE, 4, None))
+    edit(store, 1, MessageEdit(DEAD, 1, ACTIVE, 3, None), MessageEdit(DEAD, 1, ACTIVE, 4, None))
     assert [r.deliveries for r in page(store, 1, ACTIVE)] == [3]
-    edit(store, 1, Edit(DEAD, 1, ACTIVE, 5, None), Edit(ACTIVE, 1, DEFERRED, 6, None))
+    edit(store, 1, MessageEdit(DEAD, 1, ACTIVE, 5, None), MessageEdit(ACTIVE, 1, DEFERRED, 6, None))
     assert lanes(store, 1) == {DEFERRED: [1]}
     assert page(store, 1, DEFERRED)[0].deliveries == 6
 
 
 def test_many_edits(store: Store) -> None:
     put(store, 1, ACTIVE, *(record(n) for n in range(1, 1201)))
-    edit(store, 1, *(Edit(ACTIVE, n, DEAD, n, {"n": b"%d" % n}) for n in range(1, 1201, 2)))
+    edit(store, 1, *(MessageEdit(ACTIVE, n, DEAD, n, {"n": b"%d" % n}) for n in range(1, 1201, 2)))
     assert numbers(page(store, 1, ACTIVE)) == list(range(2, 1201, 2))
     found = page(store, 1, DEAD)
     assert [(r.n, r.deliveries, r.overlay) for r in found] == [
@@ -275,7 +280,7 @@ def test_a_delete_touches_only_its_numbers_lane_and_fragment(store: Store) -> No
 def test_one_commit_puts_then_edits_then_deletes(store: Store) -> None:
     changes = Changes(1)
     changes.deletes = {DEAD: [1], ACTIVE: [2]}
-    changes.edits = [Edit(ACTIVE, 1, DEAD, 1, None), Edit(ACTIVE, 3, DEAD, 1, None)]
+    changes.edits = [MessageEdit(ACTIVE, 1, DEAD, 1, None), MessageEdit(ACTIVE, 3, DEAD, 1, None)]
     changes.puts = {ACTIVE: [record(1), record(2), record(3), record(4)]}
     store.commit([changes])
     assert lanes(store, 1) == {ACTIVE: [4], DEAD: [3]}

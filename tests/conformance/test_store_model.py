@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busbar.fragment.changes import Changes, Edit, Head, Keep
-from busbar.fragment.reads import ReadDue, ReadPacked, ReadSpan
+from busbar.fragment.changes import Changes, Head, Keep, MessageEdit
+from busbar.fragment.reads import ReadDue, ReadSpan, ReadTapPage
 from busbar.model.message import KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, PLACES, head_values, page, record, values
@@ -53,12 +53,14 @@ class Model:
     def span(self, fragment: int, by_dead: bool) -> list[tuple[int, int]]:
         """Numbers and lanes in the order of positions."""
         mine = [
-            (r.dead if by_dead else r.n, n, lane) for (f, lane, n), r in self.rows.items() if f == fragment
+            (r.dead_letter_number if by_dead else r.n, n, lane)
+            for (f, lane, n), r in self.rows.items()
+            if f == fragment
         ]
         return [(n, lane) for position, n, lane in sorted(mine) if position]
 
 
-def _edited(r: Record, e: Edit) -> Record:
+def _edited(r: Record, e: MessageEdit) -> Record:
     return Record(
         r.n,
         r.enqueued,
@@ -121,7 +123,7 @@ def _changes(model: Model, fragment: int, puts: list, edits: list, keeps: list, 
     for n, to, right, deliveries, overlay in edits:
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         dead = n if deliveries % 2 else 0  # only that positions differ matters here
-        changes.edits.append(Edit(lane, n, to, deliveries, overlay, dead, deliveries * 7))
+        changes.edits.append(MessageEdit(lane, n, to, deliveries, overlay, dead, deliveries * 7))
         if here.get(n) == lane:
             here[n] = to
     for n, right in keeps:
@@ -149,7 +151,7 @@ def _compare(store: Store, model: Model) -> None:
         for by_dead in (False, True):
             span = ReadSpan(list(range(LANES)), by_dead, 0, MANY, 1000, MANY)
             store.read(fragment, [span])
-            packed = ReadPacked(list(range(LANES)), by_dead, 0, MANY, 1000, MANY)
+            packed = ReadTapPage(list(range(LANES)), by_dead, 0, MANY, 1000, MANY)
             store.read(fragment, [packed])
             messages = shown(packed.packing)
             assert [(r.n, r.lane) for r in messages] == model.span(fragment, by_dead)

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
+from busbar.model.api import BrokerApi
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import ArgumentError, EntityNotFound, InvalidOperation, ServerBusy
 from busbar.model.message import Draft
-from busbar.model.port import NamespacePort
 
 
-async def sent(port: NamespacePort, fragment: int) -> Effect:
+async def sent(port: BrokerApi, fragment: int) -> Effect:
     answer: asyncio.Future[Effect] = asyncio.get_running_loop().create_future()
     origin = port.connect(lambda effects: answer.set_result(effects[0]))
     port.submit([Send(fragment, origin, 1, [Draft(b"x", "id", None, None, 0, 0)], True)])
@@ -22,7 +22,7 @@ async def sent(port: NamespacePort, fragment: int) -> Effect:
     return effect
 
 
-async def test_fragments_and_stores_are_told(port: NamespacePort) -> None:
+async def test_fragments_and_stores_are_told(port: BrokerApi) -> None:
     entity = await port.entity("orders")
     assert isinstance(await sent(port, entity.fragments[0]), Sent)
     (fragment,) = await port.fragments("Orders")
@@ -40,7 +40,7 @@ async def test_fragments_and_stores_are_told(port: NamespacePort) -> None:
         await port.fragments("nobody")
 
 
-async def test_who_looks_at_an_entity_does_not_use_it(port: NamespacePort) -> None:
+async def test_who_looks_at_an_entity_does_not_use_it(port: BrokerApi) -> None:
     await port.fragments("other")
     assert (await port.runtime("other")).accessed == 0
     assert isinstance(await sent(port, (await port.entity("other")).fragments[0]), Sent)
@@ -50,7 +50,7 @@ async def test_who_looks_at_an_entity_does_not_use_it(port: NamespacePort) -> No
     assert (await port.runtime("other")).accessed == used > 0
 
 
-async def test_a_store_is_taken_offline_and_brought_back(port: NamespacePort) -> None:
+async def test_a_store_is_taken_offline_and_brought_back(port: BrokerApi) -> None:
     (store,) = await port.stores()
     entity = await port.entity("other")
     shown = await port.change_store(store.name, "offline")
@@ -68,7 +68,7 @@ async def test_a_store_is_taken_offline_and_brought_back(port: NamespacePort) ->
     assert (await port.runtime("other")).available
 
 
-async def test_what_cannot_be_done_with_a_store(port: NamespacePort) -> None:
+async def test_what_cannot_be_done_with_a_store(port: BrokerApi) -> None:
     (store,) = await port.stores()
     with pytest.raises(ArgumentError):
         await port.change_store("nowhere", "offline")

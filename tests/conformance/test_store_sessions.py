@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fragment.changes import Changes, Edit, Head, SessionChange
-from busbar.fragment.reads import ReadExpiry, ReadLine, ReadPage, ReadSession, ReadSessionIds
+from busbar.fragment.changes import Changes, Head, MessageEdit, SessionChange
+from busbar.fragment.reads import ReadExpiry, ReadPage, ReadSession, ReadSessionIds, ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, Open, delete, edit, numbers, page, put
@@ -21,7 +21,7 @@ def session_changes(fragment: int, **by: tuple[int, int, bool]) -> Changes:
 
 
 def line(store: Store, fragment: int, after: int = -1, limit: int = 100) -> list[tuple[str, int, int]]:
-    read = ReadLine(after, limit)
+    read = ReadWaitingSessions(after, limit)
     store.read(fragment, [read])
     return read.rows
 
@@ -60,7 +60,7 @@ def test_the_messages_of_a_session_are_a_page_of_their_own(store: Store) -> None
         assert (numbers(read.records), read.complete) == (found, complete)
         assert all(record.session_id == "a" for record in read.records)
     assert [record.session_id for record in page(store, 1, ACTIVE)] == ["a", "b", "a", None, "a"]
-    edit(store, 1, Edit(ACTIVE, 1, DEAD, 1, None))
+    edit(store, 1, MessageEdit(ACTIVE, 1, DEAD, 1, None))
     delete(store, 1, ACTIVE, 3)
     read = ReadPage(ACTIVE, 1, 9, MANY, "a")
     store.read(1, [read])
@@ -96,7 +96,7 @@ def test_when_the_active_messages_of_a_session_expire(store: Store) -> None:
     read = ReadExpiry("a", 9)
     store.read(1, [read])
     assert read.rows == [(1020, 3), (1050, 2)]
-    edit(store, 1, Edit(ACTIVE, 3, DEFERRED, 0, None))
+    edit(store, 1, MessageEdit(ACTIVE, 3, DEFERRED, 0, None))
     read = ReadExpiry("a", 1)
     store.read(1, [read])
     assert read.rows == [(1050, 2)]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from busbar.fragment.changes import OVERHEAD, Changes, Edit, Head, Keep, TapRow
-from busbar.fragment.reads import ReadEvents, ReadKept, ReadPacked, ReadSpan, ReadTime
+from busbar.fragment.changes import OVERHEAD, Changes, Head, Keep, MessageEdit, TapRow
+from busbar.fragment.reads import ReadEvents, ReadKept, ReadSpan, ReadTapPage, ReadTime
 from busbar.model.effects import COMPLETED, DEAD_LETTERED, MessageEvent
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
 from busbar.store.contract import Store
@@ -57,18 +57,20 @@ def pack(
     upto: int = MANY,
     limit: int = 1000,
     max_bytes: int = MANY,
-) -> ReadPacked:
-    read = ReadPacked(MAIN if lanes is None else lanes, by_dead, after, upto, limit, max_bytes)
+) -> ReadTapPage:
+    read = ReadTapPage(MAIN if lanes is None else lanes, by_dead, after, upto, limit, max_bytes)
     store.read(fragment, [read])
     return read
 
 
 def as_shown(r: Record, lane: int) -> Shown:
     assert r.content is not None
-    return Shown(r.n, r.dead, r.enqueued, r.ttl, r.deliveries, lane, r.overlay or None, r.content)
+    return Shown(
+        r.n, r.dead_letter_number, r.enqueued, r.ttl, r.deliveries, lane, r.overlay or None, r.content
+    )
 
 
-def seen(read: ReadPacked) -> list[tuple[int, int]]:
+def seen(read: ReadTapPage) -> list[tuple[int, int]]:
     return [(r.n, r.lane) for r in shown(read.packing)]
 
 
@@ -167,13 +169,16 @@ def test_one_commit_edits_then_keeps_then_deletes(store: Store) -> None:
     put(store, 1, ACTIVE, *(record(n) for n in range(1, 7)))
     changes = Changes(1)
     changes.puts = {ACTIVE: [record(7)], KEPT: [record(8)]}
-    changes.edits = [Edit(ACTIVE, 1, DEAD, 4, {"r": b"x"}, 11), Edit(ACTIVE, 2, ACTIVE, 2, None)]
+    changes.edits = [
+        MessageEdit(ACTIVE, 1, DEAD, 4, {"r": b"x"}, 11),
+        MessageEdit(ACTIVE, 2, ACTIVE, 2, None),
+    ]
     changes.keeps = [Keep(DEAD, KEPT, [1]), Keep(ACTIVE, KEPT, [2, 3, 7]), Keep(KEPT, KEPT_DEAD, [1])]
     changes.deletes = {ACTIVE: [4], KEPT: [3]}
     store.commit([changes])
     assert lanes(store, 1) == {ACTIVE: [5, 6], KEPT: [2, 7, 8], KEPT_DEAD: [1]}
     read = span(store, 1, [KEPT, KEPT_DEAD])
-    assert [(r.n, r.deliveries, r.overlay, r.dead) for r in read.records][:2] == [
+    assert [(r.n, r.deliveries, r.overlay, r.dead_letter_number) for r in read.records][:2] == [
         (1, 4, {"r": b"x"}, 11),
         (2, 2, None, 0),
     ]
@@ -237,19 +242,19 @@ def test_a_span_of_dead_letters_is_in_the_order_in_which_they_came(store: Store)
     assert seen(packed) == [(9, DEAD), (8, KEPT_DEAD), (3, DEAD_DEFERRED), (5, KEPT), (2, DEAD)]
     assert read.complete
     read = span(store, 1, DEAD_LETTERS, by_dead=True, after=1, upto=4, limit=2)
-    assert ([r.dead for r in read.records], read.complete) == ([2, 3], False)
+    assert ([r.dead_letter_number for r in read.records], read.complete) == ([2, 3], False)
 
 
 def test_an_edit_numbers_a_dead_letter(store: Store) -> None:
     put(store, 1, ACTIVE, record(1), record(2))
     changes = Changes(1)
-    changes.edits = [Edit(ACTIVE, 2, DEAD, 1, None, 1), Edit(ACTIVE, 1, DEAD, 1, None, 2)]
+    changes.edits = [MessageEdit(ACTIVE, 2, DEAD, 1, None, 1), MessageEdit(ACTIVE, 1, DEAD, 1, None, 2)]
     store.commit([changes])
     again = Changes(1)
-    again.edits = [Edit(DEAD, 2, DEAD, 2, None, 1)]
+    again.edits = [MessageEdit(DEAD, 2, DEAD, 2, None, 1)]
     store.commit([again])
     read = span(store, 1, DEAD_LETTERS, by_dead=True)
-    assert [(r.n, r.dead, r.deliveries) for r in read.records] == [(2, 1, 2), (1, 2, 1)]
+    assert [(r.n, r.dead_letter_number, r.deliveries) for r in read.records] == [(2, 1, 2), (1, 2, 1)]
 
 
 def test_any_page_size_sees_each_message_once(store: Store) -> None:

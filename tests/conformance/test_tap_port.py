@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.model.api import BrokerApi, EntityView
 from busbar.model.commands import (
     COMPLETE,
     DEAD_LETTER,
@@ -23,7 +24,7 @@ from busbar.model.effects import (
     DEAD_LETTERED,
     Done,
     EventPage,
-    Found,
+    PositionFound,
     Refused,
     Sent,
     TapPage,
@@ -31,7 +32,6 @@ from busbar.model.effects import (
 )
 from busbar.model.errors import BatchOver, EntityAlreadyExists, EntityNotFound, TapOwned, TapPassed
 from busbar.model.message import ACTIVE, DEAD, KEPT, Draft
-from busbar.model.port import EntityView, NamespacePort
 from busbar.model.taps import TapChange, TapDescription
 from tests.conformance.gateways import Gateway, queue
 from tests.pages import shown
@@ -40,7 +40,7 @@ from tests.pages import shown
 class Tapping(Gateway):
     """A gateway that reads a tap of one fragment."""
 
-    def __init__(self, port: NamespacePort, fragment: int, tap: int, owner: str = "me") -> None:
+    def __init__(self, port: BrokerApi, fragment: int, tap: int, owner: str = "me") -> None:
         super().__init__(port)
         self.fragment = fragment
         self.tap = tap
@@ -59,7 +59,7 @@ class Tapping(Gateway):
         return lambda request: AdvanceTap(self.fragment, self.origin, request, self.tap, stream, position, by)
 
 
-async def test_a_tap_is_made_changed_and_deleted(port: NamespacePort) -> None:
+async def test_a_tap_is_made_changed_and_deleted(port: BrokerApi) -> None:
     heard: list[tuple[str, int]] = []
     port.watch(lambda path, view: heard.append((path, len(view.taps) if view else -1)))
     made = await port.create_tap("ORDERS", TapDescription("Archive", events=True, max_age=5, owner="me"))
@@ -88,12 +88,12 @@ async def test_a_tap_is_made_changed_and_deleted(port: NamespacePort) -> None:
     await Gateway(port).until(lambda: [count for _, count in heard] == [1, 2, 2, 1])
 
 
-async def _tapped(port: NamespacePort, **of: object) -> tuple[Tapping, EntityView]:
+async def _tapped(port: BrokerApi, **of: object) -> tuple[Tapping, EntityView]:
     view = await port.create_tap("orders", TapDescription("t", owner="me", **of))  # type: ignore[arg-type]
     return Tapping(port, await queue(port), view.taps[-1].id), view
 
 
-async def test_a_tap_sees_what_receivers_are_done_with_until_it_has_passed(port: NamespacePort) -> None:
+async def test_a_tap_sees_what_receivers_are_done_with_until_it_has_passed(port: BrokerApi) -> None:
     tapping, _ = await _tapped(port, from_earliest=True)
     fragment = tapping.fragment
     first, second, third = await tapping.send(fragment, 3)
@@ -113,7 +113,7 @@ async def test_a_tap_sees_what_receivers_are_done_with_until_it_has_passed(port:
     page = await tapping.ask(TapPage, tapping.read(second))
     assert [record.n for record in shown(page)] == [third]
     found = await tapping.ask(
-        Found, lambda request: FindTime(fragment, tapping.origin, request, ACTIVE, 1 << 50)
+        PositionFound, lambda request: FindTime(fragment, tapping.origin, request, ACTIVE, 1 << 50)
     )
     assert found.position == third
     states = await tapping.ask(
@@ -124,7 +124,7 @@ async def test_a_tap_sees_what_receivers_are_done_with_until_it_has_passed(port:
     ]
 
 
-async def test_events_and_dead_letters(port: NamespacePort) -> None:
+async def test_events_and_dead_letters(port: BrokerApi) -> None:
     tapping, _ = await _tapped(port, events=True)
     fragment = tapping.fragment
     view = await port.create_tap("orders", TapDescription("d", dead_letter=True, owner="me"))
@@ -147,7 +147,7 @@ async def test_events_and_dead_letters(port: NamespacePort) -> None:
     await tapping.ask(Done, tapping.advance(2, EVENTS))
 
 
-async def test_a_writer_that_repeats_itself(port: NamespacePort) -> None:
+async def test_a_writer_that_repeats_itself(port: BrokerApi) -> None:
     gateway = Gateway(port)
     fragment = await queue(port)
 

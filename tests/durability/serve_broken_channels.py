@@ -9,18 +9,18 @@ import contextlib
 import signal
 import socket
 
-from busbar.app.broker_member import PEER
-from busbar.app.hatch import Hatch
 from busbar.cli.main import main
+from busbar.cluster.broker_node import PEER
+from busbar.cluster.fd_passing import FdSender
 
 NO_FRAME = b"\x00\x00\x00\x01\xc1"
 
 
 def keep_channels() -> None:
     kept: list[socket.socket] = []
-    hand_over = Hatch.hand_over
+    hand_over = FdSender.send
 
-    def kept_and_handed_over(self: Hatch, label: str, what: socket.socket) -> None:
+    def kept_and_handed_over(self: FdSender, label: str, what: socket.socket) -> None:
         if label.startswith(PEER):
             kept.append(what.dup())
         hand_over(self, label, what)
@@ -35,7 +35,7 @@ def keep_channels() -> None:
             with kept.pop() as one, contextlib.suppress(OSError):
                 one.send(NO_FRAME)
 
-    setattr(Hatch, "hand_over", kept_and_handed_over)  # noqa: B010
+    setattr(FdSender, "send", kept_and_handed_over)  # noqa: B010
     signal.signal(signal.SIGUSR1, end)
     signal.signal(signal.SIGUSR2, spoil)
 

@@ -6,18 +6,18 @@ import sqlite3
 from pathlib import Path
 
 from busbar.cli.main import main
-from busbar.store import sqlite_file, sqlite_schema
+from busbar.store.sqlite import file, schema
 
 
 def never_sync() -> None:
-    opened = sqlite_schema.open_database
+    opened = schema.open_database
 
     def unsynced(path: Path) -> sqlite3.Connection:
         connection = opened(path)
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    setattr(sqlite_file, "open_database", unsynced)  # noqa: B010
+    setattr(file, "open_database", unsynced)  # noqa: B010
 
 
 if __name__ == "__main__":

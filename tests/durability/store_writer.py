@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadIdPage, ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, SCHEDULED, Record
-from busbar.store import sqlite_file
 from busbar.store.contract import Store, StoreError
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite import file
+from busbar.store.sqlite.store import SqliteStore
 
 FRAGMENTS = (1, 2)
 EACH = 12  # messages that a commit adds to each fragment
@@ -67,7 +67,7 @@ def changes_of(k: int, fragment: int, expected: Expected) -> Changes:
     _remember(k, first, changes, expected.ids[fragment])
     for n in range(first - EACH, first):
         if n % 7 == 0 and (ACTIVE, n) in kept:
-            changes.edits.append(Edit(ACTIVE, n, DEAD, k, {"k": b"%d" % k}))
+            changes.edits.append(MessageEdit(ACTIVE, n, DEAD, k, {"k": b"%d" % k}))
             del kept[ACTIVE, n]
             kept[DEAD, n] = k
     for n in range(first - 6 * EACH, first - 4 * EACH):
@@ -134,10 +134,10 @@ def commits_in(store: Store) -> int:
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("path", type=Path)
-    arguments.add_argument("--log-limit", type=int, default=sqlite_file.LOG_LIMIT)
+    arguments.add_argument("--log-limit", type=int, default=file.LOG_LIMIT)
     arguments.add_argument("--careless", action="store_true")
     given = arguments.parse_args()
-    sqlite_file.LOG_LIMIT = given.log_limit
+    file.LOG_LIMIT = given.log_limit
     while True:
         store = SqliteStore(given.path)
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.load import ConnectionOver, LinkRefused, LoadConnection, connect
-from busbar.app.gateway_settings import SHARED, share_of
+from busbar.cluster.node_settings import SHARED, share_of
 from busbar.model.limits import Limits
 from tests.durability.test_brokers import brokers_of, process_of
 from tests.serving import Busbar, config_text

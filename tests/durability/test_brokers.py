@@ -55,8 +55,8 @@ def brokers_of(server: Busbar) -> dict[str, int]:
     found = {}
     for child in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
         command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-        if "busbar.app.broker_program" in command:
-            found[command[command.index("busbar.app.broker_program") + 1]] = int(child)
+        if "busbar.app.broker_main" in command:
+            found[command[command.index("busbar.app.broker_main") + 1]] = int(child)
     return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.load import connect
-from busbar.broker.placement import place
+from busbar.catalogue.placement import place
 from busbar.cli.failure import CommandFailure
 from tests.durability.outage_load import Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_brokers import brokers_of

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.load import ABANDON, COMPLETE, DEAD_LETTER, DEFER, ConnectionOver, LinkRefused, Requests, connect
-from busbar.amqp.bulk import decode_events, decode_messages
 from busbar.model.effects import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED_BY_RECEIVER
+from busbar.pages.rows import decode_events, decode_messages
 from tests.durability.load_client import MARK, Book, Mark, TormentedSender, round_of_load
 from tests.serving import Busbar, config_text
 

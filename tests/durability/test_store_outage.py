@@ -18,9 +18,9 @@ import pytest
 from bench.load import connect
 from busbar.cli.atom_client import ManagementClient
 from busbar.cli.atom_xml import new_description, set_text, text_of
+from busbar.cli.endpoint import ManagementEndpoint
+from busbar.cli.entity_kinds import QUEUE
 from busbar.cli.failure import CommandFailure
-from busbar.cli.kinds import QUEUE
-from busbar.cli.target import Target
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
 from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
@@ -40,7 +40,9 @@ class Operator:
     """Management over HTTP."""
 
     def __init__(self, server: Busbar) -> None:
-        self._target = Target("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
+        self._target = ManagementEndpoint(
+            "127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key
+        )
 
     def ask(self, method: str, path: str) -> Any:
         with ManagementClient(self._target) as client:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.store import SqliteStore
 from tests.durability.store_writer import commits_in
 from tests.faults.shims import build_shim
 

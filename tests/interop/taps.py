@@ -7,8 +7,8 @@ from typing import Any
 from proton import Delivery, Message, symbol
 from proton.reactor import LinkOption
 
-from busbar.amqp.bulk import MessageRow, decode_events, decode_messages
 from busbar.model.effects import MessageEvent
+from busbar.pages.rows import TapMessageRow, decode_events, decode_messages
 from tests.interop.plain_amqp import PlainAmqp
 
 DEAD_LETTERS = "/$deadletterqueue"
@@ -45,9 +45,9 @@ class Taps:
 
     def rows(
         self, name: str | None, after: int, upto: int, fragment: int = 0, **more: Any
-    ) -> list[MessageRow]:
+    ) -> list[TapMessageRow]:
         """All messages of a span, page by page."""
-        found: list[MessageRow] = []
+        found: list[TapMessageRow] = []
         while after < upto:
             page = self("read-tap", name=name, fragment=fragment, after=after, upto=upto, **more)
             rows = decode_messages(page["rows"])
@@ -90,7 +90,7 @@ def write(client: PlainAmqp, queue: str, writer: str, batch: int, ids: list[str]
     return conditions
 
 
-def body_of(row: MessageRow) -> bytes:
+def body_of(row: TapMessageRow) -> bytes:
     """Of a message whose body is its last section, of data with less than 256 bytes."""
     start = row.content.rindex(b"\x00\x53\x75\xa0")
     return row.content[start + 5 :]

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from busbar.amqp.bulk import decode_events, decode_messages
 from busbar.client import (
     AlreadyExists,
     BatchOver,
@@ -26,6 +25,7 @@ from busbar.client import (
     blocking,
     encode,
 )
+from busbar.pages.rows import decode_events, decode_messages
 from tests.interop.administration import administrations
 from tests.interop.partitioned_queues import Names
 from tests.serving import Busbar, serving

@@ -26,8 +26,8 @@ import pytest
 
 from busbar.cli.atom_client import ManagementClient
 from busbar.cli.atom_xml import TYPE, add, new_description
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.main import run
-from busbar.cli.target import Where, find_target
 from busbar.gateway.authority import Authority
 from busbar.model.sas import SasRule
 from tests.serving import Busbar, serving
@@ -376,7 +376,9 @@ def test_access_rules_of_an_entity_survive_an_update_and_sign_tokens(cli: Cli, s
     add(rule, "KeyName", "sender")
     add(rule, "PrimaryKey", OTHER_KEY)
     add(rule, "SecondaryKey", OTHER_KEY[::-1])
-    with ManagementClient(find_target(Where(server.connection_string, server.data, None))) as client:
+    with ManagementClient(
+        find_target(ConnectionOptions(server.connection_string, server.data, None))
+    ) as client:
         client.create("guarded", description, "queue 'guarded'")
     # Forwarding is answered as an address and has to be taken back as one.
     forwarding = ("--forward-to", "target")

@@ -15,10 +15,10 @@ from bench.load import LoadConnection, Payload, Sender, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.cli.atom_client import ManagementClient
-from busbar.cli.target import Target
-from busbar.gateway.incoming import MIXED_BATCHES
-from busbar.gateway.sends import FAILED, UNKNOWN
+from busbar.cli.endpoint import ManagementEndpoint
+from busbar.gateway.amqp.incoming import MIXED_BATCHES
 from busbar.model.partitioning import index_of_key
+from busbar.partitions.sends import FAILED, UNKNOWN
 from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
 
@@ -73,14 +73,14 @@ async def sender_of_batches(
 
 def homes(server: Busbar) -> dict[int, str]:
     """The store of each fragment of the partitioned queue."""
-    target = Target("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
+    target = ManagementEndpoint("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
     with ManagementClient(target) as client:
         views = json.loads(client.expect("GET", "$busbar/fragments/p", "p").body)
     return {view["index"]: view["store"] for view in views}
 
 
 def change_store(server: Busbar, name: str, to: str) -> None:
-    target = Target("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
+    target = ManagementEndpoint("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
     with ManagementClient(target) as client:
         client.expect("POST", f"$busbar/stores/{name}/{to}", name)
 

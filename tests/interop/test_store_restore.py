@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from busbar.broker.placement import place
+from busbar.catalogue.placement import place
 from busbar.cli.main import run
 from tests.serving import Busbar, config_text
 

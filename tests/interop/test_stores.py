@@ -15,7 +15,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerBusyError
 
-from busbar.broker.placement import place
+from busbar.catalogue.placement import place
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
 from tests.interop.administration import Administration

@@ -13,10 +13,10 @@ import pytest
 from proton import Delivery, Message
 from proton.reactor import AtMostOnce
 
-from busbar.amqp.bulk import properties_of
 from busbar.cli.main import run
 from busbar.model.effects import ABANDONED, COMPLETED, CONSUMED, DEAD_LETTERED, RECEIVED_AND_DELETED
 from busbar.model.message import ACTIVE, DEAD, KEPT
+from busbar.pages.rows import properties_of
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
 from tests.serving import PATIENCE, Busbar, config_text, serving

@@ -1,6 +1,6 @@
 """Fills the store of a stopped server with very many messages, much faster than over the wire.
 
-It writes the rows that the store itself would write (store/sqlite_schema.py), in one statement.
+It writes the rows that the store itself would write (store/sqlite/schema.py), in one statement.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from busbar.amqp.arrival import parse_message
+from busbar.message.parsing import parse_message
 from tests.robustness.wire import message
 
 LANE_NAMES = ("active", "dead", "deferred", "scheduled")

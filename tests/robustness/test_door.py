@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from busbar.amqp.types import Symbol
-from busbar.gateway.porch import BACKLOG
+from busbar.gateway.listening.listener import BACKLOG
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in, performative
 from tests.serving import Busbar, serving

@@ -245,7 +245,7 @@ class Model:
         if len(good) < len(found):
             assert isinstance(answer, e.Refused)
             return
-        assert isinstance(answer, e.Received)
+        assert isinstance(answer, e.DeferredReceived)
         assert [r.n for r in answer.records] == command.numbers
         for record in answer.records:
             self._hand_out(record, command.delete, answer.nonce, answer.until, settings)

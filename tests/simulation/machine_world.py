@@ -92,7 +92,7 @@ class World:
         """Apply a command and the ticks that follow from it, until the machine is quiet."""
         self._step(command)
         for _ in range(500):
-            if not self.machine.more(self.model.now):
+            if not self.machine.has_work(self.model.now):
                 break
             self._step(c.Tick(1))
         else:
@@ -109,12 +109,12 @@ class World:
             if self.slow_reads or isinstance(command, ACTS_ON_READS):
                 self.model.now += self._read_times.choice([0, 0, 1, 30, 60])
             self.machine.supply(reads)
-        if self.machine.weight() == 0:
+        if self.machine.change_count() == 0:
             self.landing = self.model.snapshot()
         self.machine.apply(command, self.model.now, next(self._nonces))
         effects = self.machine.take_effects()
         self._follow(command, effects)
-        if self.machine.weight():
+        if self.machine.change_count():
             self.gathered += effects
         elif self.flight is not None:
             self.flying += effects
@@ -125,12 +125,12 @@ class World:
 
     def _hear(self, effects: list[e.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, (e.Delivered, e.Received)) and effect.until:
+            if isinstance(effect, (e.Delivered, e.DeferredReceived)) and effect.until:
                 self.seen += [(record.n, effect.nonce) for record in effect.records]
 
     def take_off(self) -> None:
         """The gathered changes are on their way to the disk."""
-        if self.flight is None and self.machine.weight():
+        if self.flight is None and self.machine.change_count():
             self.flight = self.machine.take_changes()
             self.flying, self.gathered = self.gathered, []
             self.landing = self.model.snapshot()
@@ -143,7 +143,7 @@ class World:
             self._hear(self.flying)
             self.flying = []
             self.durable = self.landing
-            if not self.machine.weight():
+            if not self.machine.change_count():
                 self.durable = self.model.snapshot()
             self.released = set()
 
@@ -193,7 +193,7 @@ class World:
         """Memory is gone; what was in flight has reached the disk or not."""
         if landed:
             self.land()
-        if self.flight is not None or self.machine.weight():
+        if self.flight is not None or self.machine.change_count():
             self._go_back()
         for n in self.model.locked():
             self.model.unlock(n)
@@ -319,7 +319,7 @@ class World:
         assert wake == 0 or wake > model.now
         assert not times or 0 < wake <= min(times)
         self._check_bounds()
-        if self.flight is None and not self.machine.weight():
+        if self.flight is None and not self.machine.change_count():
             self._check_store()
 
     def _check_store(self) -> None:

@@ -167,11 +167,11 @@ class SessionModel(Model):
         if len(good) < len(found):
             assert isinstance(answer, e.Refused)
             return
-        assert isinstance(answer, e.Received)
+        assert isinstance(answer, e.DeferredReceived)
         for record in answer.records:
             self._hand_over(record, command.delete, answer.nonce, answer.until, id)
 
-    def written(self, command: c.WriteState, answer: e.Effect) -> None:
+    def written(self, command: c.SetSessionState, answer: e.Effect) -> None:
         id = self.held_by(command.consumer)
         if id is None:
             assert isinstance(answer, e.Refused)

@@ -102,17 +102,17 @@ class SessionWorld(World):
             assert isinstance(answer, e.Renewed if id is not None else e.Refused)
             if id is not None:
                 model.grips[id].until = model.now + settings.lock_ms
-        elif isinstance(command, c.ReadState):
+        elif isinstance(command, c.GetSessionState):
             id = model.held_by(command.consumer)
             if id is None:
                 assert isinstance(answer, e.Refused)
             else:
                 assert isinstance(answer, e.SessionState)
                 assert answer.state == model.states.get(id, (0, None))[1]
-        elif isinstance(command, c.WriteState):
+        elif isinstance(command, c.SetSessionState):
             model.written(command, answer)
         elif isinstance(command, c.ListSessions):
-            assert isinstance(answer, e.Sessions)
+            assert isinstance(answer, e.SessionList)
             asked = model.listed()
             if command.updated_after:
                 asked = sorted(id for id, (at, _) in model.states.items() if at > command.updated_after)
@@ -225,7 +225,7 @@ class SessionWorld(World):
         times = [grip.until for grip in model.grips.values()]
         assert not times or 0 < self.machine.wake_at() <= min(times)
         super()._check_quiet()
-        if self.flight is None and not self.machine.weight():
+        if self.flight is None and not self.machine.change_count():
             assert self.store.states == model.states
 
     def _wants_nothing(self, id: str) -> bool:

@@ -161,7 +161,10 @@ class TapWorld(World):
         if reader.tap.sub == ACTIVE:
             return [(n, n) for n in sorted(self.model.born) if after < n <= upto]
         there = {
-            record.dead: record.n for lane in self.store.lanes for record in lane.values() if record.dead
+            record.dead_letter_number: record.n
+            for lane in self.store.lanes
+            for record in lane.values()
+            if record.dead_letter_number
         }
         return [
             (dead, n) for dead, n in sorted({**self.buried_order, **there}.items()) if after < dead <= upto
@@ -252,11 +255,11 @@ class TapWorld(World):
         low_dead = min((row.position for row, tap in holding if tap.sub == DEAD), default=1 << 62)
         low_event = min((row.event_position for row, tap in holding if tap.events), default=1 << 62)
         assert all(n > low for n in store.lanes[KEPT]), "nothing is kept for nobody"
-        assert all(record.dead > low_dead for record in store.lanes[KEPT_DEAD].values())
+        assert all(record.dead_letter_number > low_dead for record in store.lanes[KEPT_DEAD].values())
         assert all(at > low_event for at in store.events)
         for row, tap in holding:
             kept = store.lanes[KEPT] if tap.sub == ACTIVE else store.lanes[KEPT_DEAD]
-            positions = {(r.n if tap.sub == ACTIVE else r.dead): r for r in kept.values()}
+            positions = {(r.n if tap.sub == ACTIVE else r.dead_letter_number): r for r in kept.values()}
             mine = sorted(p for p in positions if p > row.position)
             slowest = row.position == (low if tap.sub == ACTIVE else low_dead)
             if mine and tap.max_bytes and slowest:

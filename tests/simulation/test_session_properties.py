@@ -78,7 +78,9 @@ class SessionLife(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99), state=st.sampled_from([None, b"", b"state"]), write=st.booleans())
     def touch_state(self, pick: int, state: bytes | None, write: bool) -> None:
         holder = self.holder(pick)
-        self.world.do(c.WriteState(1, 1, 7, holder, state) if write else c.ReadState(1, 1, 7, holder))
+        self.world.do(
+            c.SetSessionState(1, 1, 7, holder, state) if write else c.GetSessionState(1, 1, 7, holder)
+        )
 
     @precondition(lambda self: self.world.seen)
     @rule(

@@ -141,10 +141,10 @@ class SessionLife(Life):
 
     def write_state(self) -> None:
         state = self.random.choice([None, b"", b"state", b"y" * 200])
-        self._do(c.WriteState(1, 1, 7, self._holder(), state))
+        self._do(c.SetSessionState(1, 1, 7, self._holder(), state))
 
     def read_state(self) -> None:
-        self._do(c.ReadState(1, 1, 7, self._holder()))
+        self._do(c.GetSessionState(1, 1, 7, self._holder()))
 
     def list_sessions(self) -> None:
         r = self.random

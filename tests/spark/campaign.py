@@ -20,11 +20,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from busbar.amqp.codec import decode_value
-from busbar.amqp.sections import find_sections, value_of
 from busbar.client import BusbarClientError, OutgoingMessage, Retry, encode
 from busbar.client.blocking import BlockingReceiver, connect
 from busbar.client.sender import Writer
 from busbar.jobs import archive
+from busbar.message.sections import find_sections, value_of
 
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 SOURCES = Path(__file__).resolve().parents[2] / "src"

@@ -7,8 +7,8 @@ from typing import Any
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from busbar.amqp.message import Message
 from busbar.client import OutgoingMessage, Received, encode
+from busbar.message.decoded import DecodedMessage
 from tests.spark.conftest import Namespace
 
 
@@ -68,5 +68,5 @@ def numbered(count: int) -> list[OutgoingMessage]:
     ]
 
 
-def decoded(messages: Iterable[Received]) -> list[Message]:
+def decoded(messages: Iterable[Received]) -> list[DecodedMessage]:
     return [message.decode() for message in messages]

@@ -25,7 +25,7 @@ from busbar.jobs import archive
 from busbar.jobs.archive import CHECKPOINTS
 from busbar.jobs.capture import CaptureFailed, Summary, capture
 from busbar.jobs.manifest import ArchiveError
-from busbar.jobs.progress import Progress
+from busbar.jobs.progress import BatchProgress
 from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
 from tests.spark.campaign import members
@@ -81,7 +81,7 @@ def test_every_reader_sees_every_message_once(
     namespace.send(wide, numbered(300, 500), keyed=True)
     namespace.receive(wide, 500)
     namespace.send(queue, numbered(500, 600))
-    steps: list[Progress] = []
+    steps: list[BatchProgress] = []
     summary = capture(
         [wide, queue],
         output,

@@ -16,10 +16,10 @@ from typing import ClassVar
 import pyspark
 import pytest
 
-from busbar.amqp.message import Message
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
+from busbar.message.decoded import DecodedMessage
 from busbar.spark.session import prepare_environment
 from tests.serving import Busbar, Properties, serving
 from tests.spark import pipeline_program
@@ -87,9 +87,9 @@ class Pipeline:
             [encode(OutgoingMessage(step.encode(), session_id=name)) for step in STEPS for name in SESSIONS]
         )
 
-    def taken(self, queue: str) -> list[Message]:
+    def taken(self, queue: str) -> list[DecodedMessage]:
         """All that is in a queue, taken out of it."""
-        found: list[Message] = []
+        found: list[DecodedMessage] = []
         with self._factory.receiver(queue) as receiver:
             while messages := receiver.receive(MESSAGES, 1):
                 receiver.complete(messages)

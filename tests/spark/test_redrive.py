@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from busbar.client import Received
-from busbar.jobs.redrive import Progress, RedriveError, RedriveReport, redrive
+from busbar.jobs.redrive import RedriveError, RedriveProgress, RedriveReport, redrive
 from tests.spark.conftest import SOURCES, Namespace
 from tests.spark.letters import bury, decoded, make, numbered, take
 
@@ -23,7 +23,7 @@ def run(namespace: Namespace, entity: str, **options: object) -> RedriveReport:
 @pytest.mark.req("D4")
 def test_dead_letters_go_back_as_they_were(namespace: Namespace, queue: str) -> None:
     bury(namespace, queue, numbered(50))
-    steps: list[Progress] = []
+    steps: list[RedriveProgress] = []
     report = run(namespace, queue, on_progress=steps.append)
     assert (report.there, report.found, report.moved, report.refused, report.left) == (50, 50, 50, 0, 0)
     assert steps[-1].moved == steps[-1].total == 50

@@ -15,7 +15,7 @@ import pytest
 
 from busbar.client import OutgoingMessage, encode
 from busbar.jobs.capture import capture
-from busbar.jobs.replay import Progress, ReplayReport, main, replay
+from busbar.jobs.replay import ReplayProgress, ReplayReport, main, replay
 from busbar.jobs.replay_source import ReplayError
 from tests.spark.conftest import SOURCES, Namespace
 from tests.spark.letters import bury, decoded, make, numbered, take
@@ -68,7 +68,7 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
     assert [row["edits"] for row in plan.sample] == [{"subject": "A SUBJECT"}] * 3
     assert held(namespace, target) == 0
 
-    steps: list[Progress] = []
+    steps: list[ReplayProgress] = []
     report = run(namespace, archive, target, on_progress=steps.append)
     assert (report.found, report.sent, report.refused) == (COUNT, COUNT, 0)
     assert steps[-1].sent == steps[-1].total == COUNT

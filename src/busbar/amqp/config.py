@@ -6,7 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.amqp.wire import LEAST_MAX_FRAME
+from busbar.amqp.output_buffer import LEAST_MAX_FRAME
 
 
 @final

@@ -49,6 +49,7 @@ from busbar.amqp.frames import (
     u32,
 )
 from busbar.amqp.outcomes import error_of
+from busbar.amqp.output_buffer import LEAST_MAX_FRAME, OutputBuffer, Part
 from busbar.amqp.performatives import (
     ATTACH,
     BEGIN,
@@ -80,7 +81,6 @@ from busbar.amqp.sasl import (
     outcome_body,
 )
 from busbar.amqp.session import ENDED, ENDING, FIRST_TRANSFER_ID, Session
-from busbar.amqp.wire import LEAST_MAX_FRAME, Part, Wire
 
 HEADER: Final = 0
 SASL: Final = 1
@@ -105,7 +105,7 @@ class Connection:
         self.remote_hostname: str | None = None
         self.remote_properties: dict[object, object] = {}
         self.remote_channel_max: i64 = 0xFFFF
-        self._wire = Wire(config.server, config.max_message_size, config.max_partial_bytes)
+        self._wire = OutputBuffer(config.server, config.max_message_size, config.max_partial_bytes)
         self._phase: i64 = HEADER
         self._before: list[bytes] = []  # headers and SASL frames, ahead of all AMQP frames
         self._may_send_frames = False

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from busbar.amqp.credit import MASK, sendable
+from busbar.amqp.deliveries import PartialDelivery, QueuedDelivery, SentDelivery
 from busbar.amqp.errors import INVALID_FIELD, AmqpError, ProtocolError
 from busbar.amqp.events import Arrived, CreditChanged, Delivery, Disposed
 from busbar.amqp.frames import (
@@ -46,11 +47,10 @@ from busbar.amqp.outcomes import (
     transactional_state,
 )
 from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
-from busbar.amqp.underway import Arriving, Outgoing, Sent
 
 if TYPE_CHECKING:
+    from busbar.amqp.output_buffer import OutputBuffer
     from busbar.amqp.session import Session
-    from busbar.amqp.wire import Wire
 
 ATTACHING: Final = 0
 ATTACH_SENT: Final = 1
@@ -72,7 +72,7 @@ _ACCEPTED_STATE: Final = empty_state(ACCEPTED)
 
 @final
 class Link:
-    def __init__(self, session: Session, wire: Wire, name: str, handle: i64, sending: bool) -> None:
+    def __init__(self, session: Session, wire: OutputBuffer, name: str, handle: i64, sending: bool) -> None:
         self.session = session
         self._wire = wire
         self.name = name
@@ -96,9 +96,9 @@ class Link:
         self.user: object = None
         # Sending: what may still go out on the wire. `credit` is this without the deliveries that wait.
         self._sendable: i64 = 0
-        self._waiting: list[Outgoing] | None = None
+        self._waiting: list[QueuedDelivery] | None = None
         self._drain_due = False
-        self._arriving: Arriving | None = None
+        self._arriving: PartialDelivery | None = None
         self._arrived: Arrived | None = None
         self._disposed: Disposed | None = None
         self._credited: CreditChanged | None = None
@@ -314,7 +314,7 @@ class Link:
                 else:
                     self._arrive(Delivery(id, tag, format, buf[start:end], settled, txn, False))
                 return
-            arriving = Arriving(id, tag, format, settled, txn)
+            arriving = PartialDelivery(id, tag, format, settled, txn)
             self._arriving = arriving
         else:
             arriving.check_next(id)
@@ -384,7 +384,7 @@ class Link:
                     break
                 write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
                 if not settled:
-                    unsettled[id] = Sent(self, tag)
+                    unsettled[id] = SentDelivery(self, tag)
                     order.append(id)
                 id = (id + 1) & MASK
                 i += 1
@@ -408,7 +408,7 @@ class Link:
             self._waiting = waiting
         i = start
         while i < len(tags):
-            waiting.append(Outgoing(tags[i], payloads[i], settled, format, state))
+            waiting.append(QueuedDelivery(tags[i], payloads[i], settled, format, state))
             i += 1
         self.session.add_backlog(self)
         self.session.flush()
@@ -437,7 +437,7 @@ class Link:
         self._count_credit()
         return whole
 
-    def _push_one(self, item: Outgoing) -> bool:
+    def _push_one(self, item: QueuedDelivery) -> bool:
         """Send the frames of a delivery that the window allows. True when the last one is out."""
         session = self.session
         wire = self._wire
@@ -466,7 +466,7 @@ class Link:
                 self._sendable -= 1
                 self.delivery_count = (self.delivery_count + 1) & MASK
                 if not item.settled:
-                    session.unsettled[id] = Sent(self, item.tag)
+                    session.unsettled[id] = SentDelivery(self, item.tag)
                     session.order.append(id)
                     self.unsettled += 1
             else:

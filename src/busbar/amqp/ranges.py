@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.amqp.credit import MASK, serial_distance
-from busbar.amqp.underway import Sent
+from busbar.amqp.deliveries import SentDelivery
 
 LEAST_ORDER: Final = 1_024  # an order shorter than this is not worth a compaction
 
@@ -60,7 +60,7 @@ def _index(order: list[int], distance: i64) -> i64:
     return low
 
 
-def compacted(order: list[int], table: dict[int, Sent]) -> list[int]:
+def compacted(order: list[int], table: dict[int, SentDelivery]) -> list[int]:
     """The order, without the ids that were settled by themselves if they are more than the others."""
     if len(order) <= 2 * len(table) + LEAST_ORDER:
         return order

@@ -25,6 +25,7 @@ from mypy_extensions import i64
 
 from busbar.amqp.codec import skip_value
 from busbar.amqp.credit import MASK, serial_distance, window_left
+from busbar.amqp.deliveries import SentDelivery
 from busbar.amqp.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -41,11 +42,10 @@ from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_
 from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, state_at
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
 from busbar.amqp.ranges import compacted, take
-from busbar.amqp.underway import Sent
 
 if TYPE_CHECKING:
     from busbar.amqp.connection import Connection
-    from busbar.amqp.wire import Wire
+    from busbar.amqp.output_buffer import OutputBuffer
 
 BEGINNING: Final = 0
 BEGUN: Final = 1
@@ -58,7 +58,7 @@ LONGEST_NAME: Final = 1024
 
 @final
 class Session:
-    def __init__(self, connection: Connection, wire: Wire, channel: i64) -> None:
+    def __init__(self, connection: Connection, wire: OutputBuffer, channel: i64) -> None:
         config = connection.config
         self.connection = connection
         self._wire = wire
@@ -76,7 +76,7 @@ class Session:
         self._window_used: i64 = 0
         self._handle_max: i64 = config.handle_max
         self.remote_handle_max: i64 = MASK
-        self.unsettled: dict[int, Sent] = {}  # what we sent, by delivery-id
+        self.unsettled: dict[int, SentDelivery] = {}  # what we sent, by delivery-id
         self.order: list[int] = []  # the ids of those without a disposition, for ranges (ranges.py)
         self.awaiting: dict[int, Link] = {}  # what we disposed and the sender has still to settle
         self.backlog: list[Link] = []

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from busbar.app.durable_names import make_directory, move
+from busbar.store.durable_names import make_directory, move
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 CA_LIFE = timedelta(days=3650)

@@ -80,7 +80,7 @@ def parse_config(text: str, file: str) -> NamespaceConfig:
         value = parse(text)
     except JsonError as error:
         raise ConfigError(f"{file}: this is not JSON: {error}") from None
-    return _Reader(file).namespace(value)
+    return _ConfigReader(file).namespace(value)
 
 
 # How a property is read: the field it sets, and the value of it (ValueError says which rule was broken).
@@ -210,7 +210,7 @@ _LIMITS = {field.name for field in fields(Limits)}
 class _Object:
     """A JSON object at its place in the file, whose keys are found in any case."""
 
-    def __init__(self, reader: _Reader, place: str, value: object) -> None:
+    def __init__(self, reader: _ConfigReader, place: str, value: object) -> None:
         if not isinstance(value, dict):
             reader.fail(place, value, "it must be an object {...}")
         self.place = place
@@ -248,7 +248,7 @@ class _Object:
             self._reader.unknown(self.place + key)
 
 
-class _Reader:
+class _ConfigReader:
     """Reads one file; gathers its warnings."""
 
     def __init__(self, file: str) -> None:

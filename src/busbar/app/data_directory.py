@@ -15,8 +15,8 @@ import secrets
 import time
 from pathlib import Path
 
-from busbar.app.durable_names import make_directory, move
-from busbar.app.stores import stores_in
+from busbar.store.durable_names import make_directory, move
+from busbar.store.sqlite.directory import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
 LOOK_SECONDS = 0.25

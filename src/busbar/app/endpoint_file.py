@@ -20,7 +20,7 @@ FILE_NAME = "endpoint.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RunningEndpoint:
     """How to reach a running instance."""
 
     host: str
@@ -61,7 +61,7 @@ class Endpoint:
         )
 
 
-def write_endpoint(directory: Path, endpoint: Endpoint) -> None:
+def write_endpoint(directory: Path, endpoint: RunningEndpoint) -> None:
     file = directory / FILE_NAME
     fresh = file.with_suffix(".new")
     with suppress(FileNotFoundError):
@@ -73,7 +73,7 @@ def write_endpoint(directory: Path, endpoint: Endpoint) -> None:
     os.replace(fresh, file)
 
 
-def read_endpoint(directory: Path) -> Endpoint | None:
+def read_endpoint(directory: Path) -> RunningEndpoint | None:
     """None if none is there. Raises ValueError for a file that is not one of ours, OSError if it cannot be read."""
     file = directory / FILE_NAME
     try:
@@ -88,7 +88,7 @@ def read_endpoint(directory: Path) -> Endpoint | None:
     ):
         raise ValueError(f"{file} does not describe a running Busbar")
     ca = found.get("ca")
-    return Endpoint(
+    return RunningEndpoint(
         host=found["host"],
         port=found["port"],
         http_port=found["http_port"],

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.app.broker_processes import BrokerProcesses
-from busbar.gateway.porch import Porch
+from busbar.cluster.supervisor import BrokerSupervisor
+from busbar.gateway.listening.listener import Listener
 
 
-class Front:
-    def __init__(self, brokers: BrokerProcesses) -> None:
+class SharedListener:
+    def __init__(self, brokers: BrokerSupervisor) -> None:
         self._brokers = brokers
-        self._porch = Porch(brokers.room_in, brokers.hand_over)
+        self._porch = Listener(brokers.accept_delay, brokers.dispatch)
 
     async def start(self, settings: Sequence[bytes]) -> None:
         """Open the gateways, each with its settings; nobody is accepted before `listen`."""

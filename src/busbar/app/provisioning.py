@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
-from busbar.broker.catalogue import Catalogue
+from busbar.catalogue.catalogue import Catalogue
+from busbar.model.api import NamedRule
 from busbar.model.entities import (
     Description,
     QueueDescription,
@@ -22,7 +23,6 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy
 from busbar.model.names import key_of, parent_and_name
-from busbar.model.port import NamedRule
 
 _WITH_RIGHTS = QueueDescription | TopicDescription
 
@@ -36,7 +36,7 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
             first_rules.setdefault(key_of(parent), (name, description))
     later: list[str] = []
     try:
-        async with catalogue.together():
+        async with catalogue.batch():
             for path, description in _in_order(namespace):
                 try:
                     await _ensure(catalogue, path, description, first_rules.get(key_of(path)))

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Protocol
 
 from busbar import compiled
-from busbar.app.broker_processes import BrokerProcesses
 from busbar.app.certificates import (
     CertificateError,
     TlsFiles,
@@ -34,19 +33,19 @@ from busbar.app.certificates import (
 )
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
-from busbar.app.endpoint_file import Endpoint, remove_endpoint, write_endpoint
-from busbar.app.front import Front
-from busbar.app.gateway_settings import GatewaySettings, encode, share_of
+from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
+from busbar.app.front import SharedListener
 from busbar.app.provisioning import provision
-from busbar.app.stores import DEFAULT_STORES, StoreFilePlace, store_names, stores_in
-from busbar.app.surroundings import nonce_source, raise_descriptor_limit, wall_clock
-from busbar.broker.catalogue import Catalogue
-from busbar.broker.host import StoreHost
-from busbar.broker.hosting import Host
-from busbar.broker.members import Members
-from busbar.broker.port import LocalPort
-from busbar.broker.remote_host import RemoteHost
-from busbar.broker.stores import Stores
+from busbar.app.system import nonce_source, raise_descriptor_limit, wall_clock
+from busbar.broker.host_api import StoreHost
+from busbar.broker.store_host import LocalStoreHost
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import StoreSet
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.node_settings import NodeSettings, encode, share_of
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.model.entities import (
@@ -61,6 +60,7 @@ from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
 from busbar.store.contract import StoreError
+from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key: a secret to nobody
@@ -148,7 +148,7 @@ async def serve(
         address = _address(config.host)
         ca = str(tls.ca) if tls.ca else None
         pid, numbers = os.getpid(), (ports.main, ports.http, ports.tls)
-        endpoint = Endpoint(
+        endpoint = RunningEndpoint(
             address, *numbers, pid, config.key_name, key, ca, directory.instance, *directory.identity
         )
         _leave_endpoint(directory, endpoint, announce)
@@ -187,11 +187,11 @@ async def _edge(
         return gateway
     owners = {store.name: store.broker for store in broker.stores.hosts}
     count = broker.processes.count
-    front = Front(broker.processes)
+    front = SharedListener(broker.processes)
     await front.start(
         [
             encode(
-                GatewaySettings(
+                NodeSettings(
                     rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners
                 )
             )
@@ -215,7 +215,7 @@ def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[Sa
     return rules
 
 
-def _leave_endpoint(directory: DataDirectory, endpoint: Endpoint, announce: Announce) -> None:
+def _leave_endpoint(directory: DataDirectory, endpoint: RunningEndpoint, announce: Announce) -> None:
     """For the commands of this machine. Clients that have a connection string do not need it: not worth a failed start."""
     try:
         write_endpoint(directory.path, endpoint)
@@ -225,10 +225,10 @@ def _leave_endpoint(directory: DataDirectory, endpoint: Endpoint, announce: Anno
 
 @dataclass(slots=True)
 class _Broker:
-    port: LocalPort
+    port: LocalBroker
     catalogue: Catalogue
-    stores: Stores
-    processes: BrokerProcesses | None
+    stores: StoreSet
+    processes: BrokerSupervisor | None
     fenced: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -238,17 +238,17 @@ async def _broker(
     directory: DataDirectory, namespace: NamespaceConfig, config: ServeConfig, stop: asyncio.Event
 ) -> AsyncIterator[_Broker]:
     """The fragments of all stores, from their opening to their closing."""
-    port = LocalPort()
+    port = LocalBroker()
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
     found, wanted = stores_in(directory.path), store_names(config.stores)
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
-    members = Members(port)
-    processes: BrokerProcesses | None = None
+    members = CataloguePublisher(port)
+    processes: BrokerSupervisor | None = None
     store_patience = namespace.limits.store_patience / 1000
     if brokers > 1:
         patience = namespace.limits.broker_patience / 1000
-        processes = BrokerProcesses(
+        processes = BrokerSupervisor(
             brokers, directory.path, directory.lock, members, patience, store_patience
         )
 
@@ -256,18 +256,18 @@ async def _broker(
         broker.fenced = True
         stop.set()
 
-    def make_host(name: str) -> Host:
-        place = StoreFilePlace(directory.path, name)
+    def make_host(name: str) -> StoreHost:
+        place = SqliteLocation(directory.path, name)
         if processes is not None:
             owner = processes.owner(name)
-            host = RemoteHost(name, owner.name, loop, wall_clock, port.emit, fenced, place.place)
-            owner.own(host)
+            host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
+            owner.assign_store(host)
             return host
-        return StoreHost(
-            name, place.open, loop, wall_clock, nonces, port.emit, fenced, place.place, store_patience
+        return LocalStoreHost(
+            name, place.open, loop, wall_clock, nonces, port.dispatch, fenced, place.place, store_patience
         )
 
-    stores = Stores([make_host(name) for name in found], make_host)
+    stores = StoreSet([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
     members.watch()

@@ -12,14 +12,14 @@ import itertools
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
-from busbar.app.stores import StoreFilePlace, stores_in
-from busbar.app.surroundings import wall_clock
-from busbar.broker.catalogue import Catalogue
-from busbar.broker.host import StoreHost
-from busbar.broker.port import LocalPort
-from busbar.broker.stores import Stores
+from busbar.app.system import wall_clock
+from busbar.broker.store_host import LocalStoreHost
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import StoreSet
+from busbar.model.api import StoreView
 from busbar.model.limits import Limits
-from busbar.model.port import StoreView
+from busbar.store.sqlite.directory import SqliteLocation, stores_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
@@ -32,17 +32,17 @@ async def reset_store(data: Path, name: str) -> StoreView:
 
 
 async def _reset(path: Path, name: str) -> StoreView:
-    port = LocalPort()
+    port = LocalBroker()
     loop = asyncio.get_running_loop()
     nonces = itertools.count(1)
 
-    def make_host(name: str) -> StoreHost:
-        place = StoreFilePlace(path, name)
-        return StoreHost(
-            name, place.open, loop, wall_clock, lambda: next(nonces), port.emit, place=place.place
+    def make_host(name: str) -> LocalStoreHost:
+        place = SqliteLocation(path, name)
+        return LocalStoreHost(
+            name, place.open, loop, wall_clock, lambda: next(nonces), port.dispatch, place=place.place
         )
 
-    stores = Stores([make_host(name) for name in stores_in(path)], make_host)
+    stores = StoreSet([make_host(name) for name in stores_in(path)], make_host)
     stores.needs_majority = False
     catalogue = Catalogue(stores, Limits())
     port.serve(stores, catalogue)

@@ -15,15 +15,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
-from busbar.app.stores import StoreFilePlace, stores_in
-from busbar.broker.catalogue import served_fragments
-from busbar.broker.membership import copy_of
-from busbar.broker.store_work import open_store
+from busbar.broker.fragment_loading import open_store
+from busbar.catalogue.catalogue import served_fragments
+from busbar.catalogue.membership import read_copy
 from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation
 from busbar.model.message import KEPT
 from busbar.store.contract import Store
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.directory import SqliteLocation, stores_in
+from busbar.store.sqlite.store import SqliteStore
 
 SLICE = 10_000
 """Messages that one transaction deletes."""
@@ -37,7 +37,7 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
         if name not in stores_in(directory.path):
             there = ", ".join(stores_in(directory.path))
             raise ArgumentError(f"There is no store '{name}' in {directory.path}; there are {there}.")
-        place = StoreFilePlace(directory.path, name)
+        place = SqliteLocation(directory.path, name)
         found = [file for file in place.asides() if not aside or file.name == Path(aside).name]
         if not found:
             known = ", ".join(file.name for file in place.asides()) or "nothing"
@@ -52,7 +52,7 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
         directory.release()
 
 
-def _prepare(file: Path, place: StoreFilePlace, name: str) -> int:
+def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
     """Make what was set aside fit for the namespace as it is; how many messages it has."""
     current, _ = open_store(place.open)
     try:
@@ -82,7 +82,7 @@ def _check_empty(current: Store, name: str) -> None:
 
 
 def _check_same(current: Store, other: Store, file: Path) -> None:
-    ours, theirs = (copy_of((dict(store.catalogue()), 0)).identity for store in (current, other))
+    ours, theirs = (read_copy((dict(store.catalogue()), 0)).identity for store in (current, other))
     if ours is None or theirs is None or (ours.namespace, ours.name) != (theirs.namespace, theirs.name):
         raise InvalidOperation(f"{file} is not a store that was in this place.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busbar.broker.turns import Discarded
+from busbar.broker.commit_loop import RolledBack
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 
@@ -10,8 +10,8 @@ STORE_FULL = "The messaging store is full; nothing was changed. Retry later: com
 STORE_FAILED = (
     "The messaging store failed during the operation, which may or may not have taken place. Retry."
 )
-STORE_OUT = "The messaging store is unavailable for the moment. Retry later."
-STORE_LOST = "The messaging store belongs to another broker now. Retry later."
+STORE_UNAVAILABLE = "The messaging store is unavailable for the moment. Retry later."
+STORE_FENCED = "The messaging store belongs to another broker now. Retry later."
 OFFLINE = "taken offline by an operator"
 
 
@@ -19,7 +19,7 @@ def busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
     return Refused(origin, request, ServerBusy.condition, text, certain)
 
 
-def refusals(item: Discarded, text: str, *, certain: bool) -> list[Effect]:
+def refusals(item: RolledBack, text: str, *, certain: bool) -> list[Effect]:
     """For everyone whose answer was discarded. Each command with an answer had exactly one effect with its request. Unless
     it is `certain` that the store did nothing of what was given to it, nobody knows of that."""
     unknown = 0 if certain else item.given

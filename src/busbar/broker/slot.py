@@ -25,21 +25,21 @@ class Slot:
     inbox: deque[Command] = field(default_factory=deque)
     queued: bool = False
     """In the host's list of slots that have commands to apply."""
-    ticking: bool = False
+    tick_queued: bool = False
     """A Tick stands in the inbox; a second one would add nothing."""
     reads: list[Read] | None = None
     """What the first command of the inbox waits for; no later command overtakes it."""
     dirty: bool = False
     """It has gathered changes and takes part in the next group."""
-    weight: int = 0
+    change_count: int = 0
     """Messages touched by gathered changes."""
-    held: list[Effect] = field(default_factory=list)
-    in_flight: bool = False
-    flight: Changes | None = None
-    flying: list[Effect] = field(default_factory=list)
-    armed: int = 0
+    gathered_effects: list[Effect] = field(default_factory=list)
+    is_committing: bool = False
+    committing: Changes | None = None
+    committing_effects: list[Effect] = field(default_factory=list)
+    timer_at: int = 0
     """When the host will look at this fragment's clock again (0: never)."""
-    active: int = 0
+    last_used: int = 0
     """When a command of a gateway was last applied (0: never)."""
     broken: bool = False
     """The machine raised: it is not to be trusted until it has been loaded again."""
@@ -49,19 +49,19 @@ class Slot:
     """Of a topic: those of its subscriptions."""
     spent: int = 0
     """Of a topic: steps of its rules that have been counted in turns."""
-    awaiting: int = 0
+    reads_awaited: int = 0
     """Of a topic: so many subscriptions have to get their reads before it goes on."""
-    yielding: bool = False
+    yields_to_topic: bool = False
     """Of a subscription: it would have to read, and lets its topic go first."""
 
     def tick(self) -> None:
-        if not self.ticking:
-            self.ticking = True
+        if not self.tick_queued:
+            self.tick_queued = True
             self.inbox.append(Tick(self.id))
 
     def tick_first(self) -> None:
         """Before the commands that wait."""
-        self.ticking = True
+        self.tick_queued = True
         self.inbox.appendleft(Tick(self.id))
 
     def take_spent(self) -> int:
@@ -70,8 +70,8 @@ class Slot:
         known, self.spent = self.spent, distributor.spent() if distributor is not None else 0
         return max(0, self.spent - known)  # less than known: other rules, which count from the start
 
-    def land(self) -> None:
+    def commit_finished(self) -> None:
         """What was in flight is durable, or was given up."""
-        self.in_flight = False
-        self.flight = None
-        self.flying = []
+        self.is_committing = False
+        self.committing = None
+        self.committing_effects = []

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_xml import Entry, NotAtom, read_entry, read_error, read_feed, write_entry
+from busbar.cli.atom_xml import AtomEntry, NotAtom, read_entry, read_error, read_feed, write_entry
+from busbar.cli.endpoint import ManagementEndpoint, say_target
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import Target, say_target
 from busbar.cli.tokens import sign
 
 API_VERSION = "2021-05"
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 60.0
 CONTENT_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 
 
-class Answer:
+class HttpAnswer:
     """A response that was read to its end."""
 
     __slots__ = ("body", "headers", "status")
@@ -38,7 +38,7 @@ class Answer:
 class ManagementClient:
     """Use as a context manager. Before its first request that changes something it says which namespace that is."""
 
-    def __init__(self, target: Target, *, says_target: bool = True) -> None:
+    def __init__(self, target: ManagementEndpoint, *, says_target: bool = True) -> None:
         self._target = target
         self._has_said = not says_target
         self._connection = _connection(target)
@@ -55,7 +55,7 @@ class ManagementClient:
             self._has_said = True
             say_target(self._target)
 
-    def get(self, path: str, what: str) -> Entry:
+    def get(self, path: str, what: str) -> AtomEntry:
         """The entry at `path`; `what` names it in errors ("queue 'orders'")."""
         answer = self.expect("GET", path, what)
         try:
@@ -66,7 +66,7 @@ class ManagementClient:
             raise CommandFailure(f"{what} does not exist.", ExitCode.NOT_FOUND)
         return entry
 
-    def list(self, path: str, what: str, skip: int = 0, top: int | None = None) -> Iterator[Entry]:
+    def list(self, path: str, what: str, skip: int = 0, top: int | None = None) -> Iterator[AtomEntry]:
         """The entries of a list from `skip` on, at most `top`, asked for page by page."""
         left = top
         while left is None or left > 0:
@@ -82,16 +82,16 @@ class ManagementClient:
             skip += size
             left = None if left is None else left - size
 
-    def create(self, path: str, description: Element, what: str) -> Entry:
+    def create(self, path: str, description: Element, what: str) -> AtomEntry:
         return self._put(path, description, what, {})
 
-    def update(self, path: str, description: Element, what: str) -> Entry:
+    def update(self, path: str, description: Element, what: str) -> AtomEntry:
         return self._put(path, description, what, {"If-Match": "*"})
 
     def delete(self, path: str, what: str) -> None:
         self.expect("DELETE", path, what)
 
-    def _put(self, path: str, description: Element, what: str, extra: Mapping[str, str]) -> Entry:
+    def _put(self, path: str, description: Element, what: str, extra: Mapping[str, str]) -> AtomEntry:
         headers = {"Content-Type": CONTENT_TYPE, **extra}
         answer = self.expect("PUT", path, what, headers=headers, body=write_entry(description))
         try:
@@ -111,7 +111,7 @@ class ManagementClient:
         query: str = "",
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer if it is a success. Raises CommandFailure."""
         if method != "GET":
             self.say_target()
@@ -122,7 +122,7 @@ class ManagementClient:
 
     def _request(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
+    ) -> HttpAnswer:
         address = f"/{quote(path, safe='/$~')}?api-version={API_VERSION}{query}"
         sent = {"Authorization": self._token(), "Accept": "application/atom+xml, */*", **headers}
         if body is None and method in ("POST", "PUT"):
@@ -130,7 +130,7 @@ class ManagementClient:
         try:
             self._connection.request(method, address, body, sent)
             response = self._connection.getresponse()
-            return Answer(response.status, dict(response.headers), response.read())
+            return HttpAnswer(response.status, dict(response.headers), response.read())
         except ssl.SSLCertVerificationError as error:
             raise CommandFailure(
                 f"the certificate of {self._target.address} is not trusted ({error.verify_message}); name its authority "
@@ -165,7 +165,7 @@ class ManagementClient:
     def _not_atom(self, error: NotAtom) -> CommandFailure:
         return CommandFailure(f"what answers at {self._target.address} is not a Busbar: {error}.")
 
-    def _refusal(self, answer: Answer, what: str) -> CommandFailure:
+    def _refusal(self, answer: HttpAnswer, what: str) -> CommandFailure:
         detail = read_error(answer.body) or http.client.responses.get(answer.status, "no reason given")
         if answer.status in (404, 410):
             return CommandFailure(f"{what} does not exist: {detail}", ExitCode.NOT_FOUND)
@@ -180,7 +180,7 @@ class ManagementClient:
         return CommandFailure(f"the broker failed ({answer.status}): {detail}")
 
 
-def _connection(target: Target) -> http.client.HTTPConnection:
+def _connection(target: ManagementEndpoint) -> http.client.HTTPConnection:
     if not target.tls:
         return http.client.HTTPConnection(target.host, target.port, timeout=TIMEOUT_SECONDS)
     context = ssl.create_default_context()

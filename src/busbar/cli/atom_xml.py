@@ -30,7 +30,7 @@ class NotAtom(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AtomEntry:
     name: str
     description: Element
 
@@ -96,13 +96,13 @@ def write_entry(description: Element) -> bytes:
     ).encode()
 
 
-def read_entry(body: bytes) -> Entry | None:
+def read_entry(body: bytes) -> AtomEntry | None:
     """The entry; None for a feed, which is how the cloud says that there is none."""
     root = _root(body)
     return _entry(root) if local_name(root) == "entry" else None
 
 
-def read_feed(body: bytes) -> list[Entry]:
+def read_feed(body: bytes) -> list[AtomEntry]:
     root = _root(body)
     if local_name(root) != "feed":
         raise NotAtom("it is not a list")
@@ -120,11 +120,11 @@ def read_error(body: bytes) -> str:
     return " ".join(detail.partition("TrackingId:")[0].split())
 
 
-def _entry(element: Element) -> Entry:
+def _entry(element: Element) -> AtomEntry:
     content = child(element, "content")
     if content is None or len(content) == 0:
         raise NotAtom("an entry has no content")
-    return Entry(text_of(element, "title") or "", content[0])
+    return AtomEntry(text_of(element, "title") or "", content[0])
 
 
 def _root(body: bytes) -> Element:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import command
 from busbar.cli.replay import connection_for
-from busbar.cli.target import Where
 
 if TYPE_CHECKING:
     from busbar.jobs.capture import Summary
-    from busbar.jobs.progress import Progress
+    from busbar.jobs.progress import BatchProgress
 
 
 def add_capture_command(app: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def capture(
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="An option of the Spark source; may be repeated."),
     ] = None,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Capture every message of queues and subscriptions, once, in Parquet files by entity, date and hour.
 
@@ -74,7 +74,7 @@ def capture(
     pairs = dict(_pair(text) for text in option or ())
     secret = connection_for(where, master, connection_file, changes=True)
 
-    def work(stop: threading.Event, show: Callable[[Progress], None]) -> Summary:
+    def work(stop: threading.Event, show: Callable[[BatchProgress], None]) -> Summary:
         return run_capture(
             entities,
             output,

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
+from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import command
-from busbar.cli.target import Where, find_target, say_target
 
 PORT = 5380
 
@@ -36,7 +36,7 @@ def console(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address and open nothing.")
     ] = False,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Open the web console of a running Busbar.
 

@@ -11,38 +11,38 @@ from itertools import islice
 from typing import Any
 
 from busbar.cli.atom_client import ManagementClient
-from busbar.cli.atom_xml import Entry, new_description
+from busbar.cli.atom_xml import AtomEntry, new_description
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_commands import fetch, locate, set_properties
+from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
+from busbar.cli.entity_kinds import EntityCommandKind as Described
 from busbar.cli.entity_view import as_json, details
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
-from busbar.cli.kinds import Kind as Described
 from busbar.cli.output import label, size_text
 from busbar.cli.stores import ask
-from busbar.cli.target import Where, find_target
 from busbar.console.namespace import (
     Address,
     Entity,
-    Fragment,
-    Kind,
+    EntityPage,
+    EntityType,
+    FailureKind,
+    FragmentSummary,
     NamespaceFailure,
     Overview,
-    Page,
-    Problem,
-    Store,
+    StoreSummary,
 )
 
-KINDS = {Kind.QUEUE: QUEUE, Kind.TOPIC: TOPIC, Kind.SUBSCRIPTION: SUBSCRIPTION}
+KINDS = {EntityType.QUEUE: QUEUE, EntityType.TOPIC: TOPIC, EntityType.SUBSCRIPTION: SUBSCRIPTION}
 PROBLEMS = {
-    ExitCode.NOT_FOUND: Problem.NOT_FOUND,
-    ExitCode.REFUSED: Problem.REFUSED,
-    ExitCode.USAGE: Problem.REFUSED,
-    ExitCode.OTHER: Problem.AWAY,
+    ExitCode.NOT_FOUND: FailureKind.NOT_FOUND,
+    ExitCode.REFUSED: FailureKind.REFUSED,
+    ExitCode.USAGE: FailureKind.REFUSED,
+    ExitCode.OTHER: FailureKind.AWAY,
 }
 
 
 class RunningNamespace:
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ConnectionOptions) -> None:
         self._where = where
 
     @property
@@ -65,13 +65,13 @@ class RunningNamespace:
         with self._client() as client:
             return _entity(kind, fetch(client, kind, address.name, address.topic), address.topic)
 
-    def fragments(self, queue: str) -> Sequence[Fragment]:
+    def fragments(self, queue: str) -> Sequence[FragmentSummary]:
         path, what = locate(QUEUE, queue)
         with self._client() as client:
             found = _shown(lambda: ask(client, "GET", f"fragments/{path}", what))
         return [_fragment(view) for view in found]
 
-    def subscriptions(self, topic: str, skip: int, limit: int) -> Page:
+    def subscriptions(self, topic: str, skip: int, limit: int) -> EntityPage:
         with self._client() as client:
             return _page(client, SUBSCRIPTION, skip, limit, topic)
 
@@ -113,17 +113,17 @@ def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topic: str = "") -> Page:
+def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topic: str = "") -> EntityPage:
     """One more than is shown is asked for: it says whether there are more."""
     if topic:
         path, what = f"{locate(TOPIC, topic)[0]}/Subscriptions", f"topic '{topic}'"
     else:
         path, what = f"$Resources/{kind.plural}", f"the list of {kind.noun}s"
     entries = list(islice(client.list(path, what, skip, limit + 1), limit + 1))
-    return Page([_entity(kind, entry, topic) for entry in entries[:limit]], len(entries) > limit)
+    return EntityPage([_entity(kind, entry, topic) for entry in entries[:limit]], len(entries) > limit)
 
 
-def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
+def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
     found: dict[str, Any] = as_json(kind, entry, topic)
     counts = found["countDetails"]
     dead, scheduled = counts["deadLetterMessageCount"], counts["scheduledMessageCount"]
@@ -132,7 +132,7 @@ def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
     settings.pop("Name", None)
     settings.pop("Topic", None)
     return Entity(
-        Address(Kind(kind.noun), entry.name, topic),
+        Address(EntityType(kind.noun), entry.name, topic),
         found["status"] or "",
         found["entityAvailabilityStatus"] != "Limited",
         bool(found.get("enablePartitioning")),
@@ -148,8 +148,8 @@ def _entity(kind: Described, entry: Entry, topic: str = "") -> Entity:
     )
 
 
-def _fragment(view: Mapping[str, Any]) -> Fragment:
-    return Fragment(
+def _fragment(view: Mapping[str, Any]) -> FragmentSummary:
+    return FragmentSummary(
         view["index"],
         view["store"],
         view["state"] == "open",
@@ -161,10 +161,10 @@ def _fragment(view: Mapping[str, Any]) -> Fragment:
     )
 
 
-def _stores(client: ManagementClient) -> list[Store]:
+def _stores(client: ManagementClient) -> list[StoreSummary]:
     views = _shown(lambda: ask(client, "GET", "stores", "the list of stores"))
     return [
-        Store(view["name"], view["state"], view["reason"], view["fragments"], size_text(view["size"]))
+        StoreSummary(view["name"], view["state"], view["reason"], view["fragments"], size_text(view["size"]))
         for view in views
     ]
 

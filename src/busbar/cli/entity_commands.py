@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.endpoint import ConnectionOptions, find_target
+from busbar.cli.entity_kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, EntityCommandKind
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
-from busbar.cli.kinds import KINDS, QUEUE, RUNTIME, SUBSCRIPTION, TOPIC, Kind
 from busbar.cli.options import Output, Skip, Top, Topic, Yes, command, group, named
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
-from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.atom_xml import Entry
+    from busbar.cli.atom_xml import AtomEntry
 
 Values = dict[str, str]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
@@ -35,7 +35,7 @@ DuplicatesOption = Annotated[
 NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
 
 
-def entity_commands(kind: Kind) -> typer.Typer:
+def entity_commands(kind: EntityCommandKind) -> typer.Typer:
     noun = kind.noun
     app = group(noun, GROUPS[noun])
     at = "--topic orders " if kind.parent else ""
@@ -56,7 +56,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         topic: Topic,
         properties: Values,
         output: Output = OutputFormat.TABLE,
-        where: Where,
+        where: ConnectionOptions,
     ) -> None:
         from busbar.cli.atom_xml import new_description
 
@@ -81,7 +81,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         fragments: Fragments = False,
         duplicates: DuplicatesOption = False,
         output: Output = OutputFormat.TABLE,
-        where: Where,
+        where: ConnectionOptions,
     ) -> None:
         wanted = named(name, name_option, noun)
         # A name that cannot be one is refused before anybody is asked.
@@ -110,7 +110,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         skip: Skip = 0,
         top: Top = None,
         output: Output = OutputFormat.TABLE,
-        where: Where,
+        where: ConnectionOptions,
     ) -> None:
         from busbar.cli.entity_view import COLUMNS, as_json, row
 
@@ -139,7 +139,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         topic: Topic,
         properties: Values,
         output: Output = OutputFormat.TABLE,
-        where: Where,
+        where: ConnectionOptions,
     ) -> None:
         from busbar.cli.atom_xml import remove
 
@@ -168,7 +168,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
         topic: Topic,
         yes: Yes = False,
         output: Output = OutputFormat.TABLE,
-        where: Where,
+        where: ConnectionOptions,
     ) -> None:
         wanted = named(name, name_option, noun)
         path, what = locate(kind, wanted, topic)
@@ -183,7 +183,7 @@ def entity_commands(kind: Kind) -> typer.Typer:
     return app
 
 
-def locate(kind: Kind, name: str, topic: str = "") -> tuple[str, str]:
+def locate(kind: EntityCommandKind, name: str, topic: str = "") -> tuple[str, str]:
     """The path of an entity, and how errors name it. Raises CommandFailure for a name that cannot be one."""
     if not kind.parent:
         return checked(name, kind.noun), f"{kind.noun} '{name}'"
@@ -205,7 +205,7 @@ def single(name: str, noun: str) -> str:
     return checked(name, noun)
 
 
-def fetch(client: ManagementClient, kind: Kind, name: str, topic: str = "") -> Entry:
+def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: str = "") -> AtomEntry:
     """The entity, if it is of this kind. Raises CommandFailure."""
     path, what = locate(kind, name, topic)
     entry = client.get(path, what)
@@ -227,7 +227,7 @@ def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted.") -
         raise CommandFailure(otherwise)
 
 
-def warn_of_no_effect(kind: Kind, properties: Values) -> None:
+def warn_of_no_effect(kind: EntityCommandKind, properties: Values) -> None:
     """Of values that the broker took and does not act on."""
     for one in kind.properties:
         if one.without_effect is not None and properties.get(one.element) == one.without_effect[0]:
@@ -235,13 +235,13 @@ def warn_of_no_effect(kind: Kind, properties: Values) -> None:
             print(f"warning: {one.element} {value} has no effect: {instead}.", file=sys.stderr)
 
 
-def _client(where: Where) -> ManagementClient:
+def _client(where: ConnectionOptions) -> ManagementClient:
     from busbar.cli.atom_client import ManagementClient
 
     return ManagementClient(find_target(where))
 
 
-def set_properties(kind: Kind, description: object, properties: Values) -> None:
+def set_properties(kind: EntityCommandKind, description: object, properties: Values) -> None:
     from xml.etree.ElementTree import Element
 
     from busbar.cli.atom_xml import set_text
@@ -251,7 +251,7 @@ def set_properties(kind: Kind, description: object, properties: Values) -> None:
         set_text(description, element, text, kind.elements)
 
 
-def _show(kind: Kind, entry: Entry, topic: str, output: OutputFormat) -> None:
+def _show(kind: EntityCommandKind, entry: AtomEntry, topic: str, output: OutputFormat) -> None:
     from busbar.cli.entity_view import as_json, details
 
     if output is OutputFormat.JSON:
@@ -260,7 +260,7 @@ def _show(kind: Kind, entry: Entry, topic: str, output: OutputFormat) -> None:
         print_details(details(kind, entry, topic))
 
 
-def _say_what_is_out(client: ManagementClient, entries: Sequence[Entry]) -> None:
+def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomEntry]) -> None:
     """If a store is out that holds a part of one of them: its numbers are not all there is."""
     from busbar.cli.entity_view import is_limited
 
@@ -270,7 +270,7 @@ def _say_what_is_out(client: ManagementClient, entries: Sequence[Entry]) -> None
         say_which_are_out(client)
 
 
-def _held(entry: Entry) -> str:
+def _held(entry: AtomEntry) -> str:
     from busbar.cli.atom_xml import text_of
 
     if entry.kind == TOPIC.description:
@@ -280,7 +280,7 @@ def _held(entry: Entry) -> str:
     return f"{count} {noun}{'' if count == '1' else 's'}"
 
 
-def _creations(kind: Kind) -> tuple[str, ...]:
+def _creations(kind: EntityCommandKind) -> tuple[str, ...]:
     if kind is QUEUE:
         return (
             "busbar queue create orders",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from busbar.cli.atom_xml import Entry, children, local_name, text_of
-from busbar.cli.kinds import BOOLEANS, COUNTS, INTEGERS, RUNTIME, Kind, json_key
+from busbar.cli.atom_xml import AtomEntry, children, local_name, text_of
+from busbar.cli.entity_kinds import BOOLEANS, COUNTS, INTEGERS, RUNTIME, EntityCommandKind, json_key
 from busbar.cli.output import label, size_text
 from busbar.cli.values import is_unlimited
 
@@ -18,7 +18,7 @@ COLUMNS = {
 }
 
 
-def as_json(kind: Kind, entry: Entry, topic: str = "") -> Json:
+def as_json(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> Json:
     """Every property of the kind, null where there is none: scripts can rely on the keys. No keys of access rules."""
     found: Json = {"name": entry.name}
     if topic:
@@ -36,12 +36,12 @@ def as_json(kind: Kind, entry: Entry, topic: str = "") -> Json:
     return found
 
 
-def is_limited(entry: Entry) -> bool:
+def is_limited(entry: AtomEntry) -> bool:
     """A store with a part of it is out: what it holds is counted nowhere."""
     return text_of(entry.description, "EntityAvailabilityStatus") == "Limited"
 
 
-def row(kind: Kind, entry: Entry) -> tuple[str, ...]:
+def row(kind: EntityCommandKind, entry: AtomEntry) -> tuple[str, ...]:
     """What a list shows of one. Of one that is limited the numbers are the least that it holds: "2+"."""
     described = entry.description
     counts = _counts(described)
@@ -61,7 +61,7 @@ def row(kind: Kind, entry: Entry) -> tuple[str, ...]:
     return (*shown, size) if kind.noun == "queue" else shown
 
 
-def details(kind: Kind, entry: Entry, topic: str = "") -> list[dict[str, str]]:
+def details(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> list[dict[str, str]]:
     """What `show` prints: the settings, then what the service knows."""
     settings, runtime = {"Name": entry.name}, {}
     if topic:

@@ -55,6 +55,6 @@ def _built(name: str) -> typer.Typer:
 
         return stores_commands
     from busbar.cli.entity_commands import entity_commands
-    from busbar.cli.kinds import QUEUE, SUBSCRIPTION, TOPIC
+    from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION, TOPIC
 
     return entity_commands({kind.noun: kind for kind in (QUEUE, TOPIC, SUBSCRIPTION)}[name])

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
 from busbar.cli.replay import connection_for
-from busbar.cli.target import Where, find_target
 from busbar.model.names import parent_and_name, without_dead_letters
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def insight(
         typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine"),
     ] = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Report on throughput, latency, skew, hot keys, dead letters and duplicates, with advice on settings.
 
@@ -153,11 +153,11 @@ def _at(rate: float | None) -> str:
     return "" if rate is None else f", {rate:,.3g}/s in the busiest minute"
 
 
-def _settings(entities: list[str], where: Where) -> dict[str, EntitySettings]:
+def _settings(entities: list[str], where: ConnectionOptions) -> dict[str, EntitySettings]:
     """Settings of entities as they are; without the right to see them the advice says less, that is all."""
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import fetch
-    from busbar.cli.kinds import QUEUE, SUBSCRIPTION
+    from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION
     from busbar.jobs.insight import EntitySettings
 
     found = {}

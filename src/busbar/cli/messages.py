@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat
-from busbar.cli.received import Shown, broker_properties
-from busbar.cli.target import Where, find_target
+from busbar.cli.received import ReceivedView, broker_properties
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import Answer, ManagementClient
+    from busbar.cli.atom_client import HttpAnswer, ManagementClient
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
 Body = Annotated[str, typer.Argument(metavar="TEXT", show_default=False)]
@@ -67,7 +67,7 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="KEY=VALUE", help="An application property; may be given again."),
     ] = None,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Send a message to a queue or topic. A TEXT of - is read from standard input."""
     from busbar.cli.atom_client import ManagementClient
@@ -105,7 +105,7 @@ def receive(
     ] = "1s",
     keep: Annotated[bool, typer.Option("--keep", help="Put them back instead of completing them.")] = False,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Receive messages. ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
 
@@ -125,7 +125,7 @@ def receive(
         # Those that are put back would come again, so all are locked before any is let go.
         locked: list[str] = []
         try:
-            with Shown(output, maximum) as shown:
+            with ReceivedView(output, maximum) as shown:
                 while count < maximum:
                     answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
                     if answer.status == 204:
@@ -163,7 +163,7 @@ def _unlock(client: ManagementClient, locked: list[str], what: str) -> None:
         client.expect("PUT", lock, what)
 
 
-def _lock(path: str, answer: Answer) -> str:
+def _lock(path: str, answer: HttpAnswer) -> str:
     broker = broker_properties(answer)
     return f"{path}/messages/{broker.get('SequenceNumber')}/{broker.get('LockToken')}"
 

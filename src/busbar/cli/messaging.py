@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.target import Where, find_target, say_target
 
 if TYPE_CHECKING:
     from busbar.client.blocking import BlockingFactory
 
 
 @contextmanager
-def messaging(where: Where, *, changes: bool = False) -> Iterator[BlockingFactory]:
+def messaging(where: ConnectionOptions, *, changes: bool = False) -> Iterator[BlockingFactory]:
     """A connection. What the broker refuses, inside the block too, is a CommandFailure. A command that `changes` something
     says which namespace that is."""
     from busbar.client.blocking import connect

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, label, print_details, print_json
-from busbar.cli.target import Where, find_target
 
 namespace_commands = group("namespace", GROUPS["namespace"])
 
@@ -23,7 +23,7 @@ _KEYS = {"MessagingSKU": "messagingSku"}
 
 
 @command(namespace_commands, examples=("busbar namespace show", "busbar namespace show -o json"))
-def show(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def show(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Show the namespace: its name, tier and address, and how many entities it has."""
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.atom_xml import text_of
@@ -52,7 +52,7 @@ def show(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
     namespace_commands,
     examples=("busbar namespace keys", "busbar namespace keys -o json | jq -r .primaryConnectionString"),
 )
-def keys(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def keys(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Print the key with which commands reach the namespace, and its connection string. Both are secrets."""
     target = find_target(where)
     if not target.key:

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from busbar.cli.endpoint import VARIABLE, where
+from busbar.cli.entity_kinds import CommandProperty
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.kinds import Property
 from busbar.cli.output import OutputFormat
-from busbar.cli.target import VARIABLE, where
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How it is printed.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -74,7 +74,7 @@ def command(
     app: typer.Typer,
     *,
     examples: Sequence[str] = (),
-    properties: Sequence[Property] = (),
+    properties: Sequence[CommandProperty] = (),
     hide_fixed: bool = False,
     without: Sequence[str] = (),
     name: str | None = None,
@@ -134,7 +134,7 @@ def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _property_option(item: Property, hidden: bool) -> inspect.Parameter:
+def _property_option(item: CommandProperty, hidden: bool) -> inspect.Parameter:
     def parse(text: str) -> str:
         try:
             return item.parse(text)
@@ -154,7 +154,7 @@ def _property_option(item: Property, hidden: bool) -> inspect.Parameter:
     return _option(_variable(item), annotation, None)
 
 
-def _variable(item: Property) -> str:
+def _variable(item: CommandProperty) -> str:
     return item.flags[0].removeprefix("--").replace("-", "_")
 
 

@@ -21,14 +21,14 @@ from busbar.cli.failure import CommandFailure
 from busbar.cli.output import OutputFormat, json_text, printable
 
 if TYPE_CHECKING:
-    from busbar.cli.atom_client import Answer
+    from busbar.cli.atom_client import HttpAnswer
 
 SECTION = "Content-Section"
 """The header in which a Busbar says what the body was in AMQP."""
 _KINDS = {"data": "data", "amqp-value": "value", "amqp-sequence": "sequence"}
 
 
-class Shown:
+class ReceivedView:
     """The messages of one command. Use as a context manager."""
 
     def __init__(self, output: OutputFormat, maximum: int) -> None:
@@ -36,14 +36,14 @@ class Shown:
         self._maximum = maximum
         self._count = 0
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> ReceivedView:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         if kind is None and self._output is OutputFormat.JSON:
             self._write(b"\n]\n" if self._count else b"[]\n")
 
-    def show(self, answer: Answer) -> None:
+    def show(self, answer: HttpAnswer) -> None:
         """Raises CommandFailure if it cannot be written."""
         if self._output is OutputFormat.JSON:
             item = "\n".join(f"  {line}" for line in json_text(as_json(answer)).splitlines())
@@ -71,7 +71,7 @@ class Shown:
             ) from None
 
 
-def as_json(answer: Answer) -> dict[str, object]:
+def as_json(answer: HttpAnswer) -> dict[str, object]:
     from busbar.gateway.http.runtime_headers import is_property_name
 
     properties = {name: _value(value) for name, value in answer.headers.items() if is_property_name(name)}
@@ -85,7 +85,7 @@ def as_json(answer: Answer) -> dict[str, object]:
     }
 
 
-def broker_properties(answer: Answer) -> dict[str, object]:
+def broker_properties(answer: HttpAnswer) -> dict[str, object]:
     try:
         found = json.loads(answer.headers.get("BrokerProperties", ""))
     except ValueError:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.options import Output, command
@@ -27,7 +28,6 @@ from busbar.cli.replay import (
     progress,
     refusal,
 )
-from busbar.cli.target import Where, find_target, say_target
 
 
 def add_redrive_command(app: typer.Typer) -> None:
@@ -66,7 +66,7 @@ def redrive(
     master: Master = None,
     connection_file: ConnectionFile = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Move the dead letters of a queue back to it, or to another entity. Each is deleted when the target has it.
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
-from busbar.cli.target import Where, find_target, say_target
 
 
 class Order(StrEnum):
@@ -85,7 +85,7 @@ def replay(
     master: Master = None,
     connection_file: ConnectionFile = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Send the messages of SOURCE to TARGET, each once, also if the command is repeated.
 
@@ -130,7 +130,9 @@ def replay(
 # ---- what the commands of jobs share -----------------------------------------------------------------
 
 
-def connection_for(where: Where, master: str | None, file: Path | None, *, changes: bool = False) -> Any:
+def connection_for(
+    where: ConnectionOptions, master: str | None, file: Path | None, *, changes: bool = False
+) -> Any:
     """Where a job and its workers find the connection string, never in an argument of theirs, and whom they trust. A command
     that `changes` something says which namespace that is."""
     from busbar.jobs.launch import shared_connection

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.entity_commands import Name, NameOption, Values, checked, confirm, single
+from busbar.cli.entity_kinds import CommandProperty
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
-from busbar.cli.kinds import Property
 from busbar.cli.options import Output, Skip, Subscription, Top, Topic, Yes, command, group, named
 from busbar.cli.output import OutputFormat
-from busbar.cli.target import Where, find_target
 
 if TYPE_CHECKING:
     from busbar.cli.atom_client import ManagementClient
-    from busbar.cli.rule_xml import Correlation, Rule, SqlExpression, Value
+    from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value
 
 rule_commands = group("rule", GROUPS["rule"])
 
@@ -49,8 +49,8 @@ ActionSql = Annotated[
 ]
 
 
-def _equal(element: str, *flags: str) -> Property:
-    return Property(element, flags, values.plain, "TEXT", f"A {element} that must be equal.")
+def _equal(element: str, *flags: str) -> CommandProperty:
+    return CommandProperty(element, flags, values.plain, "TEXT", f"A {element} that must be equal.")
 
 
 CORRELATION = (
@@ -86,16 +86,18 @@ def create(
     properties: Values,
     action_sql_expression: ActionSql = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Create a rule. Without a filter it takes every message."""
     from busbar.cli.rule_view import print_rule
-    from busbar.cli.rule_xml import EVERYTHING, Rule, SqlExpression, read_rule, write_rule
+    from busbar.cli.rule_xml import EVERYTHING, RuleXml, SqlExpression, read_rule, write_rule
 
     found = _filter(filter_sql_expression, correlation_filter, properties)
     wanted = named(name, name_option, "rule")
     path, what = _locate(topic, subscription, wanted)
-    rule = Rule(wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), _action(action_sql_expression))
+    rule = RuleXml(
+        wanted, found or SqlExpression(EVERYTHING, kind="TrueFilter"), _action(action_sql_expression)
+    )
     with _client(where) as client:
         print_rule(read_rule(client.create(path, write_rule(rule), what)), output)
 
@@ -108,7 +110,7 @@ def show(
     topic: Topic,
     subscription: Subscription,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Show a rule: its filter and its action."""
     from busbar.cli.rule_view import print_rule
@@ -126,7 +128,7 @@ def _list(
     skip: Skip = 0,
     top: Top = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """List the rules of a subscription."""
     from busbar.cli.rule_view import print_rules
@@ -158,7 +160,7 @@ def update(
     properties: Values,
     action_sql_expression: ActionSql = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Change a rule: its filter as a whole, its action, or both."""
     from busbar.cli.rule_view import print_rule
@@ -187,7 +189,7 @@ def delete(
     subscription: Subscription,
     yes: Yes = False,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Delete a rule. Asks first; in a script it needs --yes."""
     path, what = _locate(topic, subscription, named(name, name_option, "rule"))
@@ -205,13 +207,13 @@ def _locate(topic: str, subscription: str, name: str) -> tuple[str, str]:
     return path, f"rule '{name}' of subscription '{subscription}' of topic '{topic}'"
 
 
-def _client(where: Where) -> ManagementClient:
+def _client(where: ConnectionOptions) -> ManagementClient:
     from busbar.cli.atom_client import ManagementClient
 
     return ManagementClient(find_target(where))
 
 
-def _fetch(client: ManagementClient, path: str, what: str) -> Rule:
+def _fetch(client: ManagementClient, path: str, what: str) -> RuleXml:
     from busbar.cli.rule_xml import read_rule
 
     return read_rule(client.get(path, what))

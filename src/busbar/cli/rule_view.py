@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.cli.kinds import json_key
+from busbar.cli.entity_kinds import json_key
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
-from busbar.cli.rule_xml import SYSTEM_PROPERTIES, Rule, SqlExpression
+from busbar.cli.rule_xml import SYSTEM_PROPERTIES, RuleXml, SqlExpression
 
 
-def print_rule(rule: Rule, output: OutputFormat) -> None:
+def print_rule(rule: RuleXml, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(_as_json(rule))
         return
@@ -23,7 +23,7 @@ def print_rule(rule: Rule, output: OutputFormat) -> None:
     print_details([shown])
 
 
-def print_rules(rules: Sequence[Rule], output: OutputFormat) -> None:
+def print_rules(rules: Sequence[RuleXml], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json([_as_json(rule) for rule in rules])
         return
@@ -31,7 +31,7 @@ def print_rules(rules: Sequence[Rule], output: OutputFormat) -> None:
     print_table(("Name", "Filter", "Action"), rows, "There are no rules: the subscription takes no messages.")
 
 
-def _filter_text(rule: Rule) -> str:
+def _filter_text(rule: RuleXml) -> str:
     if isinstance(rule.filter, SqlExpression):
         return {"TrueFilter": "every message", "FalseFilter": "no message"}.get(
             rule.filter.kind, rule.filter.text
@@ -41,7 +41,7 @@ def _filter_text(rule: Rule) -> str:
     return ", ".join(equal)
 
 
-def _as_json(rule: Rule) -> dict[str, object]:
+def _as_json(rule: RuleXml) -> dict[str, object]:
     sql = correlation = None
     if isinstance(rule.filter, SqlExpression):
         sql = rule.filter

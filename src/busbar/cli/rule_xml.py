@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 from busbar.cli.atom_xml import (
     SCHEMA,
     TYPE,
-    Entry,
+    AtomEntry,
     add,
     child,
     children,
@@ -59,18 +59,18 @@ class Correlation:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleXml:
     name: str
     filter: SqlExpression | Correlation
     action: SqlExpression | None = None
     created: str | None = None
 
 
-def read_rule(entry: Entry) -> Rule:
+def read_rule(entry: AtomEntry) -> RuleXml:
     described = entry.description
     action = child(described, "Action")
     acts = action is not None and _type(action) == "SqlRuleAction"
-    return Rule(
+    return RuleXml(
         entry.name or text_of(described, "Name") or "",
         _read_filter(child(described, "Filter")),
         _read_sql(action, "SqlRuleAction") if action is not None and acts else None,
@@ -78,7 +78,7 @@ def read_rule(entry: Entry) -> Rule:
     )
 
 
-def write_rule(rule: Rule) -> Element:
+def write_rule(rule: RuleXml) -> Element:
     description = new_description("RuleDescription")
     if isinstance(rule.filter, SqlExpression):
         _write_sql(add(description, "Filter"), rule.filter)

@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions, ManagementEndpoint, find_target
 from busbar.cli.entity_commands import checked
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, command, group
 from busbar.cli.output import OutputFormat, print_json
-from busbar.cli.target import Target, Where, find_target
 
 sas_commands = group("sas", GROUPS["sas"])
 
@@ -61,7 +61,7 @@ def create_token(
     expiry: Expiry = "1h",
     key: Key = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Print a token that gives a rule's rights on a resource, and on all that is below it, until it expires."""
     from busbar.cli.tokens import sign
@@ -84,7 +84,7 @@ def create_token(
         print(token)
 
 
-def _resource(resource: str, target: Target) -> tuple[str, str]:
+def _resource(resource: str, target: ManagementEndpoint) -> tuple[str, str]:
     """The address that is signed, and the path in it."""
     if "://" in resource:
         return resource, resource.split("://", 1)[1].partition("/")[2].strip("/")
@@ -94,7 +94,7 @@ def _resource(resource: str, target: Target) -> tuple[str, str]:
     return f"sb://{target.authority}/{path}", path
 
 
-def _key(target: Target, rule: str, path: str) -> str:
+def _key(target: ManagementEndpoint, rule: str, path: str) -> str:
     if rule == target.key_name and target.key:
         return target.key
     from busbar.cli.atom_client import ManagementClient

@@ -18,7 +18,7 @@ from pathlib import Path
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
 from busbar.app.server import ServeConfig, ServeError, serve
-from busbar.app.surroundings import loop_factory
+from busbar.app.system import loop_factory
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_json, print_table, printable, size_text
-from busbar.cli.target import Where, find_target
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
@@ -32,20 +32,20 @@ stores_commands = group("stores", GROUPS["stores"])
 
 
 @command(stores_commands, name="list", examples=("busbar stores list", "busbar stores list -o json"))
-def _list(*, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def _list(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """List the stores: their state, how many fragments they hold and their size."""
     with _client(where) as client:
         _print(ask(client, "GET", "stores", "the list of stores"), output)
 
 
 @command(stores_commands, examples=("busbar stores offline store-2",))
-def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Leave a store alone: its file is closed, and its fragments are out, until it is brought online again."""
     _change(name, "offline", output, where)
 
 
 @command(stores_commands, examples=("busbar stores online store-2",))
-def online(*, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def online(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """Open a store that is out, now."""
     _change(name, "online", output, where)
 
@@ -63,7 +63,7 @@ def reset(
         bool, typer.Option("--force", help="Also one that was taken offline, and so may be intact.")
     ] = False,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Begin a store that is out anew, empty. What is in its place is set aside; `restore` can put it back.
 
@@ -94,7 +94,7 @@ def restore(
         str,
         typer.Option("--file", metavar="FILE", help="Which one.", show_default="the newest set aside"),
     ] = "",
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Put back what a reset set aside of a store of --data, while no Busbar serves it.
 
@@ -107,7 +107,7 @@ def restore(
     print(f"{aside.name} is {name} again, with {messages} messages; start Busbar to serve them.")
 
 
-def _reset_stopped(name: str, where: Where) -> None:
+def _reset_stopped(name: str, where: ConnectionOptions) -> None:
     """For a namespace that cannot start, since most of its stores are lost."""
     import asyncio
 
@@ -121,7 +121,7 @@ def _reset_stopped(name: str, where: Where) -> None:
 
 
 @contextmanager
-def _files_of(where: Where) -> Iterator[None]:
+def _files_of(where: ConnectionOptions) -> Iterator[None]:
     """What goes wrong with the files of a data directory that nobody serves, as a command says it."""
     from busbar.app.data_directory import DataDirectoryError
     from busbar.model.errors import BusbarError
@@ -221,7 +221,7 @@ def _with_brokers(
     return (*columns, "Broker"), [(*row, broker) for row, broker in zip(rows, brokers, strict=True)]
 
 
-def _change(name: str, change: str, output: OutputFormat, where: Where) -> None:
+def _change(name: str, change: str, output: OutputFormat, where: ConnectionOptions) -> None:
     with _client(where) as client:
         found = _asked(client, name, change)
     _print([found], output)
@@ -279,7 +279,7 @@ def ask(client: ManagementClient, method: str, path: str, what: str) -> Any:
         raise CommandFailure("what answers is not a Busbar.") from None
 
 
-def _client(where: Where) -> ManagementClient:
+def _client(where: ConnectionOptions) -> ManagementClient:
     from busbar.cli.atom_client import ManagementClient
 
     return ManagementClient(find_target(where))

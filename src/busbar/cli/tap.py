@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli import values
+from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.entity_commands import checked, confirm
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.messaging import messaging
 from busbar.cli.options import Output, Yes, command, group
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table, size_text
-from busbar.cli.target import Where
 from busbar.model.duration import read_duration
 from busbar.model.names import without_dead_letters
 
@@ -68,7 +68,7 @@ def create(
         ),
     ] = None,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Create a tap: a named position, behind which messages are kept after they were received.
 
@@ -87,7 +87,9 @@ def create(
 
 
 @command(tap_commands, examples=("busbar tap show orders archive",))
-def show(*, entity: Entity, name: Name, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def show(
+    *, entity: Entity, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions
+) -> None:
     """Show where a tap stands in each fragment, and what is kept for it."""
     with messaging(where) as factory:
         view = _taps(factory, entity).show(name)
@@ -95,7 +97,7 @@ def show(*, entity: Entity, name: Name, output: Output = OutputFormat.TABLE, whe
 
 
 @command(tap_commands, name="list", examples=("busbar tap list orders", "busbar tap list orders -o json"))
-def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Where) -> None:
+def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
     """List the taps of a queue or subscription."""
     with messaging(where) as factory:
         views = _taps(factory, entity).list()
@@ -117,7 +119,7 @@ def _list(*, entity: Entity, output: Output = OutputFormat.TABLE, where: Where) 
 
 
 @command(tap_commands, examples=("busbar tap delete orders archive --yes",))
-def delete(*, entity: Entity, name: Name, yes: Yes = False, where: Where) -> None:
+def delete(*, entity: Entity, name: Name, yes: Yes = False, where: ConnectionOptions) -> None:
     """Delete a tap, and what is kept for it alone."""
     with messaging(where, changes=True) as factory:
         confirm(f"Delete the tap {name} of {entity}, with what is kept for it?", yes)
@@ -148,7 +150,7 @@ def advance(
     owner: Owner = None,
     yes: Yes = False,
     output: Output = OutputFormat.TABLE,
-    where: Where,
+    where: ConnectionOptions,
 ) -> None:
     """Move a tap forward: what it has passed is not kept for it any more.
 
@@ -171,7 +173,12 @@ def advance(
 
 @command(tap_commands, examples=("busbar tap resume orders archive",))
 def resume(
-    *, entity: Entity, name: Name, owner: Owner = None, output: Output = OutputFormat.TABLE, where: Where
+    *,
+    entity: Entity,
+    name: Name,
+    owner: Owner = None,
+    output: Output = OutputFormat.TABLE,
+    where: ConnectionOptions,
 ) -> None:
     """Let a truncated tap go on behind what it lost."""
     with messaging(where, changes=True) as factory:

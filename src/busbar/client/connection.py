@@ -72,7 +72,7 @@ class LinkEnd:
         """The link is over, and not because we wished it."""
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     def __init__(self, endpoint: Endpoint, name: str) -> None:
         self.endpoint = endpoint
         self.error: BusbarClientError | None = None
@@ -107,10 +107,10 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def open(
         cls, endpoint: Endpoint, name: str, timeout: float, context: ssl.SSLContext | None
-    ) -> Connection:
+    ) -> ClientConnection:
         """Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
         loop = asyncio.get_running_loop()
-        connection: Connection | None = None
+        connection: ClientConnection | None = None
         try:
             async with asyncio.timeout(timeout):
                 _transport, connection = await loop.create_connection(

@@ -15,7 +15,7 @@ import ssl
 import uuid
 from pathlib import Path
 
-from busbar.client.connection import Connection
+from busbar.client.connection import ClientConnection
 from busbar.client.connection_string import Endpoint, parse_connection_string
 from busbar.client.receiver import Receiver
 from busbar.client.requests import RequestNode
@@ -38,7 +38,7 @@ class MessagingFactory:
         self.timeout = timeout
         self._name = name
         self._context = context
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._tokens: Tokens | None = None
         self._nodes: dict[str, RequestNode] = {}
         self._lock = asyncio.Lock()
@@ -68,20 +68,22 @@ class MessagingFactory:
         await factory.retry.run(factory.connection)
         return factory
 
-    async def connection(self) -> Connection:
+    async def connection(self) -> ClientConnection:
         """The connection as it is, or a new one."""
         async with self._lock:
             if self._closed:
                 raise ValueError("the factory is closed")
             connection = self._connection
             if connection is None or connection.is_over:
-                connection = await Connection.open(self.endpoint, self._name, self.timeout, self._context)
+                connection = await ClientConnection.open(
+                    self.endpoint, self._name, self.timeout, self._context
+                )
                 self._connection = connection
                 self._tokens = Tokens(connection, self.timeout)
                 self._nodes = {}
             return connection
 
-    async def connection_for(self, entity: str) -> Connection:
+    async def connection_for(self, entity: str) -> ClientConnection:
         """The connection, with a token for an entity."""
         connection = await self.connection()
         assert self._tokens is not None

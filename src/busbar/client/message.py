@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from busbar.amqp.compose import LONGEST_TTL, compose
 from busbar.amqp.types import Timestamp
+from busbar.message.compose import LONGEST_TTL, compose
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class OutgoingMessage:
 def encode(message: OutgoingMessage) -> bytes:
     """The message as AMQP bytes. Raises EncodeError (a ValueError) for a value that AMQP cannot carry.
 
-    Many messages are encoded faster by `busbar.amqp.compose.compose` with the fields as its arguments.
+    Many messages are encoded faster by `busbar.message.compose.compose` with the fields as its arguments.
     """
     properties = message.application_properties
     if properties and any(isinstance(value, datetime) for value in properties.values()):

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.errors import AmqpError
 from busbar.amqp.events import Delivery
-from busbar.amqp.message import Message, decode_message
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome, empty_state, rejected_state
-from busbar.amqp.sections import Sections, find_sections, value_of
 from busbar.amqp.types import Described, ULong
-from busbar.client.connection import Connection, LinkEnd
+from busbar.client.connection import ClientConnection, LinkEnd
 from busbar.client.errors import BusbarClientError, ConnectionLost, LockLost, SettleFailed
+from busbar.message.decoded import DecodedMessage, decode_message
+from busbar.message.sections import Sections, find_sections, value_of
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
@@ -103,7 +103,7 @@ class Received:
         found = self.sections
         return self.payload[found.annotations : found.end]
 
-    def decode(self) -> Message:
+    def decode(self) -> DecodedMessage:
         """Its properties, application properties and body."""
         return decode_message(self.payload)
 
@@ -141,7 +141,7 @@ _SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The m
 class ReceiverLink(LinkEnd):
     """A receiver on one connection; it ends with it."""
 
-    def __init__(self, connection: Connection, credit: int, delete: bool) -> None:
+    def __init__(self, connection: ClientConnection, credit: int, delete: bool) -> None:
         self.connection = connection
         self.delete = delete
         self.error: BusbarClientError | None = None

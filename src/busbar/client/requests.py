@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from busbar.amqp.events import Delivery
-from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.outcomes import REJECTED, Outcome
-from busbar.client.connection import Connection, LinkEnd
+from busbar.client.connection import ClientConnection, LinkEnd
 from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout, error_of
+from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 from busbar.model.errors import MalformedMessage
 
 MOST_REQUESTS = 64
 """Under way at a time; a broker refuses more than a hundred."""
 
-Waiting = dict[str, asyncio.Future[Message]]
+Waiting = dict[str, asyncio.Future[DecodedMessage]]
 
 
 class RequestNode:
-    def __init__(self, connection: Connection, address: str) -> None:
+    def __init__(self, connection: ClientConnection, address: str) -> None:
         self.address = address
         self._connection = connection
         self._waiting: Waiting = {}
@@ -31,7 +31,7 @@ class RequestNode:
         self.error: BusbarClientError | None = None
 
     @classmethod
-    async def open(cls, connection: Connection, address: str, timeout: float) -> RequestNode:
+    async def open(cls, connection: ClientConnection, address: str, timeout: float) -> RequestNode:
         node = cls(connection, address)
         node._reply_to = f"replies-{id(node):x}"
         await connection.attach_receiver(
@@ -46,17 +46,17 @@ class RequestNode:
         node._is_open = True
         return node
 
-    async def ask(self, value: object, properties: dict[str, object], timeout: float) -> Message:
+    async def ask(self, value: object, properties: dict[str, object], timeout: float) -> DecodedMessage:
         """The reply, whatever it says. Raises ConnectionLost, OperationTimeout, or the refusal of the link."""
         async with self._room:
             if self.error is not None:
                 raise self.error
             self._asked += 1
             number = str(self._asked)
-            request = Message(value, None, properties)
+            request = DecodedMessage(value, None, properties)
             request.message_id = number
             request.reply_to = self._reply_to
-            answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[DecodedMessage] = asyncio.get_running_loop().create_future()
             self._waiting[number] = answer
             try:
                 self._requests.link.deliver([number.encode()], [encode_message(request)], False)
@@ -68,7 +68,7 @@ class RequestNode:
             finally:
                 del self._waiting[number]
 
-    def answered(self, number: object, reply: Message) -> None:
+    def answered(self, number: object, reply: DecodedMessage) -> None:
         answer = self._waiting.get(number) if isinstance(number, str) else None
         if answer is not None and not answer.done():
             answer.set_result(reply)

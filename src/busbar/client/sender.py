@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from busbar.amqp.compose import BATCH_FORMAT, pack_batch
 from busbar.amqp.outcomes import ACCEPTED, REJECTED, Outcome
-from busbar.client.connection import Connection, LinkEnd
+from busbar.client.connection import ClientConnection, LinkEnd
 from busbar.client.errors import (
     RETRYABLE,
     BusbarClientError,
@@ -30,6 +29,7 @@ from busbar.client.errors import (
     SendFailed,
     error_of,
 )
+from busbar.message.compose import BATCH_FORMAT, pack_batch
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
@@ -76,7 +76,7 @@ Failure = tuple[str, str, bool]
 """Condition, text, and whether it is certain that the message was not stored."""
 
 
-class _Call:
+class _WriterCall:
     """The messages of one `send` that are on their way together."""
 
     def __init__(self, messages: list[bytes]) -> None:
@@ -100,7 +100,7 @@ class _Slice:
 
     __slots__ = ("call", "start", "stop")
 
-    def __init__(self, call: _Call, start: int, stop: int) -> None:
+    def __init__(self, call: _WriterCall, start: int, stop: int) -> None:
         self.call = call
         self.start = start
         self.stop = stop
@@ -109,7 +109,7 @@ class _Slice:
 class SenderLink(LinkEnd):
     """A sender on one connection; it ends with it."""
 
-    def __init__(self, connection: Connection, in_flight: int) -> None:
+    def __init__(self, connection: ClientConnection, in_flight: int) -> None:
         self.connection = connection
         self.error: BusbarClientError | None = None
         self._in_flight = in_flight
@@ -136,11 +136,11 @@ class SenderLink(LinkEnd):
         if MIXED_BATCHES not in (self.link.offered_capabilities or ()):
             self._batch_messages = 1
 
-    def start(self, call: _Call) -> None:
+    def start(self, call: _WriterCall) -> None:
         self._queue.append(_Slice(call, 0, len(call.messages)))
         self._pump()
 
-    def forget(self, call: _Call) -> None:
+    def forget(self, call: _WriterCall) -> None:
         """Do not send what is not on its way yet."""
         self._queue = deque([part for part in self._queue if part.call is not call])
 
@@ -306,12 +306,12 @@ class Sender:
     async def _once(self, payloads: list[bytes]) -> dict[int, Failure]:
         """Send each of them; those that failed. Raises if there is no link."""
         link = await self.attached()
-        call = _Call(payloads)
+        call = _WriterCall(payloads)
         link.start(call)
         await self._answers(link, call)
         return call.failures
 
-    async def _answers(self, link: SenderLink, call: _Call) -> None:
+    async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
         """Wait for all of them; rule 5."""
         timeout = self._factory.timeout
         answers = link.answers

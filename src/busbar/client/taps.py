@@ -85,7 +85,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Encoded rows (`busbar.amqp.bulk` reads them); all up to `upto` was looked at."""
+    """Encoded rows (`busbar.pages.rows` reads them); all up to `upto` was looked at."""
 
     rows: bytes
     count: int

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from busbar.client.connection import Connection
+from busbar.client.connection import ClientConnection
 from busbar.client.errors import BusbarClientError, Unauthorized
 from busbar.client.requests import RequestNode
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tokens:
-    def __init__(self, connection: Connection, timeout: float, lifetime: int = LIFETIME) -> None:
+    def __init__(self, connection: ClientConnection, timeout: float, lifetime: int = LIFETIME) -> None:
         self._connection = connection
         self._timeout = timeout
         self._lifetime = lifetime

@@ -41,7 +41,7 @@ HEADERS = {
 }
 
 
-class Refused(Exception):
+class AccessDenied(Exception):
     """The text says what to do."""
 
     def __init__(self, text: str) -> None:
@@ -85,9 +85,9 @@ class Access:
         """Raises Refused for a POST that is not from one of our own forms."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.host:
-            raise Refused("This change was asked for by another site; nothing was done.")
+            raise AccessDenied("This change was asked for by another site; nothing was done.")
         if not _same(self.csrf(browser), csrf):
-            raise Refused("This form is from an earlier console. Load its page again, and send it anew.")
+            raise AccessDenied("This form is from an earlier console. Load its page again, and send it anew.")
 
 
 def check_host(host: str) -> None:
@@ -98,7 +98,7 @@ def check_host(host: str) -> None:
     except ValueError:
         local = False
     if not local:
-        raise Refused("The console answers to localhost and 127.0.0.1 only.")
+        raise AccessDenied("The console answers to localhost and 127.0.0.1 only.")
 
 
 def cookie_name(request: web.Request) -> str:

@@ -23,13 +23,20 @@ from busbar.console.access import (
     HEADERS,
     SIGN_IN,
     Access,
-    Refused,
+    AccessDenied,
     check_host,
     set_cookie,
 )
 from busbar.console.forms import FORMS, blank, read
 from busbar.console.layout import SCRIPT, STYLE, path_of
-from busbar.console.namespace import Address, Fragment, Kind, Namespace, NamespaceFailure, Problem
+from busbar.console.namespace import (
+    Address,
+    EntityType,
+    FailureKind,
+    FragmentSummary,
+    Namespace,
+    NamespaceFailure,
+)
 
 HOST = "127.0.0.1"
 LIMIT = 100
@@ -37,7 +44,7 @@ LIMIT = 100
 MAX_START = 1_000_000
 MAX_BODY = 64 * 1024
 CSRF = web.RequestKey("csrf", str)
-STATUS = {Problem.NOT_FOUND: 404, Problem.REFUSED: 400, Problem.AWAY: 503}
+STATUS = {FailureKind.NOT_FOUND: 404, FailureKind.REFUSED: 400, FailureKind.AWAY: 503}
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +78,7 @@ def application(namespace: Namespace, access: Access) -> web.Application:
     app.router.add_get(SIGN_IN, console.sign_in)
     app.router.add_get(STYLE, _asset("console.css", "text/css"))
     app.router.add_get(SCRIPT, _asset("console.js", "text/javascript"))
-    for kind in Kind:
+    for kind in EntityType:
         app.router.add_get(f"/{kind}", console.showing(kind))
         app.router.add_get(f"/{kind}/new", console.creating(kind))
         app.router.add_post(f"/{kind}/new", console.create(kind))
@@ -103,15 +110,15 @@ class Console:
         found = await asyncio.to_thread(self._namespace.overview, queues_from, topics_from, LIMIT)
         return _html(pages.overview_page(found, queues_from, topics_from, LIMIT, self._namespace.place))
 
-    def showing(self, kind: Kind) -> Handler:
+    def showing(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             address, namespace = _address(kind, request), self._namespace
             entity = await asyncio.to_thread(namespace.entity, address)
-            fragments: Sequence[Fragment] = ()
+            fragments: Sequence[FragmentSummary] = ()
             subscriptions, skip = None, _start(request, "skip")
-            if kind is Kind.QUEUE and entity.partitioned:
+            if kind is EntityType.QUEUE and entity.partitioned:
                 fragments = await asyncio.to_thread(namespace.fragments, address.name)
-            if kind is Kind.TOPIC:
+            if kind is EntityType.TOPIC:
                 subscriptions = await asyncio.to_thread(namespace.subscriptions, address.name, skip, LIMIT)
             text = pages.entity_page(
                 entity,
@@ -126,7 +133,7 @@ class Console:
 
         return handle
 
-    def creating(self, kind: Kind) -> Handler:
+    def creating(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             form, topic = FORMS[kind], request.query.get("topic", "")
             text = pages.create_page(
@@ -136,11 +143,13 @@ class Console:
 
         return handle
 
-    def create(self, kind: Kind) -> Handler:
+    def create(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             sent = await _sent(request)
             form, filled = FORMS[kind], read(FORMS[kind], sent)
-            address = Address(kind, filled.name, sent.get("topic", "") if kind is Kind.SUBSCRIPTION else "")
+            address = Address(
+                kind, filled.name, sent.get("topic", "") if kind is EntityType.SUBSCRIPTION else ""
+            )
             try:
                 await asyncio.to_thread(self._namespace.create, address, filled.values)
             except NamespaceFailure as failure:
@@ -157,18 +166,20 @@ class Console:
 
         return handle
 
-    def deleting(self, kind: Kind) -> Handler:
+    def deleting(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             entity = await asyncio.to_thread(self._namespace.entity, _address(kind, request))
             return _html(pages.delete_page(entity, csrf=request[CSRF], place=self._namespace.place))
 
         return handle
 
-    def delete(self, kind: Kind) -> Handler:
+    def delete(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             address = _address(kind, request)
             await asyncio.to_thread(self._namespace.delete, address)
-            raise web.HTTPSeeOther(path_of(Address(Kind.TOPIC, address.topic)) if address.topic else "/")
+            raise web.HTTPSeeOther(
+                path_of(Address(EntityType.TOPIC, address.topic)) if address.topic else "/"
+            )
 
         return handle
 
@@ -199,7 +210,7 @@ def _answered(namespace: Namespace) -> Middleware:
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             response = await handler(request)
-        except Refused as refused:
+        except AccessDenied as refused:
             response = _html(pages.failure_page("Refused", refused.text), 403)
         except NamespaceFailure as failure:
             response = _failure(failure, namespace.place, request.method == "GET")
@@ -223,11 +234,11 @@ def _answered(namespace: Namespace) -> Middleware:
 
 def _failure(failure: NamespaceFailure, place: str, readable: bool) -> web.Response:
     titles = {
-        Problem.NOT_FOUND: "Not there",
-        Problem.REFUSED: "Refused",
-        Problem.AWAY: "The namespace does not answer",
+        FailureKind.NOT_FOUND: "Not there",
+        FailureKind.REFUSED: "Refused",
+        FailureKind.AWAY: "The namespace does not answer",
     }
-    live = readable and failure.problem is Problem.AWAY
+    live = readable and failure.problem is FailureKind.AWAY
     text = pages.failure_page(titles[failure.problem], failure.text, place=place, live=live)
     return _html(text, STATUS[failure.problem])
 
@@ -245,7 +256,7 @@ def _html(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, content_type="text/html")
 
 
-def _address(kind: Kind, request: web.Request) -> Address:
+def _address(kind: EntityType, request: web.Request) -> Address:
     return Address(kind, request.query.get("name", ""), request.query.get("topic", ""))
 
 

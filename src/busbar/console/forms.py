@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from busbar.console.namespace import Kind
+from busbar.console.namespace import EntityType
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CheckBox:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    kind: Kind
+    kind: EntityType
     fields: tuple[Field, ...]
     boxes: tuple[CheckBox, ...]
 
@@ -81,18 +81,18 @@ FORMS = {
     form.kind: form
     for form in (
         Form(
-            Kind.QUEUE,
+            EntityType.QUEUE,
             (_SIZE, _LOCK, _TTL, _DELIVERIES),
             (_PARTITIONING, _SESSION, _DUPLICATES, _DEAD_LETTERS),
         ),
-        Form(Kind.TOPIC, (_SIZE, _TTL), (_PARTITIONING, _DUPLICATES)),
-        Form(Kind.SUBSCRIPTION, (_LOCK, _TTL, _DELIVERIES), (_SESSION, _DEAD_LETTERS)),
+        Form(EntityType.TOPIC, (_SIZE, _TTL), (_PARTITIONING, _DUPLICATES)),
+        Form(EntityType.SUBSCRIPTION, (_LOCK, _TTL, _DELIVERIES), (_SESSION, _DEAD_LETTERS)),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FormValues:
     """What somebody typed and ticked."""
 
     name: str
@@ -108,14 +108,14 @@ class Filled:
         }
 
 
-def blank(form: Form) -> Filled:
-    return Filled(
+def blank(form: Form) -> FormValues:
+    return FormValues(
         "", {field.element: field.choices[0][0] for field in form.fields if field.choices}, frozenset()
     )
 
 
-def read(form: Form, sent: Mapping[str, str]) -> Filled:
+def read(form: Form, sent: Mapping[str, str]) -> FormValues:
     """Fields that the form does not have are nobody's."""
     texts = {field.element: sent.get(field.element, "").strip() for field in form.fields}
     ticked = frozenset(box.element for box in form.boxes if box.element in sent)
-    return Filled(sent.get(NAME, "").strip(), texts, ticked)
+    return FormValues(sent.get(NAME, "").strip(), texts, ticked)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 from busbar.console.html import Markup, document, tag
-from busbar.console.namespace import Address, Entity, Kind
+from busbar.console.namespace import Address, Entity, EntityType
 
 STYLE = "/console.css"
 SCRIPT = "/console.js"
@@ -69,7 +69,7 @@ HOME = tag("a", "Namespace", href="/")
 
 def trail_to(address: Address) -> list[Markup]:
     if address.topic:
-        return [HOME, link_to(Address(Kind.TOPIC, address.topic))]
+        return [HOME, link_to(Address(EntityType.TOPIC, address.topic))]
     return [HOME]
 
 

@@ -12,13 +12,13 @@ from enum import Enum, StrEnum, auto
 from typing import Protocol
 
 
-class Kind(StrEnum):
+class EntityType(StrEnum):
     QUEUE = "queue"
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
 
 
-class Problem(Enum):
+class FailureKind(Enum):
     """Why an answer is not there."""
 
     NOT_FOUND = auto()
@@ -31,7 +31,7 @@ class Problem(Enum):
 class NamespaceFailure(Exception):
     """The text is for the person at the browser: it says what was wrong and what to do. No key is in it."""
 
-    def __init__(self, text: str, problem: Problem) -> None:
+    def __init__(self, text: str, problem: FailureKind) -> None:
         super().__init__(text)
         self.text = text
         self.problem = problem
@@ -41,7 +41,7 @@ class NamespaceFailure(Exception):
 class Address:
     """Which entity: its name, and for a subscription its topic."""
 
-    kind: Kind
+    kind: EntityType
     name: str
     topic: str = ""
 
@@ -66,7 +66,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class FragmentSummary:
     index: int
     store: str
     open: bool
@@ -79,7 +79,7 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreSummary:
     name: str
     state: str
     reason: str
@@ -92,7 +92,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EntityPage:
     """A part of a list, and whether it goes on."""
 
     entities: Sequence[Entity]
@@ -101,9 +101,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    queues: Page
-    topics: Page
-    stores: Sequence[Store]
+    queues: EntityPage
+    topics: EntityPage
+    stores: Sequence[StoreSummary]
     """None of them where the key does not show them, or where the broker is not a Busbar."""
 
 
@@ -118,9 +118,9 @@ class Namespace(Protocol):
 
     def entity(self, address: Address) -> Entity: ...
 
-    def fragments(self, queue: str) -> Sequence[Fragment]: ...
+    def fragments(self, queue: str) -> Sequence[FragmentSummary]: ...
 
-    def subscriptions(self, topic: str, skip: int, limit: int) -> Page: ...
+    def subscriptions(self, topic: str, skip: int, limit: int) -> EntityPage: ...
 
     def create(self, address: Address, values: Mapping[str, str]) -> None:
         """With these properties, by their names in the management API; texts as people write them (`1m`, `true`)."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from busbar.console.access import CSRF_FIELD, SIGN_IN
-from busbar.console.forms import NAME, CheckBox, Field, Filled, Form
-from busbar.console.fragment_picture import fragment_picture
+from busbar.console.forms import NAME, CheckBox, Field, Form, FormValues
+from busbar.console.fragment_chart import fragment_picture
 from busbar.console.html import Markup, tag
 from busbar.console.layout import (
     HOME,
@@ -21,26 +21,34 @@ from busbar.console.layout import (
     table,
     trail_to,
 )
-from busbar.console.namespace import Address, Entity, Fragment, Kind, Overview, Page, Store
+from busbar.console.namespace import (
+    Address,
+    Entity,
+    EntityPage,
+    EntityType,
+    FragmentSummary,
+    Overview,
+    StoreSummary,
+)
 
 NUMBERS = frozenset(("Messages", "Dead letters", "Scheduled", "Size", "Subscriptions"))
 _SEGMENTED = "Letters, digits, '-', '.' and '_'; '/' makes a path of it."
 _NAMES = {
-    Kind.QUEUE: _SEGMENTED,
-    Kind.TOPIC: _SEGMENTED,
-    Kind.SUBSCRIPTION: "Letters, digits, '-', '.' and '_'.",
+    EntityType.QUEUE: _SEGMENTED,
+    EntityType.TOPIC: _SEGMENTED,
+    EntityType.SUBSCRIPTION: "Letters, digits, '-', '.' and '_'.",
 }
 
 
 def overview_page(found: Overview, queues_from: int, topics_from: int, limit: int, place: str) -> str:
-    def beside(part: str, shown: Page, start: int) -> list[tuple[str, str]]:
+    def beside(part: str, shown: EntityPage, start: int) -> list[tuple[str, str]]:
         at = {"queues": queues_from, "topics": topics_from}
         return [(name, "/?" + urlencode(at | {part: to})) for name, to in _beside(shown, start, limit)]
 
     return page(
         "Namespace",
-        _list("Queues", Kind.QUEUE, found.queues, beside("queues", found.queues, queues_from)),
-        _list("Topics", Kind.TOPIC, found.topics, beside("topics", found.topics, topics_from)),
+        _list("Queues", EntityType.QUEUE, found.queues, beside("queues", found.queues, queues_from)),
+        _list("Topics", EntityType.TOPIC, found.topics, beside("topics", found.topics, topics_from)),
         _stores(found.stores) if found.stores else None,
         place=place,
         live=True,
@@ -50,8 +58,8 @@ def overview_page(found: Overview, queues_from: int, topics_from: int, limit: in
 def entity_page(
     entity: Entity,
     *,
-    fragments: Sequence[Fragment] = (),
-    subscriptions: Page | None = None,
+    fragments: Sequence[FragmentSummary] = (),
+    subscriptions: EntityPage | None = None,
     skip: int = 0,
     limit: int = 0,
     created: bool = False,
@@ -60,9 +68,9 @@ def entity_page(
     address = entity.address
     tiles = [(count(entity.messages), "messages"), (count(entity.dead_letters), "dead letters")]
     tiles.append((count(entity.scheduled), "scheduled"))
-    if address.kind is Kind.TOPIC:
+    if address.kind is EntityType.TOPIC:
         tiles = [(count(entity.subscriptions), "subscriptions"), (count(entity.scheduled), "scheduled")]
-    if address.kind is not Kind.SUBSCRIPTION:
+    if address.kind is not EntityType.SUBSCRIPTION:
         tiles.append((entity.size, "held"))
     below = None
     if subscriptions is not None:
@@ -70,7 +78,7 @@ def entity_page(
             (each, f"{path_of(address)}&{urlencode({'skip': to})}")
             for each, to in _beside(subscriptions, skip, limit)
         ]
-        below = _list("Subscriptions", Kind.SUBSCRIPTION, subscriptions, links, topic=address.name)
+        below = _list("Subscriptions", EntityType.SUBSCRIPTION, subscriptions, links, topic=address.name)
     return page(
         address.name,
         notice(f"The {address.kind} was created.") if created else None,
@@ -91,7 +99,9 @@ def entity_page(
     )
 
 
-def create_page(form: Form, filled: Filled, *, topic: str, csrf: str, place: str, refusal: str = "") -> str:
+def create_page(
+    form: Form, filled: FormValues, *, topic: str, csrf: str, place: str, refusal: str = ""
+) -> str:
     where = Address(form.kind, "", topic)
     inputs = [
         _line(NAME, "Name", _NAMES[form.kind], filled.name, required=True),
@@ -114,7 +124,7 @@ def create_page(form: Form, filled: Filled, *, topic: str, csrf: str, place: str
                 "p",
                 tag("button", f"Create {form.kind}", type="submit"),
                 " ",
-                tag("a", "Cancel", href=path_of(Address(Kind.TOPIC, topic)) if topic else "/"),
+                tag("a", "Cancel", href=path_of(Address(EntityType.TOPIC, topic)) if topic else "/"),
             ),
             method="post",
             action=f"/{form.kind}/new",
@@ -130,7 +140,7 @@ def delete_page(entity: Entity, *, csrf: str, place: str, refusal: str = "") -> 
     # Fragments that are out hold what nobody can count now.
     least = "" if entity.available else "at least "
     held = f"{least}{count(entity.messages + entity.dead_letters + entity.scheduled)} messages"
-    if address.kind is Kind.TOPIC:
+    if address.kind is EntityType.TOPIC:
         held = f"{count(entity.subscriptions)} subscriptions and their messages"
     return page(
         f"Delete {address.name}?",
@@ -170,7 +180,9 @@ def signed_out_page(text: str) -> str:
     return page("Not signed in", notice(text, bad=True), tag("p", hint))
 
 
-def _list(title: str, kind: Kind, found: Page, beside: Sequence[tuple[str, str]], topic: str = "") -> Markup:
+def _list(
+    title: str, kind: EntityType, found: EntityPage, beside: Sequence[tuple[str, str]], topic: str = ""
+) -> Markup:
     """`beside` are the pages before and after this one: what each is called, and where."""
     query = f"?{urlencode({'topic': topic})}" if topic else ""
     new = tag("a", f"New {kind}", href=f"/{kind}/new{query}", class_="button")
@@ -185,15 +197,15 @@ def _list(title: str, kind: Kind, found: Page, beside: Sequence[tuple[str, str]]
     )
 
 
-def _beside(found: Page, start: int, limit: int) -> list[tuple[str, int]]:
+def _beside(found: EntityPage, start: int, limit: int) -> list[tuple[str, int]]:
     before = [("← before", max(0, start - limit))] if start else []
     return before + ([("after →", start + limit)] if found.more else [])
 
 
 _COLUMNS = {
-    Kind.QUEUE: ("Name", "State", "Messages", "Dead letters", "Scheduled", "Size"),
-    Kind.TOPIC: ("Name", "State", "Subscriptions", "Scheduled", "Size"),
-    Kind.SUBSCRIPTION: ("Name", "State", "Messages", "Dead letters"),
+    EntityType.QUEUE: ("Name", "State", "Messages", "Dead letters", "Scheduled", "Size"),
+    EntityType.TOPIC: ("Name", "State", "Subscriptions", "Scheduled", "Size"),
+    EntityType.SUBSCRIPTION: ("Name", "State", "Messages", "Dead letters"),
 }
 
 
@@ -215,7 +227,7 @@ def _number(number: int, style: str | None = None) -> Markup:
     return tag("b", count(number), class_=style) if number else tag("span", "0", class_="soft")
 
 
-def _stores(stores: Sequence[Store]) -> Markup:
+def _stores(stores: Sequence[StoreSummary]) -> Markup:
     rows = [
         (
             store.name,

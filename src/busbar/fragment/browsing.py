@@ -19,7 +19,7 @@ from mypy_extensions import i64
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.state import State
 from busbar.model.commands import Inspect, InspectDuplicates, Peek
-from busbar.model.effects import Duplicates, Inspected, Peeked
+from busbar.model.effects import DuplicateReport, Inspected, Peeked
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Record
 
 MAIN_LANES: Final = [ACTIVE, DEFERRED, SCHEDULED]
@@ -87,7 +87,7 @@ def inspect_duplicates(state: State, command: InspectDuplicates) -> None:
         times.append(at)
         numbers.append(n)
     state.effects.append(
-        Duplicates(
+        DuplicateReport(
             command.origin,
             command.request,
             duplicates.dropped,

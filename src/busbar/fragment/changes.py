@@ -84,7 +84,7 @@ IdRow = tuple[int, bytes, int, int]
 
 
 @final
-class Edit:
+class MessageEdit:
     """Move a message to another lane and/or set its delivery count, overlay and size (`lane == to`: no move).
 
     A negative size leaves it as it is.
@@ -171,7 +171,7 @@ class Changes:
     def __init__(self, fragment: i64) -> None:
         self.fragment = fragment
         self.puts: dict[int, list[Record]] = {}  # by lane
-        self.edits: list[Edit] = []
+        self.edits: list[MessageEdit] = []
         self.deletes: dict[int, list[int]] = {}  # numbers by lane
         self.ids: list[IdRow] = []  # to remember
         self.ids_upto: tuple[int, bytes] | None = None  # forget all ids whose shelf and id are not above this

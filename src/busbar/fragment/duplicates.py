@@ -31,9 +31,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from busbar.fragment.bloom_filter import ERAS, ROOM, RotatingBloomFilter
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, IdRow
-from busbar.fragment.era_filter import ERAS, ROOM, EraFilter
 from busbar.fragment.reads import Read, ReadIdPage, ReadIds
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Sent
@@ -62,31 +62,31 @@ def id_of(draft: Draft) -> bytes:
 
 
 @final
-class Shelf:
+class IdSegment:
     def __init__(self, number: i64, era: i64, loaded: bool) -> None:
         self.number = number
-        self.era = era
+        self.generation = era
         self.loaded = loaded  # its ids are in the filter
         self.count: i64 = 0
         self.last: i64 = 0  # when the last id came
 
 
 @final
-class Duplicates:
+class DuplicateDetector:
     def __init__(self, bounds: Bounds, shelves: list[int], remembered: i64, dropped: i64) -> None:
         """`shelves` are those of the store, rising; `remembered` says how many ids are on them, about."""
         self.dropped = dropped
         self.latest: deque[tuple[str, int, int]] = deque(maxlen=LATEST)
         self._bounds = bounds
-        self._shelves: list[Shelf] = [Shelf(number, 0, False) for number in shelves]
+        self._segments: list[IdSegment] = [IdSegment(number, 0, False) for number in shelves]
         self._expected = remembered
-        self._filter: EraFilter | None = None
+        self._filter: RotatingBloomFilter | None = None
         # Eras
         self._began: list[int] = [0] * ERAS
         self._counts: list[int] = [0] * ERAS
         self._used: i64 = 0  # one bit for each era that is in the filter
         self._era: i64 = -1  # the newest, to which new ids go
-        self._open: Shelf | None = None
+        self._open: IdSegment | None = None
         self._clearing: i64 = 0
         self._clear_at: i64 = 0
         # Loading
@@ -118,7 +118,7 @@ class Duplicates:
                 continue
             eras: i64 = 0
             if table is not None:
-                eras = table.eras_of(id)
+                eras = table.generations_of(id)
             if (eras == 0 and loaded) or id in recent or id in older:
                 continue
             unsure.setdefault(eras, []).append(id)
@@ -132,7 +132,11 @@ class Duplicates:
         return self._ids
 
     def _shelves_of(self, eras: i64) -> list[int]:
-        return [shelf.number for shelf in self._shelves if not shelf.loaded or (eras >> shelf.era) & 1 == 1]
+        return [
+            shelf.number
+            for shelf in self._segments
+            if not shelf.loaded or (eras >> shelf.generation) & 1 == 1
+        ]
 
     def ids_of(self, command: Send, supplied: list[Read]) -> list[bytes]:
         """The ids of the messages, in their order, with what was read about them at hand for `original`."""
@@ -164,13 +168,13 @@ class Duplicates:
         """A message that is not a duplicate has come; what is to be written is added to `rows`."""
         shelf = self._open
         if shelf is None or (not rows and self._is_over(shelf, now, window)):
-            shelf = self._begin_shelf(now, window)
+            shelf = self._begin_segment(now, window)
         shelf.count += 1
         shelf.last = now
         table = self._filter
         if table is not None:
-            table.add(id, shelf.era)
-        self._counts[shelf.era] += 1
+            table.add(id, shelf.generation)
+        self._counts[shelf.generation] += 1
         self._recent[id] = (now, n)
         rows.append((shelf.number, id, now, n))
 
@@ -187,23 +191,23 @@ class Duplicates:
 
     # ---- shelves and eras ----
 
-    def _is_over(self, shelf: Shelf, now: i64, window: i64) -> bool:
+    def _is_over(self, shelf: IdSegment, now: i64, window: i64) -> bool:
         table = self._filter
         if table is None or shelf.count >= self._shelf_room(table):
             return True
         return self._era_is_over(table, now, window) and self._free_era() >= 0
 
-    def _shelf_room(self, table: EraFilter) -> i64:
+    def _shelf_room(self, table: RotatingBloomFilter) -> i64:
         room = table.size // (ROOM * SHELVES)
         return room if room > self._bounds.shelf_ids else self._bounds.shelf_ids
 
-    def _era_is_over(self, table: EraFilter, now: i64, window: i64) -> bool:
+    def _era_is_over(self, table: RotatingBloomFilter, now: i64, window: i64) -> bool:
         era = self._era
         if era < 0 or now - self._began[era] >= window // (ERAS - 1):
             return True
         return self._era_is_full(table)
 
-    def _era_is_full(self, table: EraFilter) -> bool:
+    def _era_is_full(self, table: RotatingBloomFilter) -> bool:
         return self._era >= 0 and self._counts[self._era] >= table.size // ROOM
 
     def _free_era(self) -> i64:
@@ -212,10 +216,10 @@ class Duplicates:
                 return era
         return -1
 
-    def _begin_shelf(self, now: i64, window: i64) -> Shelf:
+    def _begin_segment(self, now: i64, window: i64) -> IdSegment:
         table = self._filter
         if table is None:
-            table = EraFilter(self._first_size())
+            table = RotatingBloomFilter(self._first_size())
             self._filter = table
         if self._era_is_over(table, now, window):
             free = self._free_era()
@@ -226,12 +230,12 @@ class Duplicates:
                 self._use(free, now)
                 self._era = free
         number = now
-        if self._shelves and number <= self._shelves[-1].number:
-            number = self._shelves[-1].number + 1
+        if self._segments and number <= self._segments[-1].number:
+            number = self._segments[-1].number + 1
         if number <= self._floor:
             number = self._floor + 1
-        shelf = Shelf(number, self._era, True)
-        self._shelves.append(shelf)
+        shelf = IdSegment(number, self._era, True)
+        self._segments.append(shelf)
         self._open = shelf
         return shelf
 
@@ -255,16 +259,16 @@ class Duplicates:
         """When there is something to do in a tick; 0: never."""
         if self._unloaded > 0 or self._sweeping or self._clearing != 0:
             return NOW
-        if not self._shelves:
+        if not self._segments:
             return 0
-        when = self._shelves[0].last + window
+        when = self._segments[0].last + window
         return when if when > NOW else NOW
 
     def tick_reads(self, now: i64, window: i64) -> list[Read]:
         """What a tick needs: the next page for the filter, or of the ids that have expired."""
         self._expire(now, window)
         if self._unloaded > 0:
-            number = self._shelves[self._first_unloaded()].number
+            number = self._segments[self._first_unloaded()].number
             return [ReadIdPage(number, self._after, self._bounds.id_page)]
         if self._sweeping:
             return [ReadIdPage(0, b"", self._bounds.expired_ids)]
@@ -288,7 +292,7 @@ class Duplicates:
 
     def _first_unloaded(self) -> i64:
         index: i64 = 0
-        while self._shelves[index].loaded:
+        while self._segments[index].loaded:
             index += 1
         return index
 
@@ -296,9 +300,9 @@ class Duplicates:
         """Put a page of ids into the filter. A shelf is loaded when the page goes beyond it."""
         table = self._filter
         if table is None:
-            table = EraFilter(self._first_size())
+            table = RotatingBloomFilter(self._first_size())
             self._filter = table
-        shelves = self._shelves
+        shelves = self._segments
         index = self._first_unloaded()
         shelf = shelves[index]
         for number, id, at, _n in page.rows:
@@ -309,9 +313,9 @@ class Duplicates:
                 index += 1
                 shelf = shelves[index]
             if shelf.count == 0:
-                shelf.era = self._era_for_loading(number, window)
-            table.add(id, shelf.era)
-            self._counts[shelf.era] += 1
+                shelf.generation = self._era_for_loading(number, window)
+            table.add(id, shelf.generation)
+            self._counts[shelf.generation] += 1
             shelf.count += 1
             if at > shelf.last:
                 shelf.last = at
@@ -321,7 +325,7 @@ class Duplicates:
                 self._loaded(shelves[index])
                 index += 1
 
-    def _loaded(self, shelf: Shelf) -> None:
+    def _loaded(self, shelf: IdSegment) -> None:
         shelf.loaded = True
         self._unloaded -= 1
         self._after = b""
@@ -342,7 +346,7 @@ class Duplicates:
 
     def _expire(self, now: i64, window: i64) -> None:
         """Let go of shelves whose ids have all expired: they are swept from the store, and their eras cleared."""
-        shelves = self._shelves
+        shelves = self._segments
         count: i64 = 0
         while count < len(shelves) and self._has_expired(count, now - window):
             shelf = shelves[count]
@@ -362,18 +366,18 @@ class Duplicates:
 
     def _has_expired(self, index: i64, horizon: i64) -> bool:
         """Of a shelf that was not loaded it is known that its ids came before the next one was begun."""
-        shelf = self._shelves[index]
+        shelf = self._segments[index]
         if shelf.loaded:
             return shelf.last <= horizon
-        return index + 1 < len(self._shelves) and self._shelves[index + 1].number <= horizon
+        return index + 1 < len(self._segments) and self._segments[index + 1].number <= horizon
 
     def _let_go_of_eras(self) -> None:
         if self._clearing != 0:
             return
         needed: i64 = 0
-        for shelf in self._shelves:
+        for shelf in self._segments:
             if shelf.count > 0:
-                needed |= i64(1) << shelf.era
+                needed |= i64(1) << shelf.generation
         self._clearing = self._used & ~needed
         self._clear_at = 0
         if self._loading_era >= 0 and (self._clearing >> self._loading_era) & 1 == 1:

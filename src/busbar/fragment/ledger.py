@@ -19,7 +19,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Edit, Head, IdRow, Keep, Lock, SessionChange, TapRow
+from busbar.fragment.changes import Changes, Head, IdRow, Keep, Lock, MessageEdit, SessionChange, TapRow
 from busbar.model.effects import MessageEvent
 from busbar.model.message import KEPT, KEPT_DEAD, Overlay, Record
 
@@ -74,7 +74,7 @@ class Ledger:
         """Properties that it has more or less than before count in the size of the entity."""
         changes = self._open()
         size = record.size_with(overlay)
-        changes.edits.append(Edit(lane, record.n, to, deliveries, overlay, dead, size))
+        changes.edits.append(MessageEdit(lane, record.n, to, deliveries, overlay, dead, size))
         changes.weight += 1
         if size != record.size:
             self.head.size += size - record.size
@@ -272,7 +272,7 @@ class Ledger:
         if changes is not None:
             changes.unlocked.append(locks)
 
-    def weight(self) -> i64:
+    def change_count(self) -> i64:
         changes = self._changes
         return 0 if changes is None else changes.weight
 

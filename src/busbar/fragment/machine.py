@@ -18,10 +18,10 @@ also lets go of what is kept for no tap any more (Bounds.swept).
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
 ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
-entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
+entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host says `know_beside`; afterwards it applies `take_copies`
-to the subscriptions. While the topic `owes_copies`, ticks come before sends.
+publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage`; afterwards it applies
+`take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -37,11 +37,11 @@ from typing import final
 from mypy_extensions import i64
 
 from busbar.fragment import (
-    accepting,
     browsing,
     publishing,
     sending,
     serving,
+    session_accepting,
     session_ending,
     session_serving,
     settling,
@@ -51,10 +51,10 @@ from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
-from busbar.fragment.reads import Read, ReadExpiry, ReadLine, ReadMany, ReadPage
-from busbar.fragment.sessions import Sessions
+from busbar.fragment.reads import Read, ReadByNumber, ReadExpiry, ReadPage, ReadWaitingSessions
+from busbar.fragment.sessions import MessageSessions
 from busbar.fragment.state import State
-from busbar.fragment.taps import NOW, Taps
+from busbar.fragment.taps import NOW, TapSet
 from busbar.model.commands import (
     AcceptSession,
     AdvanceTap,
@@ -65,26 +65,26 @@ from busbar.model.commands import (
     CommitWrites,
     Demand,
     FindTime,
+    GetSessionState,
     Inspect,
     InspectDuplicates,
     Leave,
     ListSessions,
     Peek,
     Purge,
-    ReadState,
     ReadTap,
     ReceiveDeferred,
     Renew,
     RenewSession,
     ResumeTap,
     Send,
+    SetSessionState,
     Settle,
     ShowTaps,
-    TakeCopies,
+    StoreCopies,
     Tick,
-    WriteState,
 )
-from busbar.model.effects import Delivered, Drained, Effect, Received
+from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
 from busbar.model.message import ACTIVE, DEAD, Record
 from busbar.model.settings import FragmentSettings
@@ -147,8 +147,8 @@ class Fragment:
             if serving.could_serve(state, state.dead):
                 reads += serving.window_reads(state, state.dead)
             if state.sessions is not None:
-                reads += session_serving.hungry_reads(state.sessions, now)
-                reads += accepting.line_reads(state, state.sessions, now)
+                reads += session_serving.session_reads(state.sessions, now)
+                reads += session_accepting.line_reads(state, state.sessions, now)
             return reads
         elif isinstance(command, ReceiveDeferred):
             return serving.deferred_reads(state, command)
@@ -166,16 +166,16 @@ class Fragment:
             return self._session_needs(state.sessions, command, now)
         return []
 
-    def _session_needs(self, sessions: Sessions, command: Command, now: i64) -> list[Read]:
+    def _session_needs(self, sessions: MessageSessions, command: Command, now: i64) -> list[Read]:
         state = self._state
         if isinstance(command, AcceptSession):
-            return accepting.accept_reads(state, sessions, command, now)
-        if isinstance(command, ReadState):
-            return accepting.state_reads(sessions, command.origin, command.consumer, True)
-        if isinstance(command, WriteState):
-            return accepting.state_reads(sessions, command.origin, command.consumer, False)
+            return session_accepting.accept_reads(state, sessions, command, now)
+        if isinstance(command, GetSessionState):
+            return session_accepting.state_reads(sessions, command.origin, command.consumer, True)
+        if isinstance(command, SetSessionState):
+            return session_accepting.state_reads(sessions, command.origin, command.consumer, False)
         if isinstance(command, ListSessions):
-            return accepting.list_reads(state, command)
+            return session_accepting.list_reads(state, command)
         return []
 
     def supply(self, reads: list[Read]) -> None:
@@ -188,7 +188,7 @@ class Fragment:
             if isinstance(read, ReadPage):
                 if state.main.absorb_page(read, held, last) or state.dead.absorb_page(read, held, last):
                     continue
-            elif isinstance(read, ReadMany) and (
+            elif isinstance(read, ReadByNumber) and (
                 state.main.absorb_stubs(read) or state.dead.absorb_stubs(read)
             ):
                 continue
@@ -196,7 +196,7 @@ class Fragment:
                 rest.append(read)
         state.supplied = rest
 
-    def _supply_session(self, sessions: Sessions, read: Read) -> bool:
+    def _supply_session(self, sessions: MessageSessions, read: Read) -> bool:
         state = self._state
         head = state.ledger.head
         if isinstance(read, ReadPage):
@@ -204,16 +204,16 @@ class Fragment:
             if session is None or not session.window.absorb_page(read, state.locks.held, head.last):
                 return False
             session.complete = read.complete or not read.records
-            sessions.stirred[session.id] = session
+            sessions.changed[session.id] = session
             return True
-        if isinstance(read, ReadLine):
+        if isinstance(read, ReadWaitingSessions):
             return sessions.line.absorb(read, set(sessions.held), head.turn)
         if isinstance(read, ReadExpiry):
             return session_serving.absorb_expiry(sessions, read)
-        if isinstance(read, ReadMany):
+        if isinstance(read, ReadByNumber):
             for session in sessions.asked:
                 if session.window.absorb_stubs(read):
-                    sessions.stirred[session.id] = session
+                    sessions.changed[session.id] = session
                     return True
         return False
 
@@ -239,8 +239,8 @@ class Fragment:
                 serving.demand(state, command)
             elif isinstance(command, Settle):
                 settling.settle(state, command, now)
-            elif isinstance(command, TakeCopies):
-                publishing.take_in(state, command, now)
+            elif isinstance(command, StoreCopies):
+                publishing.store_copies(state, command, now)
             elif isinstance(command, Tick):
                 sending.activate(state, now)
                 sending.forget_ids(state, now)
@@ -250,7 +250,7 @@ class Fragment:
         if state.supplied:
             state.supplied = []
         if state.sessions is not None:
-            accepting.offer(state, state.sessions, now)
+            session_accepting.offer(state, state.sessions, now)
             budget = session_serving.serve(state, state.sessions, now, nonce, budget)
         serving.serve(state, now, nonce, budget)
         if state.taps is not None:
@@ -260,14 +260,14 @@ class Fragment:
         state = self._state
         taps = state.taps
         if taps is None:
-            taps = Taps(state.bounds, [], self.settings)
+            taps = TapSet(state.bounds, [], self.settings)
             state.taps = taps
         taps.reconcile(self.settings, state.ledger, now)
         taps.end_leases(now)
         if isinstance(command, Tick):
             tap_reading.tick(state)
 
-    def _end_with_taps(self, taps: Taps, now: i64) -> None:
+    def _end_with_taps(self, taps: TapSet, now: i64) -> None:
         state = self._state
         taps.enforce(state.ledger, now)
         if not self.settings.taps and taps.idle(state.ledger.head):
@@ -282,7 +282,7 @@ class Fragment:
         elif isinstance(command, Peek):
             browsing.peek(state, command)
         elif isinstance(command, ListSessions) and state.sessions is not None:
-            accepting.list_sessions(state, command)
+            session_accepting.list_sessions(state, command)
         else:
             self._refuse_unknown(command)
 
@@ -293,7 +293,7 @@ class Fragment:
         elif isinstance(command, Leave):
             serving.leave(state, command)
             if state.sessions is not None and command.consumer == 0:
-                accepting.forget_awaits(state.sessions, command.origin)
+                session_accepting.forget_awaits(state.sessions, command.origin)
         elif isinstance(command, CancelScheduled):
             sending.cancel(state, command)
         elif isinstance(command, Inspect):
@@ -322,20 +322,20 @@ class Fragment:
             text = "The entity has no sessions, or a fragment does not know this command."
             self._state.refuse(command, NotImplementedHere.condition, text)
 
-    def _apply_to_sessions(self, sessions: Sessions, command: Command, now: i64) -> None:
+    def _apply_to_sessions(self, sessions: MessageSessions, command: Command, now: i64) -> None:
         state = self._state
         if isinstance(command, AcceptSession):
-            accepting.accept(state, sessions, command, now)
+            session_accepting.accept(state, sessions, command, now)
         elif isinstance(command, AwaitSession):
-            accepting.await_session(sessions, command)
+            session_accepting.await_session(sessions, command)
         elif isinstance(command, CancelAwait):
-            accepting.cancel_await(sessions, command)
+            session_accepting.cancel_await(sessions, command)
         elif isinstance(command, RenewSession):
-            accepting.renew(state, sessions, command, now)
-        elif isinstance(command, ReadState):
-            accepting.read_state(state, sessions, command, now)
-        elif isinstance(command, WriteState):
-            accepting.write_state(state, sessions, command, now)
+            session_accepting.renew(state, sessions, command, now)
+        elif isinstance(command, GetSessionState):
+            session_accepting.read_state(state, sessions, command, now)
+        elif isinstance(command, SetSessionState):
+            session_accepting.write_state(state, sessions, command, now)
         else:
             self._refuse_unknown(command)
 
@@ -351,7 +351,7 @@ class Fragment:
         self._state.effects = []  # also when empty: the caller may add to the list it got
         return effects
 
-    def take_copies(self) -> list[TakeCopies]:
+    def take_copies(self) -> list[StoreCopies]:
         """Of a topic: what its subscriptions get, to be applied to their fragments at once, in the same group."""
         copies = list(self._state.copies.values())
         self._state.copies = {}
@@ -366,9 +366,9 @@ class Fragment:
         """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""
         self._state.holds_due = held
 
-    def weight(self) -> i64:
+    def change_count(self) -> i64:
         """How many messages the changes touch that take_changes would return now."""
-        return self._state.ledger.weight()
+        return self._state.ledger.change_count()
 
     def wake_at(self) -> i64:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
@@ -393,12 +393,12 @@ class Fragment:
             due = sessions.earliest()
             if wake == 0 or (0 < due < wake):
                 wake = due
-            due = accepting.offer_ends(sessions) if state.serves(ACTIVE) else 0
+            due = session_accepting.offer_ends(sessions) if state.serves(ACTIVE) else 0
             if wake == 0 or (0 < due < wake):
                 wake = due
         return wake
 
-    def more(self, now: i64) -> bool:
+    def has_work(self, now: i64) -> bool:
         """Is there something to do at once, so that the host should submit a Tick?"""
         state = self._state
         state.settings = self.settings
@@ -408,7 +408,7 @@ class Fragment:
             return True
         sessions = state.sessions
         if sessions is not None and (
-            session_serving.has_work(state, sessions) or accepting.could_offer(state, sessions, now)
+            session_serving.has_work(state, sessions) or session_accepting.could_offer(state, sessions, now)
         ):
             return True
         return serving.could_serve(state, state.main) or serving.could_serve(state, state.dead)
@@ -436,7 +436,7 @@ class Fragment:
                 for lock in locks:
                     held[lock.record.n] = lock
         for effect in effects:
-            if isinstance(effect, (Delivered, Received)):
+            if isinstance(effect, (Delivered, DeferredReceived)):
                 self._drop_locks(effect.records, effect.nonce)
         state.locks.restore(list(held.values()))
         state.ledger = Ledger(head)
@@ -460,7 +460,7 @@ class Fragment:
         state = self._state
         taps = state.taps
         if taps is None:
-            taps = Taps(state.bounds, [], self.settings)
+            taps = TapSet(state.bounds, [], self.settings)
             state.taps = taps  # until the next turn, if there is nothing of them
         taps.undo([row.copy() for row in rows] if rows is not None else taps.rows())
 
@@ -495,10 +495,10 @@ class Fragment:
         """Bytes that count towards the entity's quota."""
         return self._state.ledger.head.size
 
-    def know_beside(self, size: i64, quota: i64 = 0) -> None:
+    def set_topic_usage(self, size: i64, quota: i64 = 0) -> None:
         """Of a topic, before a send: the bytes that its subscriptions keep. Of a subscription, before a session state: those
         that its topic and the others keep, and the topic's quota."""
-        self._state.beside_bytes = size
+        self._state.topic_bytes = size
         self._state.shared_quota = quota
 
     # ---- for a host whose store is out ----

@@ -1,7 +1,7 @@
 """Messages through a topic: the topic's fragment passes them on, the fragments of its subscriptions take them in.
 
 Rules
-- A topic keeps no message for receivers. It gives each a number, and what its subscriptions select of it (Distributor) goes
+- A topic keeps no message for receivers. It gives each a number, and what its subscriptions select of it (Selector) goes
   to their fragments in the very commit that keeps that number: all copies are there or none.
 - A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
   due AT_ONCE, in the very commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
@@ -28,10 +28,10 @@ from busbar.fragment.changes import OVERHEAD
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
-from busbar.model.commands import TakeCopies
+from busbar.model.commands import StoreCopies
 from busbar.model.effects import DEAD_LETTERED
-from busbar.model.message import ACTIVE, DEAD, Copy, Record, overlay_size
-from busbar.model.settings import Distributor
+from busbar.model.message import ACTIVE, DEAD, Record, SubscriptionCopy, overlay_size
+from busbar.model.settings import Selector
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
@@ -43,7 +43,7 @@ STEPS: Final = 256
 class FanOut:
     """What a turn of a topic passes on, within its bounds."""
 
-    def __init__(self, state: State, topic: Distributor) -> None:
+    def __init__(self, state: State, topic: Selector) -> None:
         self._state = state
         self._topic = topic
         self._began: i64 = topic.spent()
@@ -60,15 +60,15 @@ class FanOut:
         """Whether a sender that waits for the judgement of rules can be told no more in this turn."""
         return self._spent - self._began >= self._state.bounds.judging_steps
 
-    def select(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
+    def select(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[SubscriptionCopy]:
         """The copies that subscriptions get of a message."""
-        copies = self._topic.copies(content, n, now, ttl)
+        copies = self._topic.select_copies(content, n, now, ttl)
         spent: i64 = self._topic.spent()
         self._work += len(copies) + (spent - self._spent) // STEPS
         self._spent = spent
         return copies
 
-    def pass_on(self, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
+    def collect_copies(self, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:
         """Hand the copies of one message to its subscriptions; the bytes that they will keep."""
         size = _hand_over(self._state, copies, ttl, session_id)
         self._bytes += size
@@ -80,22 +80,22 @@ class FanOut:
         return self._bytes // self._messages if self._messages > 0 else 0
 
 
-def _hand_over(state: State, copies: list[Copy], ttl: i64, session_id: str | None) -> i64:
+def _hand_over(state: State, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:
     size: i64 = 0
     for copy in copies:
         copy.ttl = ttl
         copy.session_id = session_id
         taking = state.copies.get(copy.fragment)
         if taking is None:
-            taking = TakeCopies(copy.fragment)
+            taking = StoreCopies(copy.fragment)
             state.copies[copy.fragment] = taking
         taking.copies.append(copy)
         size += len(copy.content) + OVERHEAD
-    state.beside_bytes += size
+    state.topic_bytes += size
     return size
 
 
-def take_in(state: State, command: TakeCopies, now: i64) -> None:
+def store_copies(state: State, command: StoreCopies, now: i64) -> None:
     sessions = state.sessions
     window = state.main
     direct = sessions is None and state.unread(window) == 0
@@ -143,4 +143,4 @@ def take_in(state: State, command: TakeCopies, now: i64) -> None:
         if state.dead.cursor <= record.n:
             unread_dead += 1
         if state.taps is not None:
-            state.note(record, DEAD_LETTERED, 0, reason_of(record.overlay))
+            state.record_event(record, DEAD_LETTERED, 0, reason_of(record.overlay))

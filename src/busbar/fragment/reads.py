@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.model.effects import MessageEvent
 from busbar.model.message import Record
-from busbar.model.packed import Packing
+from busbar.model.tap_page import TapPageBuilder
 
 
 class Read:
@@ -37,7 +37,7 @@ class ReadPage(Read):
 
 
 @final
-class ReadMany(Read):
+class ReadByNumber(Read):
     """Messages of a lane by number; those that are not there are left out."""
 
     def __init__(self, lane: i64, numbers: list[int]) -> None:
@@ -81,19 +81,19 @@ class ReadIdPage(Read):
         self.rows: list[IdRow] = []
 
 
-WaitingRow = tuple[str, int, int]
+WaitingSessionRow = tuple[str, int, int]
 """A session that has active messages: its id, its turn, and when the first of those messages expires (0: never)."""
 
 
 @final
-class ReadLine(Read):
+class ReadWaitingSessions(Read):
     """The sessions with active messages whose turn comes after one, in the order of their turns, up to a count."""
 
     def __init__(self, after: i64, limit: i64) -> None:
         super().__init__()
         self.after = after
         self.limit = limit
-        self.rows: list[WaitingRow] = []
+        self.rows: list[WaitingSessionRow] = []
 
 
 @final
@@ -157,7 +157,7 @@ class ReadSpan(Read):
 
 
 @final
-class ReadPacked(Read):
+class ReadTapPage(Read):
     """A span as in ReadSpan for readers, with the lane of each message: the store fills `packing` instead of `records`.
 
     `complete`: nothing of what was asked for lies behind the last message.
@@ -173,7 +173,7 @@ class ReadPacked(Read):
         self.upto = upto
         self.limit = limit
         self.max_bytes = max_bytes
-        self.packing = Packing(limit, max_bytes, OVERHEAD)
+        self.packing = TapPageBuilder(limit, max_bytes, OVERHEAD)
         self.complete = False
 
     def last(self) -> i64:

@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from busbar.fragment.changes import OVERHEAD, IdRow
 from busbar.fragment.publishing import AT_ONCE, FanOut
-from busbar.fragment.reads import Read, ReadDue, ReadMany
+from busbar.fragment.reads import Read, ReadByNumber, ReadDue
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.model.commands import CancelScheduled, CommitWrites, Send
@@ -39,7 +39,7 @@ from busbar.model.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busbar.model.message import ACTIVE, SCHEDULED, Copy, Draft, Record
+from busbar.model.message import ACTIVE, SCHEDULED, Draft, Record, SubscriptionCopy
 
 NOT_SELECTED: Final = "No subscription of the topic selects the message."
 TOO_MUCH_TO_JUDGE: Final = (
@@ -66,7 +66,7 @@ def send(state: State, command: Send, now: i64) -> None:
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    kept = head.size + state.beside_bytes
+    kept = head.size + state.topic_bytes
     room: i64 = quota - kept if quota > 0 else 1 << 62
     topic = settings.distributor
     fan_out = FanOut(state, topic) if topic is not None else None
@@ -94,7 +94,7 @@ def send(state: State, command: Send, now: i64) -> None:
     ready = window.ready
     direct = sessions is None and topic is None and state.unread(window) == 0 and window.has_room()
     puts: list[Record] = []
-    copies: list[Copy] = []
+    copies: list[SubscriptionCopy] = []
     passed: i64 = 0
     later: list[Record] = []
     numbers: list[int] = []
@@ -177,7 +177,7 @@ def send(state: State, command: Send, now: i64) -> None:
             continue
         if fan_out is not None:
             passed += 1
-            room += size - fan_out.pass_on(copies, ttl, draft.session_id)
+            room += size - fan_out.collect_copies(copies, ttl, draft.session_id)
             continue
         if sessions is None:
             record = Record(n, now, ttl, 0, 0, size, content, None)
@@ -320,7 +320,7 @@ def _append(state: State, scheduled: list[Record], now: i64) -> i64:
             ttl = most
         if fan_out is not None:
             assert old.content is not None, "what is due was read with its content"
-            fan_out.pass_on(fan_out.select(old.content, n, now, ttl), ttl, old.session_id)
+            fan_out.collect_copies(fan_out.select(old.content, n, now, ttl), ttl, old.session_id)
             continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         puts.append(record)
@@ -348,7 +348,7 @@ def cancel_reads(state: State, command: CancelScheduled) -> list[Read]:
     numbers = known_numbers(state, command.numbers)
     if not numbers or state.ledger.head.counts[SCHEDULED] == 0:
         return []
-    return [ReadMany(SCHEDULED, numbers)]
+    return [ReadByNumber(SCHEDULED, numbers)]
 
 
 def cancel(state: State, command: CancelScheduled) -> None:

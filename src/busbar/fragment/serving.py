@@ -22,22 +22,22 @@ from typing import Final
 from mypy_extensions import i64
 
 from busbar.fragment.consumers import Consumer
-from busbar.fragment.lane import Window
 from busbar.fragment.locks import FOREVER
-from busbar.fragment.reads import Read, ReadMany, ReadPage
+from busbar.fragment.reads import Read, ReadByNumber, ReadPage
 from busbar.fragment.sending import known_numbers
 from busbar.fragment.session_ending import give_up
-from busbar.fragment.sessions import Session
+from busbar.fragment.sessions import MessageSession
 from busbar.fragment.state import State, deferred_lane
+from busbar.fragment.window import Window
 from busbar.model.commands import Command, Demand, Leave, Purge, ReceiveDeferred
 from busbar.model.effects import (
     EXPIRED,
     PURGED,
     RECEIVED_AND_DELETED,
+    DeferredReceived,
     Delivered,
     Drained,
     Purged,
-    Received,
     SessionLost,
 )
 from busbar.model.errors import EntityDisabled, InvalidOperation, MessageNotFound, SessionLockLost
@@ -58,7 +58,7 @@ def demand(state: State, command: Demand) -> None:
             if key not in sessions.lost:  # it has not been told yet
                 state.effects.append(SessionLost(command.origin, command.consumer))
             return
-        sessions.stirred[session.id] = session
+        sessions.changed[session.id] = session
     consumer = state.consumers.get(key)
     if consumer is None or consumer.sub != sub:
         if consumer is not None:
@@ -231,7 +231,7 @@ def deferred_reads(state: State, command: ReceiveDeferred) -> list[Read]:
     numbers = known_numbers(state, command.numbers)
     if not numbers or state.ledger.head.counts[lane] == 0:
         return []
-    return [ReadMany(lane, numbers)]
+    return [ReadByNumber(lane, numbers)]
 
 
 def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i64) -> None:
@@ -240,7 +240,7 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
         refuse_receiving(state, command)
         return
     sessions = state.sessions
-    session: Session | None = None
+    session: MessageSession | None = None
     if sessions is not None and lane == DEFERRED:
         session = sessions.of(command.origin, command.consumer)
         if session is None or session.until <= now:
@@ -274,16 +274,16 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
         state.refuse(command, MessageNotFound.condition, text)
     elif command.delete:
         state.delete(lane, records, RECEIVED_AND_DELETED)
-        state.effects.append(Received(command.origin, command.request, records, 0, 0))
+        state.effects.append(DeferredReceived(command.origin, command.request, records, 0, 0))
     elif session is not None:
         state.locks.take(records, lane, nonce, FOREVER, state.room())
         for record in records:
             session.numbers.add(record.n)
-        state.effects.append(Received(command.origin, command.request, records, nonce, session.until))
+        state.effects.append(DeferredReceived(command.origin, command.request, records, nonce, session.until))
     else:
         until = now + state.settings.lock_ms
         state.locks.take(records, lane, nonce, until, state.room())
-        state.effects.append(Received(command.origin, command.request, records, nonce, until))
+        state.effects.append(DeferredReceived(command.origin, command.request, records, nonce, until))
 
 
 # ---- purge ----
@@ -367,5 +367,5 @@ def _purge_sessions(state: State, command: Purge) -> None:
                 session.window.forget(1)
                 session.complete = False
                 sessions.account(session)
-                sessions.stirred[id] = session
+                sessions.changed[id] = session
     state.effects.append(Purged(command.origin, command.request, len(gone)))

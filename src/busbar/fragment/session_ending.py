@@ -23,14 +23,14 @@ from mypy_extensions import i64
 
 from busbar.fragment.changes import Lock
 from busbar.fragment.locks import FOREVER
-from busbar.fragment.sessions import Key, Session, Sessions, earlier, expiry
-from busbar.fragment.settling import count_and_return
+from busbar.fragment.sessions import Key, MessageSession, MessageSessions, earlier, expiry
+from busbar.fragment.settling import fail_delivery
 from busbar.fragment.state import State
 from busbar.model.effects import LOCK_EXPIRED, Effect, SessionAccepted, SessionLost
 from busbar.model.message import ACTIVE
 
 
-def give_up(state: State, sessions: Sessions, session: Session) -> None:
+def give_up(state: State, sessions: MessageSessions, session: MessageSession) -> None:
     """Nobody holds the session any more; nothing is counted."""
     locks = _let_go(state, sessions, session)
     left = False
@@ -44,7 +44,7 @@ def give_up(state: State, sessions: Sessions, session: Session) -> None:
     _join_line(state, sessions, session, left)
 
 
-def expire_sessions(state: State, sessions: Sessions, now: i64, limit: i64) -> i64:
+def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i64) -> i64:
     """End the sessions whose time has come; how many messages they had locked. (One session may exceed the limit.)"""
     count: i64 = 0
     while count < limit:
@@ -55,7 +55,7 @@ def expire_sessions(state: State, sessions: Sessions, now: i64, limit: i64) -> i
         locks = _let_go(state, sessions, session)
         left = False
         for lock in locks:
-            record = count_and_return(state, lock, lock.record.overlay, LOCK_EXPIRED)
+            record = fail_delivery(state, lock, lock.record.overlay, LOCK_EXPIRED)
             if record is not None and lock.lane == ACTIVE:
                 if record.n <= session.doomed:
                     state.expire(ACTIVE, [record])
@@ -71,7 +71,7 @@ def expire_sessions(state: State, sessions: Sessions, now: i64, limit: i64) -> i
     return count
 
 
-def _let_go(state: State, sessions: Sessions, session: Session) -> list[Lock]:
+def _let_go(state: State, sessions: MessageSessions, session: MessageSession) -> list[Lock]:
     """Take the session from its holder; the message locks that end with it, by rising number."""
     sessions.let_go(session)
     _unplace(session)
@@ -86,7 +86,7 @@ def _let_go(state: State, sessions: Sessions, session: Session) -> list[Lock]:
     return locks
 
 
-def _unplace(session: Session) -> None:
+def _unplace(session: MessageSession) -> None:
     consumer = session.consumer
     if consumer is not None:
         if consumer.waiting:
@@ -97,7 +97,7 @@ def _unplace(session: Session) -> None:
             session.window.draining.remove(consumer)
 
 
-def _join_line(state: State, sessions: Sessions, session: Session, left: bool) -> None:
+def _join_line(state: State, sessions: MessageSessions, session: MessageSession, left: bool) -> None:
     known = session.complete
     if left or not known or session.window.available() > 0:
         turn = state.ledger.move_session(session.id)
@@ -107,7 +107,7 @@ def _join_line(state: State, sessions: Sessions, session: Session, left: bool) -
             sessions.line.complete = False  # the store knows whether it waits
 
 
-def undo(state: State, sessions: Sessions, effects: list[Effect]) -> None:
+def undo(state: State, sessions: MessageSessions, effects: list[Effect]) -> None:
     """After the message locks were brought back, and before anything is served."""
     for effect in effects:
         if isinstance(effect, SessionAccepted):
@@ -138,7 +138,7 @@ def undo(state: State, sessions: Sessions, effects: list[Effect]) -> None:
             consumer.waiting = True
             session.window.waiting.append(consumer)
         sessions.account(session)
-        sessions.stirred[session.id] = session
+        sessions.changed[session.id] = session
     _drop_orphans(state, sessions)
     last = state.ledger.head.last
     for session in sessions.held.values():
@@ -150,7 +150,7 @@ def undo(state: State, sessions: Sessions, effects: list[Effect]) -> None:
     sessions.asked = []
 
 
-def _drop_orphans(state: State, sessions: Sessions) -> None:
+def _drop_orphans(state: State, sessions: MessageSessions) -> None:
     locks = state.locks
     kept: list[Lock] = []
     for lock in locks.held.values():

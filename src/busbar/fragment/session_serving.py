@@ -20,7 +20,7 @@ from mypy_extensions import i64
 from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadExpiry
 from busbar.fragment.session_ending import give_up
-from busbar.fragment.sessions import UNKNOWN, Session, Sessions, earlier, expiry
+from busbar.fragment.sessions import UNKNOWN, MessageSession, MessageSessions, earlier, expiry
 from busbar.fragment.state import State
 from busbar.model.effects import RECEIVED_AND_DELETED, Delivered, Drained
 from busbar.model.message import ACTIVE, Record
@@ -28,7 +28,7 @@ from busbar.model.message import ACTIVE, Record
 # ---- messages come ----
 
 
-def arrive(state: State, sessions: Sessions, record: Record) -> None:
+def arrive(state: State, sessions: MessageSessions, record: Record) -> None:
     """A new active message, whose changes are in the ledger."""
     id = record.session_id
     if id is None:
@@ -45,7 +45,7 @@ def arrive(state: State, sessions: Sessions, record: Record) -> None:
             window.arrive(record, 0)
         else:
             session.complete = False
-        sessions.stirred[id] = session
+        sessions.changed[id] = session
         return
     waiting = sessions.line.find(id)
     turn = state.ledger.into_session(id, waiting is None)
@@ -58,14 +58,14 @@ def arrive(state: State, sessions: Sessions, record: Record) -> None:
 # ---- what is to be done ----
 
 
-def _wants(state: State, session: Session) -> bool:
+def _wants(state: State, session: MessageSession) -> bool:
     consumer = session.consumer
     if consumer is None:
         return True
     return consumer.credit > 0 and state.serves(ACTIVE) and len(session.numbers) < state.bounds.session_locks
 
 
-def _needs_read(session: Session, now: i64) -> bool:
+def _needs_read(session: MessageSession, now: i64) -> bool:
     """What can be done next for a session that wants something is in the store."""
     window = session.window
     if window.available() == 0 and not session.complete:
@@ -75,12 +75,12 @@ def _needs_read(session: Session, now: i64) -> bool:
     return session.overdue(now) or window.blocked()
 
 
-def _look(state: State, sessions: Sessions, session: Session, now: i64) -> None:
+def _look(state: State, sessions: MessageSessions, session: MessageSession, now: i64) -> None:
     """Find out what is to be done for a session to which something has happened."""
     if session.verified:
         session.verified = False
         if session.overdue(now):
-            doom(state, session)
+            expire_session(state, session)
     id = session.id
     consumer = session.consumer
     wants = _wants(state, session)
@@ -99,21 +99,21 @@ def _look(state: State, sessions: Sessions, session: Session, now: i64) -> None:
         sessions.ready.pop(id, None)
 
 
-def doom(state: State, session: Session) -> None:
+def expire_session(state: State, session: MessageSession) -> None:
     """One of its messages has expired: so have all that it has now."""
     session.doomed = state.ledger.head.last
     session.sweeping = True
     session.expires = 0
 
 
-def has_work(state: State, sessions: Sessions) -> bool:
-    return bool(sessions.ready or sessions.hungry or sessions.stirred)
+def has_work(state: State, sessions: MessageSessions) -> bool:
+    return bool(sessions.ready or sessions.hungry or sessions.changed)
 
 
 # ---- reading ----
 
 
-def hungry_reads(sessions: Sessions, now: i64) -> list[Read]:
+def session_reads(sessions: MessageSessions, now: i64) -> list[Read]:
     reads: list[Read] = []
     sessions.asked = []
     for session in sessions.hungry.values():
@@ -124,7 +124,7 @@ def hungry_reads(sessions: Sessions, now: i64) -> list[Read]:
     return reads
 
 
-def _reads(session: Session, now: i64) -> list[Read]:
+def _reads(session: MessageSession, now: i64) -> list[Read]:
     reads: list[Read] = []
     window = session.window
     bounds = window.bounds
@@ -146,7 +146,7 @@ def _reads(session: Session, now: i64) -> list[Read]:
     return reads
 
 
-def absorb_expiry(sessions: Sessions, read: ReadExpiry) -> bool:
+def absorb_expiry(sessions: MessageSessions, read: ReadExpiry) -> bool:
     session = sessions.held.get(read.session)
     if session is None:
         return sessions.line.absorb_expiry(read)
@@ -156,25 +156,25 @@ def absorb_expiry(sessions: Sessions, read: ReadExpiry) -> bool:
             session.expires = expires
             break
     session.verified = True
-    sessions.stirred[session.id] = session
+    sessions.changed[session.id] = session
     return True
 
 
 # ---- serving ----
 
 
-def serve(state: State, sessions: Sessions, now: i64, nonce: i64, budget: i64) -> i64:
+def serve(state: State, sessions: MessageSessions, now: i64, nonce: i64, budget: i64) -> i64:
     """Serve the sessions that can be served from memory, touching at most `budget` messages; what is left of it."""
     receiving = state.serves(ACTIVE)
     if sessions.receiving != receiving:
         sessions.receiving = receiving
         for session in sessions.held.values():
-            sessions.stirred[session.id] = session
+            sessions.changed[session.id] = session
     while True:
-        if sessions.stirred:
-            for session in list(sessions.stirred.values()):
+        if sessions.changed:
+            for session in list(sessions.changed.values()):
                 _look(state, sessions, session, now)
-            sessions.stirred.clear()
+            sessions.changed.clear()
         if budget <= 0 or not sessions.ready:
             return budget
         for session in list(sessions.ready.values()):
@@ -184,8 +184,10 @@ def serve(state: State, sessions: Sessions, now: i64, nonce: i64, budget: i64) -
             budget = _serve(state, sessions, session, now, nonce, budget)
 
 
-def _serve(state: State, sessions: Sessions, session: Session, now: i64, nonce: i64, budget: i64) -> i64:
-    sessions.stirred[session.id] = session
+def _serve(
+    state: State, sessions: MessageSessions, session: MessageSession, now: i64, nonce: i64, budget: i64
+) -> i64:
+    sessions.changed[session.id] = session
     if session.sweeping:
         budget = _sweep(state, session, budget)
     # Who wants nothing more does not wait for the sweep with its drain: nothing is read for it.
@@ -212,7 +214,7 @@ def _serve(state: State, sessions: Sessions, session: Session, now: i64, nonce: 
     return budget
 
 
-def _sweep(state: State, session: Session, budget: i64) -> i64:
+def _sweep(state: State, session: MessageSession, budget: i64) -> i64:
     """Remove messages that expired with the session; it ends when those that are left came later."""
     window = session.window
     expired: list[Record] = []
@@ -230,7 +232,7 @@ def _sweep(state: State, session: Session, budget: i64) -> i64:
     return budget - len(expired)
 
 
-def _deliver(state: State, session: Session, nonce: i64, budget: i64) -> i64:
+def _deliver(state: State, session: MessageSession, nonce: i64, budget: i64) -> i64:
     """A burst to the holder; how many messages it were."""
     consumer = session.consumer
     if consumer is None:

@@ -29,9 +29,9 @@ from mypy_extensions import i64
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Lock
 from busbar.fragment.consumers import Consumer
-from busbar.fragment.lane import Window
 from busbar.fragment.locks import FOREVER, SLACK
-from busbar.fragment.session_line import Line
+from busbar.fragment.session_waiting import WaitingSessions
+from busbar.fragment.window import Window
 from busbar.model.message import ACTIVE, Record
 
 UNKNOWN: Final = 1
@@ -53,7 +53,7 @@ def earlier(a: i64, b: i64) -> i64:
 
 
 @final
-class Session:
+class MessageSession:
     def __init__(self, id: str, consumer: Consumer | None, request: i64, until: i64, bounds: Bounds) -> None:
         self.id = id
         self.consumer = consumer
@@ -99,19 +99,19 @@ class Session:
 
 
 @final
-class Sessions:
+class MessageSessions:
     def __init__(self, bounds: Bounds, empty: bool) -> None:
         self.bounds = bounds
-        self.line = Line(bounds, empty)
-        self.held: dict[str, Session] = {}
-        self.by_consumer: dict[Key, Session] = {}
-        self.lost: dict[Key, Session] = {}  # what a consumer lost by time, until it leaves: for undo
+        self.line = WaitingSessions(bounds, empty)
+        self.held: dict[str, MessageSession] = {}
+        self.by_consumer: dict[Key, MessageSession] = {}
+        self.lost: dict[Key, MessageSession] = {}  # what a consumer lost by time, until it leaves: for undo
         self.receiving = True
         # What there is to do
-        self.stirred: dict[str, Session] = {}
-        self.ready: dict[str, Session] = {}
-        self.hungry: dict[str, Session] = {}
-        self.asked: list[Session] = []  # for which reads are under way
+        self.changed: dict[str, MessageSession] = {}
+        self.ready: dict[str, MessageSession] = {}
+        self.hungry: dict[str, MessageSession] = {}
+        self.asked: list[MessageSession] = []  # for which reads are under way
         # Those who want to accept a session
         self.awaits: OrderedDict[Key, bool] = OrderedDict()
         self.offers: i64 = 0  # made, and neither used nor too old
@@ -123,24 +123,24 @@ class Sessions:
 
     # ---- holding ----
 
-    def hold(self, session: Session) -> None:
+    def hold(self, session: MessageSession) -> None:
         self.held[session.id] = session
         self.line.remove(session.id)
-        self.stirred[session.id] = session
+        self.changed[session.id] = session
         if session.consumer is not None:
             self.by_consumer[session.key()] = session
             self._note_end(session)
 
-    def renew(self, session: Session, until: i64) -> None:
+    def renew(self, session: MessageSession, until: i64) -> None:
         session.until = until
         self._note_end(session)
 
-    def let_go(self, session: Session) -> None:
+    def let_go(self, session: MessageSession) -> None:
         """Nobody holds it any more."""
         id = session.id
         del self.held[id]
         self.by_consumer.pop(session.key(), None)
-        self.stirred.pop(id, None)
+        self.changed.pop(id, None)
         self.ready.pop(id, None)
         self.hungry.pop(id, None)
         self.ready_bytes -= session.counted_ready
@@ -155,9 +155,9 @@ class Sessions:
             session.window.forget(1)
             session.complete = False
             self.account(session)
-            self.stirred[id] = session
+            self.changed[id] = session
 
-    def of(self, origin: i64, consumer: i64) -> Session | None:
+    def of(self, origin: i64, consumer: i64) -> MessageSession | None:
         key: Key = (origin, consumer)
         return self.by_consumer.get(key)
 
@@ -176,11 +176,11 @@ class Sessions:
             session = self.held.get(id)
             if session is not None:
                 session.numbers.discard(lock.record.n)
-                self.stirred[id] = session
+                self.changed[id] = session
 
     # ---- ends by time ----
 
-    def _note_end(self, session: Session) -> None:
+    def _note_end(self, session: MessageSession) -> None:
         heappush(self._ends, (session.until, session.id))
         if len(self._ends) > 2 * len(self.by_consumer) + SLACK:
             self._ends = [(each.until, each.id) for each in self.by_consumer.values()]
@@ -197,7 +197,7 @@ class Sessions:
             heappop(ends)
         return 0
 
-    def overdue(self, now: i64) -> Session | None:
+    def overdue(self, now: i64) -> MessageSession | None:
         """The held session whose time came first, if it has come."""
         until = self.earliest()
         if until == 0 or until > now:
@@ -206,7 +206,7 @@ class Sessions:
 
     # ---- what is kept ----
 
-    def account(self, session: Session) -> None:
+    def account(self, session: MessageSession) -> None:
         """Count what the session's window keeps; if all keep too much, this one keeps nothing."""
         window = session.window
         if self.ready_bytes - session.counted_ready + window.bytes > self.bounds.session_bytes:
@@ -214,7 +214,7 @@ class Sessions:
             session.complete = False
         self.count(session)
 
-    def count(self, session: Session) -> None:
+    def count(self, session: MessageSession) -> None:
         window = session.window
         self.ready_bytes += window.bytes - session.counted_ready
         self.returned_bytes += window.returned_bytes - session.counted_returned

@@ -117,19 +117,19 @@ def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | 
         lane = lock.lane
         overlay = overlays[i]
         if outcome == ABANDON:
-            count_and_return(state, lock, overlay, ABANDONED)
+            fail_delivery(state, lock, overlay, ABANDONED)
         elif outcome == DEAD_LETTER:
-            state.bury(lane, record, record.deliveries, overlay)
+            state.dead_letter(lane, record, record.deliveries, overlay)
         elif outcome == DEFER:
             to = deferred_lane(lane)
             if lane == ACTIVE:
                 state.leave_session(record)
             if to != lane or command.overlay:
-                ledger.edit(lane, record, to, record.deliveries, overlay, record.dead)
-            state.note(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
+                ledger.edit(lane, record, to, record.deliveries, overlay, record.dead_letter_number)
+            state.record_event(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
         else:
             if command.overlay:
-                ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead)
+                ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead_letter_number)
                 record = record.changed(record.deliveries, overlay)
             state.give_back(lane, record)
     ledger.note_unlocked(ended)
@@ -143,7 +143,7 @@ def _has_room(state: State, ended: list[Lock], overlays: list[Overlay | None]) -
     for i in range(len(ended)):
         record = ended[i].record
         more += record.size_with(overlays[i]) - record.size
-    kept = state.ledger.head.size + state.beside_bytes
+    kept = state.ledger.head.size + state.topic_bytes
     return quota <= 0 or more <= len(ended) * state.bounds.free_overlay or kept + more <= quota
 
 
@@ -179,17 +179,17 @@ def _hold_again(state: State, locks: list[Lock]) -> None:
         state.locks.held[lock.record.n] = lock
 
 
-def count_and_return(state: State, lock: Lock, overlay: Overlay | None, outcome: i64) -> Record | None:
+def fail_delivery(state: State, lock: Lock, overlay: Overlay | None, outcome: i64) -> Record | None:
     """A delivery has failed in this way: count it, and give the message back (as it is now) or dead-letter it (None)."""
     record = lock.record
     lane = lock.lane
     deliveries = record.deliveries + 1
     most = state.settings.max_deliveries
     if most > 0 and deliveries >= most and not in_dead_letter_queue(lane):
-        state.bury(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
+        state.dead_letter(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
         return None
-    state.ledger.edit(lane, record, lane, deliveries, overlay, record.dead)
-    state.note(record, outcome, deliveries, "")
+    state.ledger.edit(lane, record, lane, deliveries, overlay, record.dead_letter_number)
+    state.record_event(record, outcome, deliveries, "")
     record = record.changed(deliveries, overlay)
     state.give_back(lane, record)
     return record
@@ -200,7 +200,7 @@ def expire_locks(state: State, now: i64, limit: i64) -> i64:
     expired = state.locks.expire(now, limit)
     if expired:
         for lock in expired:
-            count_and_return(state, lock, lock.record.overlay, LOCK_EXPIRED)
+            fail_delivery(state, lock, lock.record.overlay, LOCK_EXPIRED)
         state.ledger.note_unlocked(expired)
     return len(expired)
 

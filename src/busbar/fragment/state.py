@@ -16,16 +16,16 @@ from mypy_extensions import i64
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Head, Lock, TapRow
 from busbar.fragment.consumers import Consumer
-from busbar.fragment.duplicates import Duplicates
-from busbar.fragment.lane import Window
+from busbar.fragment.duplicates import DuplicateDetector
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.reads import Read
-from busbar.fragment.sessions import Key, Sessions
-from busbar.fragment.taps import Taps
+from busbar.fragment.sessions import Key, MessageSessions
+from busbar.fragment.taps import TapSet
 from busbar.fragment.text import EXPIRED, merged, reason_of
+from busbar.fragment.window import Window
 from busbar.fragment.writers import Writers
-from busbar.model.commands import Command, TakeCopies
+from busbar.model.commands import Command, StoreCopies
 from busbar.model.effects import DEAD_LETTERED, Effect, Refused
 from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay, Record
@@ -49,9 +49,9 @@ class State:
         self.now: i64 = 0  # of the turn
         self.bounds = bounds
         self.ledger = Ledger(head)
-        self.sessions: Sessions | None = None
+        self.sessions: MessageSessions | None = None
         if settings.requires_session:
-            self.sessions = Sessions(bounds, head.counts[ACTIVE] == 0)
+            self.sessions = MessageSessions(bounds, head.counts[ACTIVE] == 0)
             # A session lock ends with the process, and the message locks under it too.
             locks = [lock for lock in locks if in_dead_letter_queue(lock.lane)]
         self.locks = LockTable(locks)
@@ -61,15 +61,15 @@ class State:
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
         self.holds_due = False  # what is due waits: the store is full
-        self.duplicates = Duplicates(bounds, shelves, head.ids, head.dropped)
-        self.taps: Taps | None = None  # while there are any, or something is left of them
-        found = Taps(bounds, taps, settings)
+        self.duplicates = DuplicateDetector(bounds, shelves, head.ids, head.dropped)
+        self.taps: TapSet | None = None  # while there are any, or something is left of them
+        found = TapSet(bounds, taps, settings)
         if settings.taps or not found.idle(head):
             self.taps = found
         self.writers = Writers(bounds, writers)
         self.consumers: dict[tuple[int, int], Consumer] = {}
-        self.copies: dict[int, TakeCopies] = {}  # of a topic: by the fragments of its subscriptions
-        self.beside_bytes: i64 = (
+        self.copies: dict[int, StoreCopies] = {}  # of a topic: by the fragments of its subscriptions
+        self.topic_bytes: i64 = (
             0  # that other fragments keep towards the same quota: a topic and its subscriptions
         )
         self.shared_quota: i64 = 0  # of a subscription: its topic's
@@ -122,7 +122,7 @@ class State:
             else:
                 self.window(lane).give_back(record)
 
-    def _give_back_to_session(self, sessions: Sessions, record: Record) -> None:
+    def _give_back_to_session(self, sessions: MessageSessions, record: Record) -> None:
         id = record.session_id
         session = sessions.held.get(id) if id is not None else None
         if session is None:
@@ -132,9 +132,9 @@ class State:
         else:
             session.take_back(record)
             sessions.account(session)
-        sessions.stirred[session.id] = session
+        sessions.changed[session.id] = session
 
-    def bury(self, lane: i64, record: Record, deliveries: i64, overlay: Overlay | None) -> None:
+    def dead_letter(self, lane: i64, record: Record, deliveries: i64, overlay: Overlay | None) -> None:
         """Dead-letter a message of the main sub-queue. It keeps its number and its enqueued time."""
         unread = self.unread(self.dead)
         if lane == ACTIVE:
@@ -142,9 +142,9 @@ class State:
         dead = self.ledger.next_dead()
         self.ledger.edit(lane, record, DEAD, deliveries, overlay, dead)
         buried = record.changed(deliveries, overlay)
-        buried.dead = dead
+        buried.dead_letter_number = dead
         if self.taps is not None:
-            self.note(record, DEAD_LETTERED, deliveries, reason_of(overlay))
+            self.record_event(record, DEAD_LETTERED, deliveries, reason_of(overlay))
         if record.n < self.dead.cursor:
             self.give_back(DEAD, buried)
         else:
@@ -154,7 +154,7 @@ class State:
         """Messages whose time to live has passed, and which are in no window any more: bury or drop them."""
         if self.settings.dead_letter_on_expiration and lane == ACTIVE:
             for record in records:
-                self.bury(lane, record, record.deliveries, merged(record.overlay, EXPIRED))
+                self.dead_letter(lane, record, record.deliveries, merged(record.overlay, EXPIRED))
         else:
             self.delete(lane, records, EXPIRED_AND_DROPPED)
 
@@ -175,9 +175,9 @@ class State:
         taps.gone(self.ledger, lane, records)
         if taps.events:
             for record in records:
-                self.note(record, outcome, record.deliveries, "")
+                self.record_event(record, outcome, record.deliveries, "")
 
-    def note(self, record: Record, outcome: i64, deliveries: i64, reason: str) -> None:
+    def record_event(self, record: Record, outcome: i64, deliveries: i64, reason: str) -> None:
         """Record what has become of a message, if a tap wants to know."""
         taps = self.taps
         if taps is not None and taps.events:

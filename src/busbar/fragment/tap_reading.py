@@ -21,7 +21,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from busbar.fragment.reads import Read, ReadEvents, ReadKept, ReadPacked, ReadSpan, ReadTime
+from busbar.fragment.reads import Read, ReadEvents, ReadKept, ReadSpan, ReadTapPage, ReadTime
 from busbar.fragment.state import State
 from busbar.fragment.taps import EVENT_BYTES, Tap
 from busbar.model.commands import EVENTS, AdvanceTap, Command, FindTime, ReadTap, ResumeTap
@@ -29,8 +29,8 @@ from busbar.model.effects import (
     CONSUMED,
     Done,
     EventPage,
-    Found,
     MessageEvent,
+    PositionFound,
     TapPage,
     TapState,
     TapStates,
@@ -69,7 +69,7 @@ def _end(state: State, sub: i64, tap: Tap | None) -> i64:
         lane: i64 = DEAD if dead else ACTIVE
         for lock in state.locks.held.values():
             if lock.lane == lane:
-                position = lock.record.dead if dead else lock.record.n
+                position = lock.record.dead_letter_number if dead else lock.record.n
                 if tap.row.position < position <= end:
                     end = position - 1
     return end
@@ -102,7 +102,7 @@ def tap_reads(state: State, command: ReadTap) -> list[Read]:
         lanes = [DEAD if dead else ACTIVE]
     else:
         lanes = DEAD_STREAM if dead else STREAM
-    return [ReadPacked(list(lanes), dead, after, upto, limit, size)]
+    return [ReadTapPage(list(lanes), dead, after, upto, limit, size)]
 
 
 def read_tap(state: State, command: ReadTap, now: i64) -> None:
@@ -130,7 +130,7 @@ def read_tap(state: State, command: ReadTap, now: i64) -> None:
     contents: list[bytes] = []
     overlays: dict[int, Overlay] = {}
     for read in state.supplied:
-        if isinstance(read, ReadPacked):
+        if isinstance(read, ReadTapPage):
             packing = read.packing
             heads = packing.heads()
             contents = packing.contents
@@ -196,7 +196,7 @@ def find_time(state: State, command: FindTime) -> None:
     for read in state.supplied:
         if isinstance(read, ReadTime):
             position = read.position
-    state.effects.append(Found(command.origin, command.request, position))
+    state.effects.append(PositionFound(command.origin, command.request, position))
 
 
 # ---- where they stand ----
@@ -348,7 +348,7 @@ def _delete_passed(state: State, tap: Tap, read: ReadSpan) -> None:
     if read.complete or not read.records:
         row.lost = read.upto
     else:
-        row.lost = read.records[-1].dead if read.by_dead else read.records[-1].n
+        row.lost = read.records[-1].dead_letter_number if read.by_dead else read.records[-1].n
     state.ledger.set_tap(row)
     sessions = state.sessions
     if lane == ACTIVE and sessions is not None:

@@ -60,7 +60,7 @@ class Tap:
 
 
 @final
-class Front:
+class FirstKept:
     """The first of the messages kept in a lane; nothing is kept: NEVER."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Front:
 
 
 @final
-class Taps:
+class TapSet:
     def __init__(self, bounds: Bounds, rows: list[TapRow], settings: FragmentSettings) -> None:
         self.taps: dict[int, Tap] = {}  # as the settings have them
         self.events = False  # somebody wants events
@@ -94,8 +94,8 @@ class Taps:
         self._low: i64 = 0  # what is behind it is held
         self._low_dead: i64 = 0
         self._low_event: i64 = 0
-        self._kept = Front()
-        self._kept_dead = Front()
+        self._kept = FirstKept()
+        self._kept_dead = FirstKept()
         self._event_known = False
         self._event_time: i64 = 0  # of the first one kept
         self._lease: i64 = 0
@@ -239,20 +239,20 @@ class Taps:
                     first = record
                 continue
             lost = max(record.n, lost)
-            if record.dead > low_dead:
+            if record.dead_letter_number > low_dead:
                 kept_dead.append(n)
                 dead_size += record.size
-                if first_dead is None or record.dead < first_dead.dead:
+                if first_dead is None or record.dead_letter_number < first_dead.dead_letter_number:
                     first_dead = record
             else:
                 deleted.append(n)
                 deleted_size += record.size
-                lost_dead = max(record.dead, lost_dead)
+                lost_dead = max(record.dead_letter_number, lost_dead)
         if first is not None:
             self._kept.come(first.n, first.enqueued, counts[KEPT] == 0)
             ledger.keep(lane, KEPT, kept, kept_size)
         if first_dead is not None:
-            self._kept_dead.come(first_dead.dead, first_dead.enqueued, counts[KEPT_DEAD] == 0)
+            self._kept_dead.come(first_dead.dead_letter_number, first_dead.enqueued, counts[KEPT_DEAD] == 0)
             ledger.keep(lane, KEPT_DEAD, kept_dead, dead_size)
         ledger.delete(lane, deleted, deleted_size)
         if self._truncated:
@@ -449,8 +449,8 @@ class Taps:
         """The rows are the store's. Leases stay: they were never durable."""
         self._rows = {row.id: row for row in rows}
         self._settings = None
-        self._kept = Front()
-        self._kept_dead = Front()
+        self._kept = FirstKept()
+        self._kept_dead = FirstKept()
         self._event_known = False
         for id, row in self._rows.items():
             tap = self.taps.get(id)

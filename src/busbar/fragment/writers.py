@@ -38,7 +38,7 @@ def written_id(message_id: str) -> bytes:
 
 
 @final
-class Writer:
+class WriterState:
     def __init__(self, batch: i64, at: i64, complete: bool) -> None:
         self.batch = batch  # committed
         self.at = at  # when it said so
@@ -51,7 +51,7 @@ class Writers:
     def __init__(self, bounds: Bounds, rows: dict[str, tuple[int, int]]) -> None:
         """`rows` are the store's: of each writer the committed batch, and when it was."""
         self._bounds = bounds
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, WriterState] = {}
         self._count: i64 = 0  # ids in memory
         self._fence: i64 = 0  # when the first row goes; 0: never
         self._prepared: Send | None = None
@@ -60,7 +60,7 @@ class Writers:
 
     def _take(self, rows: dict[str, tuple[int, int]]) -> None:
         for name, (batch, at) in rows.items():
-            self._writers[name] = Writer(batch, at, False)
+            self._writers[name] = WriterState(batch, at, False)
         self._find_fence()
 
     # ---- sends ----
@@ -109,7 +109,7 @@ class Writers:
         """Messages with these ids are sent."""
         writer = self._writers.get(name)
         if writer is None:
-            writer = Writer(0, now, True)
+            writer = WriterState(0, now, True)
             self._writers[name] = writer
             ledger.set_writer(name, 0, now)  # from now on the store has heard of it
         ledger.written(name, batch, ids)
@@ -124,7 +124,7 @@ class Writers:
             if self._count > self._bounds.written_ids:
                 self._leave_to_store(writer)
 
-    def _leave_to_store(self, writer: Writer) -> None:
+    def _leave_to_store(self, writer: WriterState) -> None:
         for ids in writer.ids.values():
             self._count -= len(ids)
         writer.ids = {}
@@ -135,7 +135,7 @@ class Writers:
     def commit(self, ledger: Ledger, name: str, batch: i64, now: i64) -> None:
         writer = self._writers.get(name)
         if writer is None:
-            writer = Writer(-1, now, True)
+            writer = WriterState(-1, now, True)
             self._writers[name] = writer
         if batch <= writer.batch:
             return
@@ -186,7 +186,7 @@ class Writers:
         self._count = 0
         self._prepared = None
         for name, row in rows.items():
-            self._writers[name] = Writer(row[0], row[1], False)
+            self._writers[name] = WriterState(row[0], row[1], False)
             before = old.get(name)
             if before is not None and before.complete and name not in doubtful:
                 self._writers[name] = before

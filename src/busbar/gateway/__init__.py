@@ -1,1 +1,1 @@
-"""The edge: protocols and authorization. Reaches fragments only through the port of `busbar.model.port`."""
+"""The edge: protocols and authorization. Reaches fragments only through the port of `busbar.model.api`."""

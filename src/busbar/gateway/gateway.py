@@ -8,20 +8,20 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from busbar.gateway.attached import Attached
+from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
-from busbar.gateway.connection import GatewayConnection
-from busbar.gateway.door import Door
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
 from busbar.gateway.http.namespace import HttpContext
-from busbar.gateway.lobby import Guest, Lobby
-from busbar.gateway.porch import Porch
-from busbar.gateway.service import Service, wall_clock
-from busbar.gateway.sniffing import Speaks
-from busbar.gateway.websocket import WebSocketBridge
+from busbar.gateway.link_registry import LinkRegistry
+from busbar.gateway.listening.acceptor import Acceptor
+from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
+from busbar.gateway.listening.listener import Listener
+from busbar.gateway.listening.protocol_detection import WireProtocol
+from busbar.gateway.listening.websocket import WebSocketBridge
+from busbar.gateway.services import GatewayServices, wall_clock
+from busbar.model.api import BrokerApi
 from busbar.model.limits import Limits
-from busbar.model.port import NamespacePort
 
 
 class Gateway:
@@ -29,28 +29,28 @@ class Gateway:
 
     def __init__(
         self,
-        port: NamespacePort,
+        port: BrokerApi,
         authority: Authority,
         limits: Limits,
         tls: ssl.SSLContext | None,
     ) -> None:
         identity = secrets.token_hex(4)
-        self._attached = Attached(limits.max_entity_connections)
-        self._service = Service(
+        self._attached = LinkRegistry(limits.max_entity_connections)
+        self._service = GatewayServices(
             port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}"
         )
         self._port = port
         self._beat = limits.min_auto_delete_on_idle / 3000
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
-        self._lobby = Lobby(limits)
+        self._lobby = ConnectionLimiter(limits)
         context = HttpContext(port, authority, limits, wall_clock, identity)
         self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
-        self._door = Door(self._lobby, self._successor, tls)
-        self._porch = Porch(self._lobby.room_in, self._door.came, self._lobby.turn_out_oldest)
+        self._door = Acceptor(self._lobby, self._protocol_for, tls)
+        self._porch = Listener(self._lobby.accept_delay, self._door.accepted, self._lobby.evict_oldest)
 
     async def start(self) -> None:
-        """Get ready; nobody comes before `listen` or `handed_in`."""
+        """Get ready; nobody comes before `listen` or `adopt`."""
         await self._http.start()
         self._unwatch = self._port.watch(self._attached.changed)
         self._beating = asyncio.get_running_loop().create_task(self._tell_in_use())
@@ -59,18 +59,18 @@ class Gateway:
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
         return await self._porch.listen(host, port)
 
-    def handed_in(self, accepted: socket.socket) -> None:
+    def adopt(self, accepted: socket.socket) -> None:
         """A client whom another process has accepted."""
-        self._door.handed_in(accepted)
+        self._door.adopt(accepted)
 
-    def turn_out_oldest(self) -> None:
+    def evict_oldest(self) -> None:
         """There was no descriptor left for one more."""
-        self._lobby.turn_out_oldest()
+        self._lobby.evict_oldest()
 
     @property
-    def population(self) -> int:
+    def connection_count(self) -> int:
         """How many connections there are."""
-        return self._lobby.population
+        return self._lobby.connection_count
 
     async def stop(self) -> None:
         """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
@@ -92,7 +92,7 @@ class Gateway:
             if entities:
                 self._port.in_use(entities)
 
-    def _successor(self, speaks: Speaks, guest: Guest) -> asyncio.Protocol:
-        if speaks is Speaks.HTTP:
+    def _protocol_for(self, speaks: WireProtocol, guest: TrackedConnection) -> asyncio.Protocol:
+        if speaks is WireProtocol.HTTP:
             return self._http.connection(guest)
         return GatewayConnection(guest, self._service)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busbar.gateway.attached import Attendant
 from busbar.gateway.authority import Grant
-from busbar.gateway.service import Service
+from busbar.gateway.link_registry import EntityListener
+from busbar.gateway.services import GatewayServices
 from busbar.model.errors import QuotaExceeded
 from busbar.model.names import key_of
 
@@ -25,11 +25,11 @@ class Grants:
 
     __slots__ = ("_attached", "_authority", "_grace", "_held", "_holder")
 
-    def __init__(self, service: Service, holder: Attendant) -> None:
+    def __init__(self, service: GatewayServices, holder: EntityListener) -> None:
         self._attached = service.attached
         self._authority = service.authority
         self._grace = service.limits.token_grace
-        self._holder: Attendant | None = holder
+        self._holder: EntityListener | None = holder
         self._held: list[Grant] = []
 
     def __bool__(self) -> bool:
@@ -87,6 +87,6 @@ class Grants:
         if self._holder is None:
             return
         for owner in after - before:
-            self._attached.rely(owner, self._holder)
+            self._attached.add_grant(owner, self._holder)
         for owner in before - after:
-            self._attached.rely_no_more(owner, self._holder)
+            self._attached.remove_grant(owner, self._holder)

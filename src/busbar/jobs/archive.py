@@ -51,11 +51,11 @@ EVENTS = "events"
 TIME_COLUMN = {MESSAGES: "enqueued_time", EVENTS: "time"}
 VERSION = 1
 
-__all__ = ["EVENTS", "MESSAGES", "ArchiveError", "Identity", "dataset", "files", "identity", "read"]
+__all__ = ["EVENTS", "MESSAGES", "ArchiveError", "ArchiveIdentity", "dataset", "files", "identity", "read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ArchiveIdentity:
     """What an archive is."""
 
     id: str
@@ -63,12 +63,12 @@ class Identity:
     stream: str
 
 
-def identity(directory: str | Path) -> Identity:
+def identity(directory: str | Path) -> ArchiveIdentity:
     """Raises ArchiveError if there is no archive."""
     path = Path(directory) / IDENTITY
     try:
         document = json.loads(path.read_bytes())
-        found = Identity(str(document["id"]), str(document["stream"]))
+        found = ArchiveIdentity(str(document["id"]), str(document["stream"]))
         version = int(document["busbar"])
     except FileNotFoundError:
         raise ArchiveError(f"{directory} is not an archive: it has no {IDENTITY}.") from None
@@ -81,7 +81,7 @@ def identity(directory: str | Path) -> Identity:
     return found
 
 
-def make(directory: Path, stream: str) -> Identity:
+def make(directory: Path, stream: str) -> ArchiveIdentity:
     """The archive of this directory, a new one if there is none."""
     directory.mkdir(parents=True, exist_ok=True)
     document = {"busbar": VERSION, "id": uuid.uuid4().hex, "stream": stream}

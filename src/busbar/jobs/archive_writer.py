@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.jobs import durable_files
-from busbar.jobs.archive import FILES, KEPT_SUFFIX, SHOWN_SUFFIX, STAGING, Identity, hour_path, make
+from busbar.jobs.archive import FILES, KEPT_SUFFIX, SHOWN_SUFFIX, STAGING, ArchiveIdentity, hour_path, make
 from busbar.jobs.fault_points import reached
 from busbar.jobs.manifest import ArchivedFile, ArchiveError, BatchMark, Commit, Contents, Manifest
 
@@ -47,7 +47,7 @@ class StagedFile:
 class ArchiveWriter:
     """Opened by `open`, which takes the archive for this process until `close`. May be used from several threads."""
 
-    def __init__(self, directory: Path, identity: Identity, lock: int, grace: float) -> None:
+    def __init__(self, directory: Path, identity: ArchiveIdentity, lock: int, grace: float) -> None:
         self.directory = directory
         self.identity = identity
         self._lock = lock

@@ -33,7 +33,7 @@ from busbar.jobs.capture_query import CaptureQuery, Source, source_of
 from busbar.jobs.compaction import closed_before, compact
 from busbar.jobs.launch import add_connection, connection_of, given_connection, job_session
 from busbar.jobs.manifest import ArchiveError
-from busbar.jobs.progress import Progress, display_for
+from busbar.jobs.progress import BatchProgress, display_for
 from busbar.spark.secrets import Secret
 
 INTERVAL = "10 seconds"
@@ -68,7 +68,7 @@ def capture(
     master: str | None = None,
     options: Mapping[str, str] | None = None,
     compacting: bool = True,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[BatchProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Summary:
     """Capture until `stop` is set, or, with `available_now`, what is there now.
@@ -77,7 +77,7 @@ def capture(
     seen by the driver and by all workers under the same path. `options` are those of the source (docs/spark.md).
     Raises CaptureFailed, ArchiveError, and what the source raises for options that are wrong.
     """
-    job = _Job(on_progress or (lambda _progress: None), stop or threading.Event(), session is None)
+    job = _CaptureJob(on_progress or (lambda _progress: None), stop or threading.Event(), session is None)
     with ExitStack() as exits:
         for directory, stream in ((output, MESSAGES), (events, EVENTS)):
             if directory is not None:
@@ -106,11 +106,11 @@ def _own_settings(spark: SparkSession) -> SparkSession:
     return own
 
 
-class _Job:
+class _CaptureJob:
     """The queries of a capture, and what runs beside them."""
 
     def __init__(
-        self, on_progress: Callable[[Progress], None], stop: threading.Event, owns_spark: bool
+        self, on_progress: Callable[[BatchProgress], None], stop: threading.Event, owns_spark: bool
     ) -> None:
         self._owns_spark = owns_spark
         self._queries: list[CaptureQuery] = []
@@ -212,7 +212,7 @@ def _said(error: Exception) -> str:
 # ---- as a program --------------------------------------------------------------------------------
 
 
-def run_until_stopped(work: Callable[[threading.Event, Callable[[Progress], None]], Summary]) -> Summary:
+def run_until_stopped(work: Callable[[threading.Event, Callable[[BatchProgress], None]], Summary]) -> Summary:
     """Run a capture with its progress on standard error; SIGTERM and Ctrl-C let it finish its batches and end well."""
     stop = threading.Event()
     display = display_for(sys.stderr)
@@ -220,7 +220,7 @@ def run_until_stopped(work: Callable[[threading.Event, Callable[[Progress], None
     def ask(_number: int, _frame: object) -> None:
         stop.set()
 
-    def show(progress: Progress) -> None:
+    def show(progress: BatchProgress) -> None:
         display.show(progress)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -32,12 +32,12 @@ from busbar.jobs.archive_writer import ArchiveWriter, StagedFile
 from busbar.jobs.fault_points import reached, reached_when_written
 from busbar.jobs.manifest import BatchMark
 from busbar.jobs.parquet_files import RESULT_COLUMNS, write_task
-from busbar.jobs.progress import Progress
+from busbar.jobs.progress import BatchProgress
 from busbar.model.names import without_dead_letters
+from busbar.spark.connection import client_errors, client_of_process, log
 from busbar.spark.listener import committed_offsets
 from busbar.spark.offsets import Offset, parse
 from busbar.spark.options import SourceOptions
-from busbar.spark.reach import factory_of, log, spoken
 from busbar.spark.secrets import Secret
 from busbar.spark.stream_tap import StreamTap
 
@@ -118,18 +118,18 @@ class CaptureQuery:
         if "startingPosition" not in self._options:
             self._options["startingPosition"] = self._beginning()
         if not (self.checkpoint / "offsets").is_dir():
-            StreamTap(self._parsed()).begin()
+            StreamTap(self._parsed()).start()
 
     def _canonical(self, source: Source) -> Source:
         """The entity by the name that the broker has for it: two ways to write it are not two entities."""
         self._options |= {"entity": source.entity, "subQueue": source.sub_queue}
-        with spoken(self._parsed()):
+        with client_errors(self._parsed()):
             return Source(self._taps(source).ends().entity, source.sub_queue, source.stream)
 
     def _beginning(self) -> str:
         """Behind what the archive holds of this entity; all that is there, if it holds nothing."""
         mark = self._writer.contents.reached.get(self.source.name)
-        with spoken(self._parsed()):
+        with client_errors(self._parsed()):
             if mark is None or mark.incarnation != self._taps(self.source).ends().incarnation:
                 return "earliest"
         return json.dumps({str(index): position + 1 for index, position in mark.positions.items()})
@@ -196,7 +196,7 @@ class CaptureQuery:
                     "The query of %s was not stopped in time: %s", self.source.label, type(error).__name__
                 )
 
-    def follow(self) -> Progress | None:
+    def follow(self) -> BatchProgress | None:
         """Advance the tap to what Spark has committed since the last call; None if there is nothing new."""
         offsets = committed_offsets(self.checkpoint)
         if not offsets or offsets[0].positions == self._advanced:
@@ -211,7 +211,7 @@ class CaptureQuery:
             return None
         self._advanced = offset.positions
         batch, rows, seconds = self._last
-        return Progress(self.source.label, batch, rows, seconds, self._total, lag)
+        return BatchProgress(self.source.label, batch, rows, seconds, self._total, lag)
 
     # ----------------------------------------------------------------------------------------------
 
@@ -269,7 +269,9 @@ class CaptureQuery:
         }
 
     def _taps(self, source: Source) -> BlockingTaps:
-        return factory_of(self._secret, self._parsed().wait).taps(source.entity, sub_queue=source.sub_queue)
+        return client_of_process(self._secret, self._parsed().wait).taps(
+            source.entity, sub_queue=source.sub_queue
+        )
 
     def _parsed(self) -> SourceOptions:
         return SourceOptions.parse(self._options, streaming=True)

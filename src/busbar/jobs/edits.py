@@ -26,8 +26,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.compose import LONGEST_TTL
-from busbar.amqp.sections import (
+from busbar.amqp.types import Described, Symbol, Timestamp, UInt, ULong
+from busbar.message.compose import LONGEST_TTL
+from busbar.message.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -36,7 +37,6 @@ from busbar.amqp.sections import (
     find_sections,
     value_of,
 )
-from busbar.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 
 TEXTS: Final = {
     "to": 2,
@@ -73,14 +73,14 @@ class EditError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class FieldEdit:
     """`field` is set to the value of `expression`."""
 
     field: str
     expression: str
 
     @classmethod
-    def parse(cls, text: str) -> Edit:
+    def parse(cls, text: str) -> FieldEdit:
         """From FIELD=EXPRESSION. Raises EditError."""
         field, equals, expression = text.partition("=")
         field, expression = field.strip(), expression.strip()
@@ -96,10 +96,10 @@ class Edit:
         return cls(lowered, expression)
 
 
-def parse_edits(edits: Iterable[str] | Mapping[str, str]) -> tuple[Edit, ...]:
+def parse_edits(edits: Iterable[str] | Mapping[str, str]) -> tuple[FieldEdit, ...]:
     """Raises EditError, also for a field that is set twice."""
     texts = [f"{field}={text}" for field, text in edits.items()] if isinstance(edits, Mapping) else edits
-    parsed = tuple(Edit.parse(text) for text in texts)
+    parsed = tuple(FieldEdit.parse(text) for text in texts)
     fields = [edit.field for edit in parsed]
     for field in fields:
         if fields.count(field) > 1:
@@ -134,7 +134,7 @@ def shown_value(value: object) -> object:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def check_type(edit: Edit, kind: str) -> None:
+def check_type(edit: FieldEdit, kind: str) -> None:
     """`kind` is the type of the expression as Spark calls it (void: always null). Raises EditError."""
     allowed = _OF_PROPERTIES if edit.field.startswith(PROPERTY) else ALLOWED[edit.field]
     if re.sub(r"\(\d+\)| collate .*", "", kind) not in (*allowed, "void"):

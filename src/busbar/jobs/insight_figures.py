@@ -27,7 +27,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TimeBucket:
     """A slice of time."""
 
     time: int
@@ -130,7 +130,7 @@ class EntityFigures:
     """Completed, or received and deleted."""
     latency: Latency | None
     slot_seconds: int
-    slots: tuple[Slot, ...]
+    slots: tuple[TimeBucket, ...]
     fragments: tuple[FragmentFigures, ...]
     keys: Ranking
     sessions: Ranking

@@ -124,9 +124,9 @@ def _throughput(figures: EntityFigures) -> str:
     if not figures.slots:
         return ""
     width = figures.slot_seconds
-    series = [svg.Line("came", "--first", [slot.sent / width for slot in figures.slots])]
+    series = [svg.PlotLine("came", "--first", [slot.sent / width for slot in figures.slots])]
     if figures.coverage.events is not None:
-        series.append(svg.Line("done", "--second", [slot.done / width for slot in figures.slots]))
+        series.append(svg.PlotLine("done", "--second", [slot.done / width for slot in figures.slots]))
     plot = svg.lines("Throughput over time", _clock(figures), series, "/s")
     return _figure(f"Messages per second, by {_width(width)}", plot, series)
 
@@ -135,8 +135,8 @@ def _latency_plots(figures: EntityFigures) -> str:
     if figures.latency is None:
         return ""
     series = [
-        svg.Line("median", "--first", [slot.p50 for slot in figures.slots]),
-        svg.Line("95th percentile", "--second", [slot.p95 for slot in figures.slots]),
+        svg.PlotLine("median", "--first", [slot.p50 for slot in figures.slots]),
+        svg.PlotLine("95th percentile", "--second", [slot.p95 for slot in figures.slots]),
     ]
     over_time = svg.lines("Latency over time", _clock(figures), series, "ms")
     bins = figures.latency.histogram
@@ -162,7 +162,7 @@ def _fragments(figures: EntityFigures) -> str:
     return _figure("Messages by fragment; the line is an even share", plot)
 
 
-def _figure(caption: str, plot: str, series: Sequence[svg.Line] = ()) -> str:
+def _figure(caption: str, plot: str, series: Sequence[svg.PlotLine] = ()) -> str:
     legend = "".join(
         f'<i class="{line.colour.removeprefix("--")}"></i>{escape(line.name)}'
         for line in series

@@ -30,7 +30,7 @@ from busbar.jobs.insight_figures import (
     Latency,
     Ranking,
     Share,
-    Slot,
+    TimeBucket,
 )
 from busbar.spark.options import NUMBER_MASK
 
@@ -201,7 +201,7 @@ class _Measurement:
                 )
         return None
 
-    def _slots_of(self, entity: str) -> tuple[Slot, ...]:
+    def _slots_of(self, entity: str) -> tuple[TimeBucket, ...]:
         sent = {row.slot: row["count"] for row in self._slots[entity] if row.sent}
         done = {row.slot: row for row in self._slots[entity] if not row.sent}
         if not sent and not done:
@@ -211,7 +211,7 @@ class _Measurement:
         for time in range(min(times), max(times) + 1, self._width * 1000):
             row = done.get(time)
             p50, p95 = map(float, row.percentiles) if row is not None else (None, None)
-            made.append(Slot(time, sent.get(time, 0), 0 if row is None else row["count"], p50, p95))
+            made.append(TimeBucket(time, sent.get(time, 0), 0 if row is None else row["count"], p50, p95))
         return tuple(made)
 
     def _fragment_figures(self, entity: str, fragments: int | None) -> tuple[FragmentFigures, ...]:

@@ -23,8 +23,8 @@ from busbar.jobs import archive
 from busbar.jobs.insight_figures import Coverage, FragmentCoverage
 from busbar.jobs.insight_measures import Subject, of_events, of_messages
 from busbar.model.names import key_of, without_dead_letters
+from busbar.spark.connection import client_of_process
 from busbar.spark.errors import SourceError
-from busbar.spark.reach import factory_of
 from busbar.spark.secrets import Secret
 
 TAP = "insight"
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Tapped:
+class TapSpan:
     """An entity and the span of its tap that is looked at."""
 
     entity: str
@@ -88,10 +88,10 @@ def taps_of(secret: Secret, entity: str) -> tuple[BlockingTaps, str, str]:
     """The taps of an entity, its path and sub-queue."""
     path, dead_letters = without_dead_letters(entity.strip("/"))
     sub_queue = "deadletter" if dead_letters else ""
-    return factory_of(secret, WAIT_SECONDS).taps(path, sub_queue=sub_queue), path, sub_queue
+    return client_of_process(secret, WAIT_SECONDS).taps(path, sub_queue=sub_queue), path, sub_queue
 
 
-def look(secret: Secret, entity: str, name: str) -> Tapped:
+def look(secret: Secret, entity: str, name: str) -> TapSpan:
     """Choose the span: everything that the tap has recorded by now. Makes the tap if there is none."""
     taps, path, sub_queue = taps_of(secret, entity)
     view, fresh = _found_or_made(taps, name, from_earliest=True)
@@ -111,7 +111,7 @@ def look(secret: Secret, entity: str, name: str) -> Tapped:
     }
     if view.truncated:
         view = taps.resume(name, view.owner)
-    return Tapped(entity.strip("/"), path, sub_queue, view, losses, fresh)
+    return TapSpan(entity.strip("/"), path, sub_queue, view, losses, fresh)
 
 
 def begin(secret: Secret, entity: str, name: str) -> None:
@@ -129,7 +129,7 @@ def end(secret: Secret, entity: str, name: str) -> None:
         pass
 
 
-def advance(secret: Secret, tapped: Tapped) -> None:
+def advance(secret: Secret, tapped: TapSpan) -> None:
     """Let the next report begin where this one ends."""
     taps, _, _ = taps_of(secret, tapped.entity)
     view = tapped.view
@@ -161,10 +161,10 @@ def _found_or_made(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tup
 # ---------------------------------------------------------------------------------------------------- frames
 
 
-def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[Tapped]) -> DataFrame:
+def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan]) -> DataFrame:
     """What the taps of these entities have recorded."""
 
-    def read(each: Tapped, stream: str) -> DataFrame:
+    def read(each: TapSpan, stream: str) -> DataFrame:
         reader = spark.read.format("busbar").options(**secret.options(), **each.options(stream))
         # The source names the queue or subscription; a dead-letter queue is an entity of its own here.
         return reader.load().withColumn("entity", f.lit(each.entity))

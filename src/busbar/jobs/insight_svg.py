@@ -20,7 +20,7 @@ BOTTOM = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """Values over the positions of an axis; None leaves a gap."""
 
     name: str
@@ -28,7 +28,7 @@ class Line:
     values: Sequence[float | None]
 
 
-def lines(title: str, labels: Sequence[str], series: Sequence[Line], unit: str) -> str:
+def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: str) -> str:
     """Lines over time. Of `labels`, one for each position, as many are written as there is room for."""
     count = len(labels)
     most = max((value for line in series for value in line.values if value is not None), default=0.0)
@@ -123,7 +123,7 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _said(labels: Sequence[str], series: Sequence[Line], at: int, unit: str) -> str:
+def _said(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str) -> str:
     values = ((line.name, line.values[at]) for line in series)
     return f"{labels[at]} · " + ", ".join(
         f"{name} {_number(value)} {unit}" for name, value in values if value is not None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """A batch of a query that is durable, and that the broker may forget."""
 
     name: str
@@ -35,13 +35,13 @@ class Progress:
 class Display(Protocol):
     """Shows progress until it is closed."""
 
-    def show(self, progress: Progress) -> None: ...
+    def show(self, progress: BatchProgress) -> None: ...
 
     def close(self) -> None: ...
 
 
 def display_for(file: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Display:
-    return Board(file, clock) if file.isatty() else Lines(file, clock)
+    return ProgressTable(file, clock) if file.isatty() else Lines(file, clock)
 
 
 class Lines:
@@ -51,7 +51,7 @@ class Lines:
         self._file = file
         self._clock = clock
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: BatchProgress) -> None:
         self._file.write(
             f"{self._clock():%Y-%m-%dT%H:%M:%SZ} {progress.name}: batch {progress.batch}, {progress.rows:,} in "
             f"{progress.seconds:.1f} s ({progress.rate:,.0f}/s), {progress.lag:,} to go\n"
@@ -62,21 +62,21 @@ class Lines:
         pass
 
 
-class Board:
+class ProgressTable:
     """A table that is kept up to date."""
 
     def __init__(self, file: TextIO, clock: Callable[[], datetime]) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._rows: dict[str, tuple[Progress, datetime]] = {}
+        self._rows: dict[str, tuple[BatchProgress, datetime]] = {}
         self._clock = clock
         self._live: Live = Live(
             self._table(), console=Console(file=file, highlight=False), refresh_per_second=4
         )
         self._live.start()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: BatchProgress) -> None:
         self._rows[progress.name] = (progress, self._clock())
         self._live.update(self._table())
 

@@ -32,8 +32,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from busbar.amqp.bulk import MessageRow, decode_messages, properties_of, raw_message
-from busbar.amqp.message import decode_message
 from busbar.client import BusbarClientError, ConnectionLost, Ends, LockLost, Retry, SettleFailed
 from busbar.client.blocking import BlockingFactory, BlockingReceiver, BlockingTaps, connect
 from busbar.client.receiver import Received
@@ -42,8 +40,8 @@ from busbar.jobs import fault_points
 from busbar.jobs.edits import (
     DEAD_LETTER_PROPERTIES,
     Changes,
-    Edit,
     EditError,
+    FieldEdit,
     parse_edits,
     rewritten,
     shown_value,
@@ -51,15 +49,17 @@ from busbar.jobs.edits import (
 from busbar.jobs.resending import (
     CHUNK_MESSAGES,
     MOST_EXAMPLES,
-    Outgoing,
     Pace,
     Resender,
-    Resent,
+    ResendMessage,
+    ResendResult,
     source_id,
     writer_name,
 )
+from busbar.message.decoded import decode_message
 from busbar.model.message import DEAD
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
+from busbar.pages.rows import TapMessageRow, decode_messages, properties_of, raw_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ class RedriveError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RedriveProgress:
     total: int
     moved: int
     seconds: float
@@ -125,7 +125,7 @@ def redrive(
     trust: Path | None = None,
     session: SparkSession | None = None,
     master: str | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[RedriveProgress], None] | None = None,
 ) -> RedriveReport:
     """Move dead letters of a queue back to it, or those of a queue or subscription to `target`, a queue or topic.
 
@@ -246,7 +246,7 @@ class _Mover:
         selection: _Selection,
         pace: Pace,
         lock_wait: float,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: Callable[[RedriveProgress], None] | None,
     ) -> None:
         self._factory = factory
         self._entity = entity
@@ -260,7 +260,7 @@ class _Mover:
         self._lock_wait = lock_wait
         self._on_progress = on_progress
         self._began = time.monotonic()
-        self.done = Resent()
+        self.done = ResendResult()
 
     def run(self) -> None:
         wanted = self._selection.wanted
@@ -277,7 +277,7 @@ class _Mover:
                     self._move(resender, receiver, moved)
                     if self._on_progress is not None:
                         seconds = time.monotonic() - self._began
-                        self._on_progress(Progress(self._selection.found, self.done.sent, seconds))
+                        self._on_progress(RedriveProgress(self._selection.found, self.done.sent, seconds))
                     if not wanted:
                         return
         finally:
@@ -314,7 +314,7 @@ class _Mover:
                 del wanted[message.sequence_number]
             for index in refused:
                 del wanted[chunk[index].sequence_number]
-            self.done.add(Resent(len(settled), len(refused), resender.told[:MOST_EXAMPLES]))
+            self.done.add(ResendResult(len(settled), len(refused), resender.told[:MOST_EXAMPLES]))
 
     def _complete(self, receiver: BlockingReceiver, messages: list[Received]) -> list[Received]:
         """Those that are deleted. The others come again, and the target knows them then."""
@@ -326,7 +326,7 @@ class _Mover:
             return []
         return messages
 
-    def _outgoing(self, message: Received) -> Outgoing:
+    def _outgoing(self, message: Received) -> ResendMessage:
         number = message.sequence_number
         name = source_id(self._entity, number, message.enqueued_time)
         made = rewritten(
@@ -335,7 +335,7 @@ class _Mover:
             message_id=name,
             without=DEAD_LETTER_PROPERTIES,
         )
-        return Outgoing(made, name)
+        return ResendMessage(made, name)
 
     def forget(self) -> None:
         """Rule 3."""
@@ -347,7 +347,7 @@ def _evaluated(
     entity: str,
     connection: Secret | str,
     where: str,
-    edits: tuple[Edit, ...],
+    edits: tuple[FieldEdit, ...],
     wait: float,
     session: SparkSession | None,
     master: str | None,
@@ -363,7 +363,7 @@ def _evaluated(
         raise RedriveError(str(error)) from error
 
 
-def _reason(row: MessageRow) -> str:
+def _reason(row: TapMessageRow) -> str:
     found = properties_of(row.overlay).get(REASON)
     if found is None:
         found = decode_message(raw_message(row.content)).application_properties.get(REASON)
@@ -382,7 +382,7 @@ def _samples(taps: BlockingTaps, ends: Ends, wanted: Mapping[int, Changes]) -> I
                     yield {**about, "edits": changes} if changes else about
 
 
-def _sample(number: int, row: MessageRow, reason: str) -> dict[str, Any]:
+def _sample(number: int, row: TapMessageRow, reason: str) -> dict[str, Any]:
     message = decode_message(raw_message(row.content))
     return {
         "sequenceNumber": number,

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
-from busbar.jobs.edits import PARTITION_KEY, Edit, EditError, parse_edits, shown_value
+from busbar.jobs.edits import PARTITION_KEY, EditError, FieldEdit, parse_edits, shown_value
 from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected, spark_session
-from busbar.jobs.resending import Resent, writer_name
+from busbar.jobs.resending import ResendResult, writer_name
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
@@ -50,7 +50,7 @@ POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """How far a job is. `sent` counts what whole tasks have sent."""
 
     total: int
@@ -97,7 +97,7 @@ def replay(
     wait: float = 300.0,
     session: SparkSession | None = None,
     master: str | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[ReplayProgress], None] | None = None,
 ) -> ReplayReport:
     """Send the messages of a source to a target, each once.
 
@@ -115,7 +115,7 @@ def replay(
     job = _Replay(
         str(source), target.strip("/"), connection_of(connection), where, parse_edits(edits), ids, run, wait
     )
-    done = Resent()
+    done = ResendResult()
     try:
         with spark_session(session, "busbar-replay", master) as spark:
             selection = job.select(spark)
@@ -169,7 +169,7 @@ class _Replay:
         target: str,
         secret: Secret,
         where: str,
-        edits: tuple[Edit, ...],
+        edits: tuple[FieldEdit, ...],
         ids: str,
         run: str,
         wait: float,
@@ -252,8 +252,8 @@ class _Replay:
         found: int,
         order: str,
         rate: float,
-        on_progress: Callable[[Progress], None] | None,
-    ) -> Resent:
+        on_progress: Callable[[ReplayProgress], None] | None,
+    ) -> ResendResult:
         from pyspark.sql import functions as F
 
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
@@ -286,11 +286,11 @@ class _Replay:
         expires = F.col("expires_at") if "expires_at" in selection.columns else F.lit(None).cast("timestamp")
         edits = [F.col(f"{EDIT}{index}") for index in range(len(self._edits))]
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
-        done = Resent()
+        done = ResendResult()
         with _Watch(spark, found, on_progress):
             # Spark wants a plain function.
             for row in rows.mapInArrow(lambda batches: task(batches), RESULT).collect():
-                done.add(Resent(row["sent"], row["refused"], list(row["examples"])))
+                done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
         return done
 
     def _key(self) -> Column:
@@ -306,16 +306,16 @@ class _Replay:
         return F.coalesce(session, key, F.concat_ws(":", "entity", "sequence_number"))
 
     def forget(self) -> None:
-        from busbar.spark.reach import factory_of
+        from busbar.spark.connection import client_of_process
 
-        factory_of(self._secret, self._wait).taps(self.target).commit_writes(self.writer, MAX_BATCH)
+        client_of_process(self._secret, self._wait).taps(self.target).commit_writes(self.writer, MAX_BATCH)
 
 
 class _Watch:
     """Tells the progress of the tasks of this thread's job while a block runs."""
 
     def __init__(
-        self, spark: SparkSession, total: int, on_progress: Callable[[Progress], None] | None
+        self, spark: SparkSession, total: int, on_progress: Callable[[ReplayProgress], None] | None
     ) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._total = total
@@ -348,7 +348,7 @@ class _Watch:
 
     def _tell(self, sent: int) -> None:
         assert self._on_progress is not None
-        self._on_progress(Progress(self._total, sent, time.monotonic() - self._began))
+        self._on_progress(ReplayProgress(self._total, sent, time.monotonic() - self._began))
 
 
 # ---- spark-submit ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from busbar.jobs.edits import Edit, check_type
+from busbar.jobs.edits import FieldEdit, check_type
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
     """What a source is, whatever its name: an archive that was moved is the same, a queue that was made anew another."""
     entity = dead_letter_queue(source)
     if entity is not None:
-        from busbar.spark.reach import factory_of
+        from busbar.spark.connection import client_of_process
 
-        found = factory_of(secret, wait).taps(entity).ends()
+        found = client_of_process(secret, wait).taps(entity).ends()
         return f"{found.entity}{DEAD_LETTERS} {found.incarnation}"
     from busbar.jobs.archive import ArchiveError, identity
 
@@ -43,7 +43,7 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
 
 
 def selected(
-    spark: SparkSession, source: str, secret: Secret, where: str, edits: tuple[Edit, ...], wait: float
+    spark: SparkSession, source: str, secret: Secret, where: str, edits: tuple[FieldEdit, ...], wait: float
 ) -> DataFrame:
     """The messages of a source that meet a condition, with a column for each edit. Raises ReplayError, EditError."""
     from pyspark.errors import AnalysisException, ParseException
@@ -107,7 +107,7 @@ def evaluate(
     source: str,
     connection: Secret,
     where: str,
-    edits: tuple[Edit, ...],
+    edits: tuple[FieldEdit, ...],
     wait: float,
     session: SparkSession | None,
     master: str | None,

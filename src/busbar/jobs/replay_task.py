@@ -12,9 +12,9 @@ from busbar.amqp.codec import EncodeError
 from busbar.client import BusbarClientError
 from busbar.client.sender import Writer
 from busbar.jobs.edits import EditError, rewritten
-from busbar.jobs.resending import MOST_EXAMPLES, Outgoing, Pace, Resender, Resent, source_id
+from busbar.jobs.resending import MOST_EXAMPLES, Pace, Resender, ResendMessage, ResendResult, source_id
 from busbar.model.errors import BusbarError
-from busbar.spark.reach import factory_of
+from busbar.spark.connection import client_of_process
 from busbar.spark.secrets import Secret
 from busbar.spark.sink import translated
 from busbar.spark.sink_options import SinkOptions
@@ -44,12 +44,12 @@ class Task:
     """That the edits set, in their order."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = Resent()
+        done = ResendResult()
         resender: Resender | None = None
         try:
             for batch in batches:
                 if resender is None:
-                    factory = factory_of(self.secret, self.wait)
+                    factory = client_of_process(self.secret, self.wait)
                     resender = Resender(factory, self.target, self.writer, Pace(self.rate))
                 done.add(self._resend(resender, batch))
         except BusbarClientError as error:
@@ -63,16 +63,16 @@ class Task:
             schema=RESULT_ARROW,
         )
 
-    def _resend(self, resender: Resender, batch: pa.RecordBatch) -> Resent:
-        done = Resent()
-        outgoing: list[Outgoing] = []
+    def _resend(self, resender: Resender, batch: pa.RecordBatch) -> ResendResult:
+        done = ResendResult()
+        outgoing: list[ResendMessage] = []
         for name, made in self.messages(batch):
             if isinstance(made, bytes):
-                outgoing.append(Outgoing(made, name))
+                outgoing.append(ResendMessage(made, name))
             else:
-                done.add(Resent(0, 1, [f"{name}: {made}"]))
+                done.add(ResendResult(0, 1, [f"{name}: {made}"]))
         refused = resender.send(outgoing)
-        done.add(Resent(len(outgoing) - len(refused), len(refused), resender.told[:MOST_EXAMPLES]))
+        done.add(ResendResult(len(outgoing) - len(refused), len(refused), resender.told[:MOST_EXAMPLES]))
         return done
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | Exception]]:

@@ -41,7 +41,7 @@ def writer_name(job: str, *parts: str) -> str:
 
 
 @dataclass(slots=True)
-class Outgoing:
+class ResendMessage:
     """An encoded message, and what to call it if it is refused."""
 
     message: bytes
@@ -49,14 +49,14 @@ class Outgoing:
 
 
 @dataclass(slots=True)
-class Resent:
+class ResendResult:
     """What became of messages. `examples` has some of the refused ones, with the reason."""
 
     sent: int = 0
     refused: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, other: Resent) -> None:
+    def add(self, other: ResendResult) -> None:
         self.sent += other.sent
         self.refused += other.refused
         self.examples = (self.examples + other.examples)[:MOST_EXAMPLES]
@@ -93,7 +93,7 @@ class Resender:
         # In flight are four deliveries; of a chunk there is one.
         self._sender = factory.sender(target, writer=writer, in_flight=4 * CHUNK_MESSAGES)
 
-    def send(self, outgoing: Sequence[Outgoing], sent: Callable[[int], None] | None = None) -> set[int]:
+    def send(self, outgoing: Sequence[ResendMessage], sent: Callable[[int], None] | None = None) -> set[int]:
         """Returns when all are durable; the indexes of those that the target does not take are in `refused`.
         Raises BusbarClientError if the target does not take anything."""
         self.told: list[str] = []
@@ -131,7 +131,7 @@ class Resender:
         self.close()
 
 
-def _chunks(outgoing: Sequence[Outgoing], most: int) -> Iterator[tuple[int, int]]:
+def _chunks(outgoing: Sequence[ResendMessage], most: int) -> Iterator[tuple[int, int]]:
     """Rule 2: neighbours that fit into one delivery."""
     start = size = 0
     for index, each in enumerate(outgoing):

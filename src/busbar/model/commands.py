@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import Copy, Draft, Overlay
+from busbar.model.message import Draft, Overlay, SubscriptionCopy
 
 COMPLETE: Final = 0
 ABANDON: Final = 1  # unlock, delivery count + 1
@@ -259,7 +259,7 @@ class RenewSession(Command):
 
 
 @final
-class ReadState(Command):
+class GetSessionState(Command):
     """Ask for the state of the session that the consumer holds. Answer: SessionState or Refused."""
 
     def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64) -> None:
@@ -268,7 +268,7 @@ class ReadState(Command):
 
 
 @final
-class WriteState(Command):
+class SetSessionState(Command):
     """Set (or with None clear) the state of the session that the consumer holds. Answer: Done or Refused."""
 
     def __init__(self, fragment: i64, origin: i64, request: i64, consumer: i64, state: bytes | None) -> None:
@@ -369,7 +369,7 @@ class ResumeTap(Command):
 
 @final
 class FindTime(Command):
-    """Ask for the position behind which everything was enqueued at a time or later. Answer: Found."""
+    """Ask for the position behind which everything was enqueued at a time or later. Answer: PositionFound."""
 
     def __init__(self, fragment: i64, origin: i64, request: i64, sub: i64, at: i64) -> None:
         super().__init__(fragment, origin, request)
@@ -407,12 +407,12 @@ class InspectDuplicates(Command):
 
 
 @final
-class TakeCopies(Command):
+class StoreCopies(Command):
     """A topic's fragment passes on what a subscription selected. No answer: it is part of the topic's own commit."""
 
     def __init__(self, fragment: i64) -> None:
         super().__init__(fragment, 0, 0)
-        self.copies: list[Copy] = []
+        self.copies: list[SubscriptionCopy] = []
 
 
 @final

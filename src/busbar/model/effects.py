@@ -87,7 +87,7 @@ class Renewed(Effect):
 
 
 @final
-class Received(Effect):
+class DeferredReceived(Effect):
     """Deferred messages, locked with one nonce until a time (0: deleted, no lock)."""
 
     def __init__(self, origin: i64, request: i64, records: list[Record], nonce: i64, until: i64) -> None:
@@ -143,7 +143,7 @@ class SessionState(Effect):
 
 
 @final
-class Sessions(Effect):
+class SessionList(Effect):
     """Session ids, in their order."""
 
     def __init__(self, origin: i64, request: i64, ids: list[str]) -> None:
@@ -173,7 +173,7 @@ class Inspected(Effect):
 
 
 @final
-class Duplicates(Effect):
+class DuplicateReport(Effect):
     """What duplicate detection did: messages dropped, ids remembered, and the latest drops, oldest first.
 
     Of each drop: the message's id, when it came, and the number of the original.
@@ -299,7 +299,7 @@ class EventPage(Effect):
 
 
 @final
-class Found(Effect):
+class PositionFound(Effect):
     def __init__(self, origin: i64, request: i64, position: i64) -> None:
         super().__init__(origin, request)
         self.position = position

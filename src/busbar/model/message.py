@@ -2,7 +2,7 @@
 
 Both are treated as immutable: a change makes a new object, so that a refused commit can be undone by forgetting.
 Times are milliseconds since 1970 UTC, durations are milliseconds; 0 means "not set" for ttl, scheduled and due.
-The content is opaque here: amqp/envelope.py packs and unpacks it.
+The content is opaque here: message/__init__.py packs and unpacks it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Draft:
 
 
 @final
-class Copy:
+class SubscriptionCopy:
     """What one subscription gets of a message that was sent to its topic. With a `reason` it is a dead letter there."""
 
     def __init__(self, fragment: i64, content: bytes, reason: str = "", description: str = "") -> None:
@@ -93,7 +93,9 @@ class Record:
         self.content = content
         self.overlay = overlay
         self.session_id = session_id  # only where the entity requires sessions; elsewhere it is content
-        self.dead = dead  # its number among those that were ever dead-lettered in the fragment; 0: it was not
+        self.dead_letter_number = (
+            dead  # its number among those that were ever dead-lettered in the fragment; 0: it was not
+        )
 
     def expired(self, now: i64) -> bool:
         ttl = self.ttl
@@ -118,7 +120,7 @@ class Record:
             self.content,
             overlay,
             self.session_id,
-            self.dead,
+            self.dead_letter_number,
         )
 
     def without_content(self) -> Record:
@@ -132,5 +134,5 @@ class Record:
             None,
             self.overlay,
             self.session_id,
-            self.dead,
+            self.dead_letter_number,
         )

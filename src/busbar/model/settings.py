@@ -6,7 +6,7 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import ACTIVE, Copy
+from busbar.model.message import ACTIVE, SubscriptionCopy
 
 EARLIEST: Final = 0
 LATEST: Final = 1
@@ -41,7 +41,7 @@ class TapSettings:
         self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
 
 
-class Distributor(Protocol):
+class Selector(Protocol):
     """The subscriptions of a topic, to one of its fragments: who gets which copy of a message, by whose rules."""
 
     fragments: list[int]
@@ -50,7 +50,7 @@ class Distributor(Protocol):
     def spent(self) -> int:
         """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
 
-    def copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[Copy]:
+    def select_copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[SubscriptionCopy]:
         """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for
         ever). Never raises for what a message or a rule can say."""
 
@@ -71,7 +71,7 @@ class FragmentSettings:
         duplicate_window_ms: i64 = 0,
         requires_session: bool = False,
         taps: list[TapSettings] | None = None,
-        distributor: Distributor | None = None,
+        distributor: Selector | None = None,
         only_selected: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
@@ -84,5 +84,5 @@ class FragmentSettings:
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for
         self.requires_session = requires_session  # never changes while the entity lives
         self.taps: list[TapSettings] = taps if taps is not None else []
-        self.distributor: Distributor | None = distributor  # of a topic
+        self.distributor: Selector | None = distributor  # of a topic
         self.only_selected = only_selected  # a message that no subscription selects is refused

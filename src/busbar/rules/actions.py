@@ -21,7 +21,7 @@ from lark import Tree
 from busbar.model.entities import SqlAction
 from busbar.rules.evaluation import Compiler, Evaluator
 from busbar.rules.filters import parameters_of
-from busbar.rules.message import Message
+from busbar.rules.message import RuleMessage
 from busbar.rules.syntax import parse_action, property_name
 from busbar.rules.values import (
     EvaluationError,
@@ -37,7 +37,7 @@ from busbar.rules.work import UNCOUNTED
 
 
 @dataclass(slots=True)
-class Changes:
+class PropertyChanges:
     """By names in lower case. A value of None: it is removed."""
 
     user: dict[str, tuple[str, Value]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Changes:
     system: dict[str, Value] = field(default_factory=dict)
 
 
-Act: TypeAlias = Callable[[Message], Changes]
+Act: TypeAlias = Callable[[RuleMessage], PropertyChanges]
 
 
 def compile_action(action: SqlAction, ids: Ids) -> Act:
@@ -59,7 +59,7 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
         value = compiler.value(statement.children[1]) if statement.data == "set" else None
         statements.append((scope == "sys", name, value))
 
-    def act(message: Message) -> Changes:
+    def act(message: RuleMessage) -> PropertyChanges:
         """Raises EvaluationError."""
         changed = _Changed(message, compiler)
         for system, name, value in statements:
@@ -77,12 +77,12 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
 class _Changed:
     """A message with the changes made so far."""
 
-    def __init__(self, message: Message, compiler: Compiler) -> None:
+    def __init__(self, message: RuleMessage, compiler: Compiler) -> None:
         self._message = message
         self._compiler = compiler
         self.work = message.work
         self.user: dict[str, Value] = dict(message.user)
-        self.changes = Changes()
+        self.changes = PropertyChanges()
 
     @property
     def named(self) -> Mapping[str, Value]:

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 from lark import Token, Tree
 
 from busbar.rules.like import READING, Pattern, compile_pattern
-from busbar.rules.message import Message
+from busbar.rules.message import RuleMessage
 from busbar.rules.syntax import plain_name, property_name
 from busbar.rules.values import (
     EQUALITIES,
@@ -46,8 +46,8 @@ from busbar.rules.values import (
 from busbar.rules.work import AT_ONCE, FOLDED, UNCOUNTED
 
 Node: TypeAlias = Tree[Token] | Token
-Evaluator: TypeAlias = Callable[[Message], Value]
-Truth: TypeAlias = Callable[[Message], bool | None]
+Evaluator: TypeAlias = Callable[[RuleMessage], Value]
+Truth: TypeAlias = Callable[[RuleMessage], bool | None]
 
 
 class Constant:
@@ -58,7 +58,7 @@ class Constant:
     def __init__(self, value: Value) -> None:
         self.value = value
 
-    def __call__(self, message: Message) -> Value:
+    def __call__(self, message: RuleMessage) -> Value:
         return self.value
 
 
@@ -68,7 +68,7 @@ class UserProperty:
     def __init__(self, name: str) -> None:
         self.name = name.lower()
 
-    def __call__(self, message: Message) -> Value:
+    def __call__(self, message: RuleMessage) -> Value:
         return message.user.get(self.name)
 
 
@@ -88,7 +88,7 @@ class Compiler:
                 return make(self, node.children)
         inner = self.value(node)
 
-        def truth(message: Message) -> bool | None:
+        def truth(message: RuleMessage) -> bool | None:
             value = inner(message)
             if value is None or value is True or value is False:
                 return value
@@ -112,7 +112,7 @@ class Compiler:
         if len(parts) == 2:
             first, second = parts
 
-            def both(message: Message) -> bool | None:
+            def both(message: RuleMessage) -> bool | None:
                 left = first(message)
                 if left is False:
                     return False
@@ -121,7 +121,7 @@ class Compiler:
 
             return both
 
-        def every(message: Message) -> bool | None:
+        def every(message: RuleMessage) -> bool | None:
             answer: bool | None = True
             for part in parts:
                 found = part(message)
@@ -136,7 +136,7 @@ class Compiler:
     def disjunction(self, nodes: list[Node]) -> Truth:
         parts = [self.truth(node) for node in nodes]
 
-        def some(message: Message) -> bool | None:
+        def some(message: RuleMessage) -> bool | None:
             answer: bool | None = False
             for part in parts:
                 found = part(message)
@@ -160,7 +160,7 @@ class Compiler:
         ordered = sign not in EQUALITIES
         may_be_long = not isinstance(left, Constant) and not isinstance(right, Constant)
 
-        def compare(message: Message) -> bool | None:
+        def compare(message: RuleMessage) -> bool | None:
             a = left(message)
             if a is None:
                 return None
@@ -190,7 +190,7 @@ class Compiler:
         texts = [constant for constant in constants if isinstance(constant, str)]
         only_texts = frozenset(texts) if len(texts) == len(choices) else None
 
-        def is_in(message: Message) -> bool | None:
+        def is_in(message: RuleMessage) -> bool | None:
             value = subject(message)
             if value is None:
                 return None
@@ -215,7 +215,7 @@ class Compiler:
         if isinstance(pattern, Constant) and all(isinstance(part, Constant) for part in escape):
             return self._like_constant(subject, pattern.value, *[part.value for part in escape])  # type: ignore[attr-defined]
 
-        def like(message: Message) -> bool | None:
+        def like(message: RuleMessage) -> bool | None:
             value = subject(message)
             parts = [part(message) for part in (pattern, *escape)]
             if value is None or None in parts:
@@ -234,7 +234,7 @@ class Compiler:
             return lambda message: None
         matches, weight = _pattern(*pattern)
 
-        def like(message: Message) -> bool | None:
+        def like(message: RuleMessage) -> bool | None:
             value = subject(message)
             if value is None:
                 return None
@@ -279,7 +279,7 @@ class Compiler:
             return lambda message: ids()
         argument = self.value(arguments[0])
 
-        def named(message: Message) -> Value:
+        def named(message: RuleMessage) -> Value:
             name = argument(message)
             if name is None:
                 return None
@@ -297,7 +297,7 @@ class Compiler:
         operands = [self.value(operand) for operand in node.children[2::2]]
         rest = list(zip(signs, operands, strict=True))
 
-        def chain(message: Message) -> Value:
+        def chain(message: RuleMessage) -> Value:
             result = first(message)
             for sign, operand in rest:
                 if result is None:
@@ -318,7 +318,7 @@ class Compiler:
         if isinstance(inner, Constant) and inner.value is not None:
             return Constant(change(inner.value))
 
-        def signed(message: Message) -> Value:
+        def signed(message: RuleMessage) -> Value:
             value = inner(message)
             return None if value is None else change(value)
 
@@ -356,7 +356,7 @@ _VALUES: Final[dict[str, Callable[[Compiler, Tree[Token]], Evaluator]]] = {
 
 
 def _denied(inner: Truth) -> Truth:
-    def denied(message: Message) -> bool | None:
+    def denied(message: RuleMessage) -> bool | None:
         found = inner(message)
         return None if found is None else not found
 
@@ -369,7 +369,7 @@ def _compare_property(name: str, sign: str, constant: Value) -> Truth:
     ordered = sign not in EQUALITIES
     kind = type(constant) if type(constant) in ORDERED_ALIKE else None
 
-    def compare(message: Message) -> bool | None:
+    def compare(message: RuleMessage) -> bool | None:
         value = message.user.get(name)
         if type(value) is kind:
             return test(value, constant)

@@ -19,10 +19,10 @@ from busbar.model.entities import (
     TrueFilter,
     TypedText,
 )
-from busbar.rules.message import Message
+from busbar.rules.message import RuleMessage
 from busbar.rules.values import EvaluationError, Ids, Value, alike, given
 
-Match: TypeAlias = Callable[[Message], bool]
+Match: TypeAlias = Callable[[RuleMessage], bool]
 Condition: TypeAlias = tuple[bool, str, Value]
 """Of a correlation filter: is it a system property, its name, and what it has to equal."""
 
@@ -39,11 +39,11 @@ FIELDS: Final = {
 """The fields of a correlation filter and the system properties they ask for."""
 
 
-def always(message: Message) -> bool:
+def always(message: RuleMessage) -> bool:
     return True
 
 
-def never(message: Message) -> bool:
+def never(message: RuleMessage) -> bool:
     return False
 
 
@@ -83,7 +83,7 @@ def conditions_of(correlation: CorrelationFilter) -> list[Condition]:
 
 
 def all_of(conditions: list[Condition]) -> Match:
-    def match(message: Message) -> bool:
+    def match(message: RuleMessage) -> bool:
         for system, name, value in conditions:
             if not alike(message.system(name) if system else message.named.get(name), value):
                 return False

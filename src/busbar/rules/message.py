@@ -9,7 +9,7 @@ from busbar.rules.values import Value
 from busbar.rules.work import Work
 
 
-class Message(Protocol):
+class RuleMessage(Protocol):
     """Reading must not fail. A property that is null has the value None, one that is missing has none."""
 
     @property

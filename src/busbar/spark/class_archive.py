@@ -140,13 +140,13 @@ class Numbers(DataSource):
         return Reader()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader()
+        return TrainingStreamReader()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchWriter()
+        return TrainingBatchWriter()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter()
+        return TrainingStreamWriter()
 
 
 class Reader(DataSourceReader):
@@ -154,7 +154,7 @@ class Reader(DataSourceReader):
         yield pa.RecordBatch.from_pydict({"number": list(range(ROWS))})
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TrainingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
 
@@ -174,12 +174,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield pa.RecordBatch.from_pydict({"number": list(range(ROWS))})
 
 
-class BatchWriter(DataSourceArrowWriter):
+class TrainingBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return written(iterator)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class TrainingStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return written(iterator)
 

@@ -1,6 +1,6 @@
 """Pages of a tap as Arrow record batches that equal the schema exactly, one for each page.
 
-The columns come from amqp/columns.py as buffers; they are put together here without a copy. Bodies and raw messages lie in
+The columns come from pages/columns.py as buffers; they are put together here without a copy. Bodies and raw messages lie in
 the page, from where Arrow copies them all at once.
 """
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from busbar.amqp.column_buffers import Booleans, Cuts, Doubles, Longs, Properties, Texts, Valid
-from busbar.amqp.columns import EventColumns, MessageColumns
+from busbar.pages.column_buffers import Booleans, Cuts, Doubles, Longs, Properties, Texts, Valid
+from busbar.pages.columns import EventColumns, MessageColumns
 from busbar.spark.schema import EVENTS, MESSAGES, OUTCOMES, PROPERTY, STATES
 
 MESSAGE_SCHEMA: Final = to_arrow_schema(MESSAGES, timezone="UTC")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-from busbar.spark.private_programs import cache_directory, wrapper
+from busbar.spark.launcher_scripts import cache_directory, wrapper
 
 LEAST = 17
 UNWANTED = "--add-modules=jdk.incubator.vector"

@@ -28,9 +28,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from busbar.client import BusbarClientError
+from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SourceError
 from busbar.spark.offsets import Offset, is_initial, parse
-from busbar.spark.reach import factory_of, log
 from busbar.spark.secrets import Secret
 
 WAIT_SECONDS = 10.0
@@ -64,7 +64,7 @@ def committed_offsets(checkpoint: Path) -> list[Offset]:
 
 
 def advance(secret: Secret, offset: Offset) -> None:
-    taps = factory_of(secret, WAIT_SECONDS).taps(offset.entity, sub_queue=offset.sub_queue)
+    taps = client_of_process(secret, WAIT_SECONDS).taps(offset.entity, sub_queue=offset.sub_queue)
     if taps.show(offset.tap).incarnation != offset.incarnation:
         return  # the source of the query will say what became of its entity
     taps.advance(offset.tap, offset.owner, offset.positions, stream=offset.stream)

@@ -31,7 +31,7 @@ class Ranges(InputPartition):
         return f"Ranges({self.tap!r}, {self.ranges!r})"
 
 
-def limited(begins: Mapping[int, int], ends: Mapping[int, int], limit: int | None) -> dict[int, int]:
+def limit_batch(begins: Mapping[int, int], ends: Mapping[int, int], limit: int | None) -> dict[int, int]:
     """The ends of a batch of at most `limit` positions: fragments advance in proportion to what they have, so that they stay
     together in time."""
     waiting = {index: max(0, ends[index] - begins.get(index, 0)) for index in ends}
@@ -50,7 +50,7 @@ def limited(begins: Mapping[int, int], ends: Mapping[int, int], limit: int | Non
     return {index: begins.get(index, 0) + share for index, share in shares.items()}
 
 
-def packed(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[list[Range]]:
+def pack_tasks(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[list[Range]]:
     """Ranges for at most `most` tasks, each with about the same number of positions."""
     todo = [
         (index, begins.get(index, 0), ends[index])

@@ -23,11 +23,11 @@ from pyspark.sql.datasource import InputPartition
 
 from busbar.client import Page, TapPassed, TapTruncated
 from busbar.client.blocking import BlockingTaps
+from busbar.spark.connection import client_errors, data_loss, entity_label, log, taps_of
 from busbar.spark.decode import event_batch, message_batch
 from busbar.spark.errors import SourceError
 from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
 from busbar.spark.planning import Ranges
-from busbar.spark.reach import log, loss, place, spoken, taps_of
 
 LARGE_BLOCK = 31 * 1024 * 1024
 """Of a larger one (32 MiB) the C library would draw no conclusions."""
@@ -40,8 +40,8 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
     """What a task yields."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
-    _make_ready()
-    with spoken(options), closing(_pages(options, taps_of(options), partition)) as pages:
+    _prepare_worker()
+    with client_errors(options), closing(_pages(options, taps_of(options), partition)) as pages:
         for fragment, page in pages:
             if options.stream == EVENTS:
                 yield event_batch(partition.entity, fragment, page.rows)
@@ -50,7 +50,7 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
 
 
 @cache
-def _make_ready() -> None:
+def _prepare_worker() -> None:
     gc.freeze()
     bytes(LARGE_BLOCK)  # never touched, so it is memory by name alone
 
@@ -78,19 +78,19 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> Fra
             while left[0][1] >= left[0][2]:
                 left.popleft()  # it was read to its end
             fragment, position, _ = left[0]
-            come_to(fragment, _behind_loss(options, taps, partition, fragment, position, error.text))
+            come_to(fragment, _position_after_loss(options, taps, partition, fragment, position, error.text))
             continue
         short = next(((index, at, upto) for index, at, upto in left if at < upto), None)
         if short is None:
             return
         raise SourceError(
             "BUSBAR_NOT_AVAILABLE",
-            f"Fragment {short[0]} of {place(options)!r} gave nothing behind {short[1]}, but the batch ends at "
+            f"Fragment {short[0]} of {entity_label(options)!r} gave nothing behind {short[1]}, but the batch ends at "
             f"{short[2]}: other receivers hold messages that the tap was to consume.",
         )
 
 
-def _behind_loss(
+def _position_after_loss(
     options: SourceOptions, taps: BlockingTaps, partition: Ranges, fragment: int, position: int, text: str
 ) -> int:
     """Where reading can go on in a fragment."""
@@ -105,4 +105,4 @@ def _behind_loss(
             )
             if reached > position:
                 return reached
-    raise loss(text)
+    raise data_loss(text)

@@ -4,7 +4,7 @@ Timestamps are UTC. A sequence number is the one that clients see: it carries th
 unique in the entity and rises within a fragment.
 
 `properties` and `annotations` keep AMQP's types: `type` names it, and the value stands in the field that holds its kind
-(amqp/columns.py says which); the others are null. `raw` is the message as a client would have sent it.
+(pages/columns.py says which); the others are null. `raw` is the message as a client would have sent it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from busbar.spark.java import java_home
-from busbar.spark.private_programs import wrapper
+from busbar.spark.launcher_scripts import wrapper
 
 REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|connectionString$"
 """Where a name or a value has this, Spark prints the value redacted."""

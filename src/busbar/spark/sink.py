@@ -39,9 +39,9 @@ from busbar.client.blocking import BlockingSender
 from busbar.client.sender import OF_ONE_MESSAGE, Writer
 from busbar.model.commands import MAX_BATCH
 from busbar.spark.bad_rows import BadRows, publish
+from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SinkError
-from busbar.spark.reach import factory_of, log
-from busbar.spark.sink_columns import Plan, plan_of
+from busbar.spark.sink_columns import ColumnPlan, plan_of
 from busbar.spark.sink_encode import Encoded, MessageEncoder
 from busbar.spark.sink_options import SinkOptions
 
@@ -74,7 +74,7 @@ def _refuse_overwriting(overwrite: bool, hint: str) -> None:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task did: whose it was, how many rows were no messages, and the file that it put them into."""
 
     writer: str
@@ -86,12 +86,12 @@ class Written(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Made on the driver, for one write; it goes to the tasks with its writer's name in it."""
 
-    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self._options = options
         self._plan = plan
         self._writer = options.writer or f"spark-batch-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._plan, Writer(self._writer, self._options.batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -115,17 +115,17 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Made anew for each micro-batch, in the tasks and on the driver."""
 
-    def __init__(self, options: SinkOptions, plan: Plan) -> None:
+    def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self._options = options
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._plan, _of_the_query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _report(self._options, messages)
         # The driver is not told its query here, but the tasks were. A batch without tasks has nothing to commit.
-        for writer in {message.writer for message in messages if isinstance(message, Written)}:
+        for writer in {message.writer for message in messages if isinstance(message, TaskCommit)}:
             publish(self._options.bad_rows, writer, batchId, _staged(messages))
             if self._options.once:
                 _commit(self._options, writer, batchId, self._options.wait)
@@ -147,17 +147,17 @@ def _of_the_query() -> Writer:
 
 def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
     try:
-        factory_of(options.secret, wait).taps(options.entity).commit_writes(writer, batch)
+        client_of_process(options.secret, wait).taps(options.entity).commit_writes(writer, batch)
     except BusbarClientError as error:
         raise translated(error, options) from error
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-    return [message.staged for message in messages if isinstance(message, Written) and message.staged]
+    return [message.staged for message in messages if isinstance(message, TaskCommit) and message.staged]
 
 
 def _report(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    bad = sum(message.bad for message in messages if isinstance(message, Written))
+    bad = sum(message.bad for message in messages if isinstance(message, TaskCommit))
     if bad:
         log.warning("%d rows could not be messages of %r (badRows=%s)", bad, options.entity, options.bad_rows)
 
@@ -165,11 +165,13 @@ def _report(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 # ---- tasks -------------------------------------------------------------------------------------------
 
 
-def _write(options: SinkOptions, plan: Plan, writer: Writer, batches: Iterator[pa.RecordBatch]) -> Written:
+def _write(
+    options: SinkOptions, plan: ColumnPlan, writer: Writer, batches: Iterator[pa.RecordBatch]
+) -> TaskCommit:
     encoder = MessageEncoder(plan, options.once)
     bad = BadRows(options.bad_rows, options.entity)
     try:
-        factory = factory_of(options.secret, options.wait)
+        factory = client_of_process(options.secret, options.wait)
         with (
             factory.sender(options.entity, writer=writer if options.once else None) as sender,
             ThreadPoolExecutor(1, "busbar-sink") as ahead,
@@ -186,7 +188,7 @@ def _write(options: SinkOptions, plan: Plan, writer: Writer, batches: Iterator[p
         bad.close()
     except BusbarClientError as error:
         raise translated(error, options) from error
-    return Written(writer.name, writer.batch, bad.count, bad.staged)
+    return TaskCommit(writer.name, writer.batch, bad.count, bad.staged)
 
 
 def _send(

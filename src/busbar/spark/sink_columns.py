@@ -103,7 +103,7 @@ _OF_A_BROKER: Final = frozenset(MESSAGES.fieldNames()) - FIELDS.keys() - _SOURCE
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ColumnPlan:
     """Indexes of columns: by field, and for ids. `source` has entity and sequence number."""
 
     fields: dict[str, int]
@@ -115,7 +115,7 @@ class Plan:
     source_properties: bool
 
 
-def plan_of(schema: StructType, options: SinkOptions) -> Plan:
+def plan_of(schema: StructType, options: SinkOptions) -> ColumnPlan:
     """Raises SinkError, OptionError."""
     names = _Names(schema)
     fields = _fields(names, options)
@@ -140,7 +140,7 @@ def plan_of(schema: StructType, options: SinkOptions) -> Plan:
     if not options.ignore_unknown:
         _check_unknown(names, {*fields.values(), *id_columns}, source_like)
     properties = fields.get("properties")
-    return Plan(
+    return ColumnPlan(
         fields={name: index for name, index in fields.items() if (name == RAW) == raw},
         raw=raw,
         id_columns=id_columns,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from busbar.amqp.compose import compose, has_message_id, with_message_id
+from busbar.message.compose import compose, has_message_id, with_message_id
 from busbar.model.errors import BusbarError
-from busbar.spark.sink_columns import TEXTS, Plan
+from busbar.spark.sink_columns import TEXTS, ColumnPlan
 from busbar.spark.sink_ids import hashed_id, source_id
 from busbar.spark.sink_properties import PropertyColumn, milliseconds
 
@@ -40,7 +40,7 @@ class Encoded:
 class MessageEncoder:
     """`once`: every message needs an id."""
 
-    def __init__(self, plan: Plan, once: bool) -> None:
+    def __init__(self, plan: ColumnPlan, once: bool) -> None:
         self._plan = plan
         self._once = once
 

@@ -23,13 +23,13 @@ from pyspark.sql.streaming.datasource import (
 from busbar.client import Ends, NotFound, TapView
 from busbar.client.blocking import BlockingTaps
 from busbar.spark import offsets
+from busbar.spark.connection import client_errors, data_loss, entity_label, taps_of
 from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.offsets import Json, Offset
 from busbar.spark.options import EVENTS, LATEST, Position, SourceOptions
-from busbar.spark.planning import Ranges, limited, packed
-from busbar.spark.reach import loss, place, spoken, taps_of
+from busbar.spark.planning import Ranges, limit_batch, pack_tasks
 from busbar.spark.reading import read_ranges
-from busbar.spark.stream_tap import POLL_SECONDS, Standing, StreamTap
+from busbar.spark.stream_tap import POLL_SECONDS, StreamPosition, StreamTap
 
 Positions = dict[int, int]
 
@@ -44,12 +44,12 @@ class BatchReader(DataSourceReader):
         options = self._options
         if options.stream == EVENTS and not options.tap:
             raise OptionError("tap", "is missing: events are recorded for a tap that was made with events.")
-        with spoken(options):
+        with client_errors(options):
             taps = taps_of(options)
             entity, floors, ends = self._bounds_of_tap(taps) if options.tap else self._bounds(taps)
             begins = self._resolved(taps, options.start, floors, ends)
             stops = self._resolved(taps, options.end, floors, ends)
-        plan = packed(begins, stops, options.max_partitions)
+        plan = pack_tasks(begins, stops, options.max_partitions)
         return [Ranges(entity, options.tap or None, "", ranges) for ranges in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,9 @@ class BatchReader(DataSourceReader):
             return view.entity, floors, {each.index: each.event_end for each in view.fragments}
         if view.truncated and options.fail_on_loss:
             lost = {each.index: each.lost for each in view.fragments if each.lost > each.position}
-            raise loss(f"The tap {view.name!r} was truncated; by fragment, messages were lost up to {lost}.")
+            raise data_loss(
+                f"The tap {view.name!r} was truncated; by fragment, messages were lost up to {lost}."
+            )
         floors = {each.index: max(each.position, each.lost) for each in view.fragments}
         return view.entity, floors, {each.index: each.end for each in view.fragments}
 
@@ -89,14 +91,14 @@ class BatchReader(DataSourceReader):
         except NotFound:
             taps.ends()  # raises NotFound if it is the entity that is missing
             raise OptionError(
-                "tap", f"names {self._options.tap!r}, which {place(self._options)!r} does not have."
+                "tap", f"names {self._options.tap!r}, which {entity_label(self._options)!r} does not have."
             ) from None
 
     def _wait(self, patience: float) -> None:
         if time.monotonic() > patience:
             raise SourceError(
                 "BUSBAR_UNAVAILABLE",
-                f"A store of {place(self._options)!r} was out for {self._options.wait:g} s (option 'waitForBroker').",
+                f"A store of {entity_label(self._options)!r} was out for {self._options.wait:g} s (option 'waitForBroker').",
             )
         time.sleep(POLL_SECONDS)
 
@@ -115,7 +117,7 @@ class BatchReader(DataSourceReader):
             if unknown:
                 raise OptionError(
                     "startingPosition" if position == self._options.start else "endingPosition",
-                    f"names fragments {unknown}; {place(self._options)!r} has {len(ends)}, from 0.",
+                    f"names fragments {unknown}; {entity_label(self._options)!r} has {len(ends)}, from 0.",
                 )
         return {index: min(max(wanted.get(index, 0), floors[index]), end) for index, end in ends.items()}
 
@@ -147,11 +149,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         begins: Mapping[int, int] | None = None
         if offsets.is_initial(start):
-            standing = self._tap.begin()
+            standing = self._tap.start()
             begins = standing.positions
         else:
             offset = offsets.checked(start, self._options)
-            standing = self._tap.go_on(offset)
+            standing = self._tap.resume(offset)
             if standing.positions != offset.positions:
                 begins = standing.positions
             # What Spark starts from is committed: there is no better moment to let the broker forget it.
@@ -160,9 +162,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._bounded(standing)
         self._seen = self._offset(standing, ends)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        stops = limited(standing.positions, ends, most)
+        stops = limit_batch(standing.positions, ends, most)
         if most is not None and sum(ends.values()) > sum(stops.values()):
-            stops = limited(self._without_gaps(standing, ends), ends, most)
+            stops = limit_batch(self._without_gaps(standing, ends), ends, most)
         positions = {**standing.positions, **stops}
         if begins is None and positions == standing.positions:
             return start
@@ -184,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._known = True
             if not self._repeatable(stop, begins):
                 return []
-        plan = packed(begins, stop.positions, self._options.max_partitions)
+        plan = pack_tasks(begins, stop.positions, self._options.max_partitions)
         return [Ranges(stop.entity, stop.tap, stop.owner, ranges) for ranges in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -197,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ----------------------------------------------------------------------------------------------
 
     def _offset(
-        self, standing: Standing, positions: Mapping[int, int], begins: Mapping[int, int] | None = None
+        self, standing: StreamPosition, positions: Mapping[int, int], begins: Mapping[int, int] | None = None
     ) -> Offset:
         options = self._options
         return Offset(
@@ -211,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins,
         )
 
-    def _bounded(self, standing: Standing) -> Positions:
+    def _bounded(self, standing: StreamPosition) -> Positions:
         """The ends, and in an AvailableNow run no further than where it was to go."""
         if self._target is None:
             return dict(standing.ends)
@@ -220,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for index, end in standing.ends.items()
         }
 
-    def _without_gaps(self, standing: Standing, ends: Mapping[int, int]) -> Positions:
+    def _without_gaps(self, standing: StreamPosition, ends: Mapping[int, int]) -> Positions:
         """Positions moved up to the first message that is there: a limit should count messages, and an old queue may begin
         with millions of numbers that nobody holds any more."""
         taps = taps_of(self._options)
@@ -231,7 +233,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             moved[index] = position
             if end <= position:
                 continue
-            with spoken(self._options):
+            with client_errors(self._options):
                 page = taps.read(standing.tap, index, position, end, stream=self._options.stream, count=1)
             if page.count == 0:
                 moved[index] = max(position, min(page.upto, end))
@@ -244,4 +246,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _repeatable(self, stop: Offset, begins: Mapping[int, int]) -> bool:
         """Whether a batch can be read again. Raises SourceError if not all of it is there, unless losses are accepted."""
         before = replace(stop, positions=begins, begins=None)
-        return self._tap.go_on(before).incarnation == stop.incarnation
+        return self._tap.resume(before).incarnation == stop.incarnation

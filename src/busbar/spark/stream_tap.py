@@ -26,16 +26,16 @@ from dataclasses import dataclass
 
 from busbar.client import AlreadyExists, BusbarClientError, ConnectionLost, FragmentTap, NotFound, TapView
 from busbar.client.blocking import BlockingTaps
+from busbar.spark.connection import client_errors, data_loss, entity_label, log, taps_of
 from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.offsets import Offset
 from busbar.spark.options import EVENTS, LATEST, SourceOptions
-from busbar.spark.reach import log, loss, place, spoken, taps_of
 
 POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StreamPosition:
     """Where a stream stands: what it has read, and the end of what there is, by fragment."""
 
     entity: str
@@ -56,22 +56,22 @@ class StreamTap:
         self._advanced: dict[int, int] = {}
         self._incarnation = ""  # of the entity, as last seen
 
-    def begin(self) -> Standing:
+    def start(self) -> StreamPosition:
         """For a query without a checkpoint: take the tap, or make it."""
         options = self._options
         name = options.tap or f"spark-{uuid.uuid4().hex[:12]}"
         owner = options.owner or f"spark-{uuid.uuid4().hex}"
-        with spoken(options):
+        with client_errors(options):
             taps = taps_of(options)
-            view = self._complete(taps, self._taken(taps, name, owner))
-            positions = self._undamaged(taps, view, self._beginning(taps, view), owner)
+            view = self._complete(taps, self._acquire(taps, name, owner))
+            positions = self._check_loss(taps, view, self._beginning(taps, view), owner)
             self._move(taps, name, owner, positions)
             return self._standing(taps, view, owner, positions)
 
-    def go_on(self, offset: Offset) -> Standing:
+    def resume(self, offset: Offset) -> StreamPosition:
         """For a query that has read up to an offset."""
         options = self._options
-        with spoken(options):
+        with client_errors(options):
             taps = taps_of(options)
             view = self._found(taps, offset.tap)
             if view is None or view.incarnation != offset.incarnation:
@@ -81,19 +81,19 @@ class StreamTap:
             if view.owner != offset.owner:
                 view = taps.own(offset.tap, offset.owner, take_over=options.take_over)
             self._check_kind(view)
-            positions = self._undamaged(taps, view, positions, offset.owner)
+            positions = self._check_loss(taps, view, positions, offset.owner)
             return self._standing(taps, view, offset.owner, positions)
 
     def advance(self, offset: Offset) -> None:
         """The batch that ends there is committed. What another incarnation of the entity held says nothing of this one."""
         if offset.incarnation != self._incarnation:
             return
-        with spoken(self._options):
+        with client_errors(self._options):
             self._move(taps_of(self._options), offset.tap, offset.owner, offset.positions)
 
     def ends(self) -> dict[int, int]:
         """Where the entity ends now."""
-        with spoken(self._options):
+        with client_errors(self._options):
             found = taps_of(self._options).ends()
         if self._options.stream == EVENTS:
             return found.event_ends
@@ -101,7 +101,7 @@ class StreamTap:
 
     # ---- taking ----------------------------------------------------------------------------------
 
-    def _taken(self, taps: BlockingTaps, name: str, owner: str) -> TapView:
+    def _acquire(self, taps: BlockingTaps, name: str, owner: str) -> TapView:
         """The tap, owned by us."""
         options = self._options
         patience = time.monotonic() + options.wait
@@ -140,7 +140,9 @@ class StreamTap:
         options = self._options
         if view.consumes != options.consume:
             kind = "consumes" if view.consumes else "does not consume"
-            raise OptionError("mode", f"does not fit: the tap {view.name!r} of {place(options)!r} {kind}.")
+            raise OptionError(
+                "mode", f"does not fit: the tap {view.name!r} of {entity_label(options)!r} {kind}."
+            )
         if options.stream == EVENTS and not view.events:
             raise OptionError("stream", f"is 'events', which the tap {view.name!r} does not record.")
 
@@ -152,7 +154,7 @@ class StreamTap:
                 out = [fragment.index for fragment in view.fragments if not fragment.available]
                 raise SourceError(
                     "BUSBAR_UNAVAILABLE",
-                    f"Fragments {out} of {place(self._options)!r} were not available for {self._options.wait:g} s "
+                    f"Fragments {out} of {entity_label(self._options)!r} were not available for {self._options.wait:g} s "
                     "(option 'waitForBroker'); a stream cannot begin without knowing where they are.",
                 )
             time.sleep(POLL_SECONDS)
@@ -184,16 +186,16 @@ class StreamTap:
         incarnation = view.incarnation if view is not None else taps.ends().incarnation
         if incarnation != offset.incarnation:
             text = (
-                f"The entity {place(options)!r} was deleted and made again since the checkpoint was written: "
+                f"The entity {entity_label(options)!r} was deleted and made again since the checkpoint was written: "
                 f"what it held behind the positions {dict(offset.positions)} is gone."
             )
         else:
             text = (
-                f"The tap {offset.tap!r} of {place(options)!r} was deleted: what it kept behind the positions "
+                f"The tap {offset.tap!r} of {entity_label(options)!r} was deleted: what it kept behind the positions "
                 f"{dict(offset.positions)} may be gone."
             )
         if options.fail_on_loss:
-            raise loss(text)
+            raise data_loss(text)
         log.warning("%s Going on, as failOnDataLoss is false.", text)
         if view is None:
             view = taps.create(
@@ -212,7 +214,7 @@ class StreamTap:
             return view, dict(offset.positions)
         return view, {fragment.index: self._position(fragment) for fragment in view.fragments}
 
-    def _undamaged(
+    def _check_loss(
         self, taps: BlockingTaps, view: TapView, positions: dict[int, int], owner: str
     ) -> dict[int, int]:
         """The positions, moved behind what is lost if the options allow it."""
@@ -233,11 +235,11 @@ class StreamTap:
             moved[fragment.index] = max(position, lost, passed)
         if losses:
             text = (
-                f"The tap {view.name!r} of {place(self._options)!r} no longer keeps all that the query has not read. "
+                f"The tap {view.name!r} of {entity_label(self._options)!r} no longer keeps all that the query has not read. "
                 f"Lost are messages among {'; '.join(losses)}."
             )
             if self._options.fail_on_loss:
-                raise loss(text)
+                raise data_loss(text)
             log.warning("%s Going on, as failOnDataLoss is false.", text)
         if view.truncated:
             taps.resume(view.name, owner)
@@ -247,7 +249,7 @@ class StreamTap:
 
     def _standing(
         self, taps: BlockingTaps, view: TapView, owner: str, positions: Mapping[int, int]
-    ) -> Standing:
+    ) -> StreamPosition:
         if self._options.consume:
             # The lease comes with a read. Only with it is the end one that no receiver can reach into.
             for fragment in view.fragments:
@@ -263,7 +265,7 @@ class StreamTap:
         if self._options.stream == EVENTS and not self._options.owner:
             self._pass_messages(taps, view, owner)
         self._incarnation = view.incarnation
-        return Standing(view.entity, view.incarnation, view.name, owner, positions, ends)
+        return StreamPosition(view.entity, view.incarnation, view.name, owner, positions, ends)
 
     def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
         further = {

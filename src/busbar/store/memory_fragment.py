@@ -6,23 +6,23 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from busbar.fragment.changes import Changes, Edit, Head, TapRow
+from busbar.fragment.changes import Changes, Head, MessageEdit, TapRow
 from busbar.fragment.reads import (
     Read,
+    ReadByNumber,
     ReadDue,
     ReadEvents,
     ReadExpiry,
     ReadIdPage,
     ReadIds,
     ReadKept,
-    ReadLine,
-    ReadMany,
-    ReadPacked,
     ReadPage,
     ReadSession,
     ReadSessionIds,
     ReadSpan,
+    ReadTapPage,
     ReadTime,
+    ReadWaitingSessions,
     ReadWritten,
 )
 from busbar.model.effects import MessageEvent
@@ -193,7 +193,7 @@ class MemoryFragment:
             numbers = numbers[: read.limit]
             read.records = _up_to(read.max_bytes, (lane.records[n] for n in numbers))
             read.complete = len(read.records) == len(numbers) < read.limit
-        elif isinstance(read, ReadMany):
+        elif isinstance(read, ReadByNumber):
             lane = self.lanes[read.lane]
             read.records = [lane.records[n] for n in sorted(set(read.numbers)) if n in lane.records]
         elif isinstance(read, ReadDue):
@@ -207,9 +207,9 @@ class MemoryFragment:
         elif isinstance(read, ReadIdPage):
             keys = self.id_order[bisect_right(self.id_order, (read.shelf, read.after)) :][: read.limit]
             read.rows = [(*key, *self.ids[key]) for key in keys]
-        elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
+        elif isinstance(read, ReadWaitingSessions | ReadExpiry | ReadSession | ReadSessionIds):
             self._read_sessions(read)
-        elif isinstance(read, ReadSpan | ReadPacked | ReadKept | ReadEvents | ReadTime):
+        elif isinstance(read, ReadSpan | ReadTapPage | ReadKept | ReadEvents | ReadTime):
             self._read_for_taps(read)
         elif isinstance(read, ReadWritten):
             known = self.written.get(read.writer, {})
@@ -223,8 +223,8 @@ class MemoryFragment:
         read.records = _up_to(read.max_bytes, (records[n] for _, n in self.due[:upto][: read.limit]))
         read.next_due = self.due[len(read.records)][0] if len(read.records) < len(self.due) else 0
 
-    def _read_sessions(self, read: ReadLine | ReadExpiry | ReadSession | ReadSessionIds) -> None:
-        if isinstance(read, ReadLine):
+    def _read_sessions(self, read: ReadWaitingSessions | ReadExpiry | ReadSession | ReadSessionIds) -> None:
+        if isinstance(read, ReadWaitingSessions):
             line = sorted((turn, id) for id, (turn, _) in self.sessions.items() if turn > read.after)
             read.rows = [
                 (id, turn, next(iter(self._expiries(id)), (0, 0))[0]) for turn, id in line[: read.limit]
@@ -245,24 +245,24 @@ class MemoryFragment:
         active = self.lanes[ACTIVE].records.values()
         return sorted((r.enqueued + r.ttl, r.n) for r in active if r.session_id == session and r.ttl > 0)
 
-    def _read_for_taps(self, read: ReadSpan | ReadPacked | ReadKept | ReadEvents | ReadTime) -> None:
+    def _read_for_taps(self, read: ReadSpan | ReadTapPage | ReadKept | ReadEvents | ReadTime) -> None:
         if isinstance(read, ReadSpan):
             span = self._span(read.lanes, read.by_dead, read.after, read.upto)
             read.records = _up_to(read.max_bytes, (record for record, _ in span[: read.limit]))
             read.complete = len(read.records) == len(span)
-        elif isinstance(read, ReadPacked):
+        elif isinstance(read, ReadTapPage):
             packed = self._span(read.lanes, read.by_dead, read.after, read.upto)
             read.complete = all(read.packing.add(record, lane) for record, lane in packed)
         elif isinstance(read, ReadKept):
             kept = self._span([read.lane], read.lane == KEPT_DEAD, 0, read.upto)[: read.limit]
-            read.rows = [(r.n, r.dead, r.size, r.enqueued) for r, _ in kept]
+            read.rows = [(r.n, r.dead_letter_number, r.size, r.enqueued) for r, _ in kept]
         elif isinstance(read, ReadEvents):
             first = bisect_right(self.events, read.after, key=_position)
             last = bisect_right(self.events, read.upto, key=_position)
             read.events = self.events[first:last][: read.limit]
         else:
             before = [
-                (record.dead if read.by_dead else record.n)
+                (record.dead_letter_number if read.by_dead else record.n)
                 for lane in read.lanes
                 for record in self.lanes[lane].records.values()
                 if record.enqueued < read.before
@@ -275,7 +275,10 @@ class MemoryFragment:
             span = [(record, lane) for lane in lanes for record in self.lanes[lane].between(after, upto)]
             return sorted(span, key=_number)
         dead = [(record, lane) for lane in lanes for record in self.lanes[lane].records.values()]
-        return sorted(((r, lane) for r, lane in dead if r.dead and after < r.dead <= upto), key=_dead)
+        return sorted(
+            ((r, lane) for r, lane in dead if r.dead_letter_number and after < r.dead_letter_number <= upto),
+            key=_dead,
+        )
 
 
 def _position(event: MessageEvent) -> int:
@@ -287,10 +290,10 @@ def _number(pair: tuple[Record, int]) -> int:
 
 
 def _dead(pair: tuple[Record, int]) -> int:
-    return pair[0].dead
+    return pair[0].dead_letter_number
 
 
-def _edited(record: Record, edit: Edit) -> Record:
+def _edited(record: Record, edit: MessageEdit) -> Record:
     return Record(
         record.n,
         record.enqueued,

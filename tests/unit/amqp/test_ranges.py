@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from busbar.amqp.connection import Connection
 from busbar.amqp.credit import MASK, serial_distance
+from busbar.amqp.deliveries import SentDelivery
 from busbar.amqp.events import Disposed, Event
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED
 from busbar.amqp.ranges import LEAST_ORDER, compacted, take
 from busbar.amqp.types import Described, UInt, ULong
-from busbar.amqp.underway import Sent
 from tests.unit.amqp.fake_wire import Wire, frame, of
 
 COUNT = 1_000
@@ -104,7 +104,7 @@ def test_ranges_find_what_a_search_of_all_finds(
 
 def test_compaction_keeps_what_has_no_disposition() -> None:
     _, theirs = served(3)
-    table = {1: Sent(theirs, b"1"), 2: Sent(theirs, b"2")}
+    table = {1: SentDelivery(theirs, b"1"), 2: SentDelivery(theirs, b"2")}
     table[2].disposed = True
     order = [*range(LEAST_ORDER + 4)]
     assert compacted(order, table) is order

@@ -101,7 +101,7 @@ class HangingHost(Hosting):
 async def hanging(fragments: tuple[int, ...] = (1, 2)) -> AsyncIterator[HangingHost]:
     here = HangingHost()
     await here.host.open()
-    await here.host.add(dict.fromkeys(fragments, PLAIN))
+    await here.host.add_fragments(dict.fromkeys(fragments, PLAIN))
     try:
         yield here
     finally:

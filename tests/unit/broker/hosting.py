@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from busbar.broker.host import StoreHost
+from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.model.commands import COMPLETE, Demand, Send, Settle
 from busbar.model.effects import Delivered, Effect, Refused, Sent
 from busbar.model.entities import QueueDescription, TopicDescription
-from busbar.model.message import Copy, Draft
+from busbar.model.message import Draft, SubscriptionCopy
 from busbar.model.settings import FragmentSettings
 from busbar.store.memory import Disk, MemoryStore
 
@@ -42,8 +42,8 @@ class ToAll:
     def spent(self) -> int:
         return 0
 
-    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
-        return [Copy(fragment, content) for fragment in self.fragments]
+    def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
+        return [SubscriptionCopy(fragment, content) for fragment in self.fragments]
 
 
 def topic(subscriptions: list[int], duplicates: bool = False) -> FragmentSettings:
@@ -86,7 +86,7 @@ class Hosting:
         self.refuse_to_open: Exception | None = None
         self.fenced = 0
         self._nonce = 0
-        self.host = StoreHost(
+        self.host = LocalStoreHost(
             "test",
             self._open,
             asyncio.get_running_loop(),
@@ -155,7 +155,7 @@ async def hosting(
 ) -> AsyncIterator[Hosting]:
     here = Hosting(disk)
     await here.host.open()
-    await here.host.add(dict.fromkeys(fragments, of))
+    await here.host.add_fragments(dict.fromkeys(fragments, of))
     here.disk.commits = 0  # from here on
     here.store.groups, here.store.log = [], []
     try:

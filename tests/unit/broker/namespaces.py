@@ -8,16 +8,16 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from busbar.broker.catalogue import Catalogue
-from busbar.broker.host import StoreHost
-from busbar.broker.place import Place, StoreMissing
-from busbar.broker.port import LocalPort
+from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
-from busbar.broker.stores import Stores
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import StoreSet
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.limits import Limits
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
+from busbar.store.location import StoreLocation, StoreMissing
 from busbar.store.memory import Disk
 from tests.unit.broker.hanging import HangingStore, Hangs
 from tests.unit.broker.hosting import clock
@@ -62,16 +62,16 @@ class FailingStore(HangingStore):
 class Namespace:
     def __init__(self, disks: Disks) -> None:
         self.disks = disks
-        self.port = LocalPort()
+        self.port = LocalBroker()
         self.said: list[Effect] = []
         self.origin = self.port.connect(self.said.extend)
         self._nonces = itertools.count(1)
         self._loop = asyncio.get_running_loop()
-        self.stores = Stores([self._host(name) for name in sorted(disks.there)], self._host)
+        self.stores = StoreSet([self._host(name) for name in sorted(disks.there)], self._host)
         self.catalogue = Catalogue(self.stores, Limits())
         self.port.serve(self.stores, self.catalogue)
 
-    def _host(self, name: str) -> StoreHost:
+    def _host(self, name: str) -> LocalStoreHost:
         disks = self.disks
 
         def open_it() -> Store:
@@ -85,9 +85,9 @@ class Namespace:
             disks.there[name] = Disk()
             return FailingStore(name, disks)
 
-        place = Place(f"memory:{name}", make, lambda: 0, lambda: id(disks.there.get(name)))
-        emit = self.port.emit
-        return StoreHost(
+        place = StoreLocation(f"memory:{name}", make, lambda: 0, lambda: id(disks.there.get(name)))
+        emit = self.port.dispatch
+        return LocalStoreHost(
             name,
             open_it,
             self._loop,
@@ -98,9 +98,9 @@ class Namespace:
             patience=disks.patience,
         )
 
-    def host(self, name: str) -> StoreHost:
+    def host(self, name: str) -> LocalStoreHost:
         found = self.stores.host(name)
-        assert isinstance(found, StoreHost)
+        assert isinstance(found, LocalStoreHost)
         return found
 
     async def ask(self, command: Command) -> Effect:
@@ -115,7 +115,7 @@ class Namespace:
 
     async def until_open(self, *names: str) -> None:
         async with asyncio.timeout(5):
-            while self.stores.out() & {*(names or self.stores.names)}:
+            while self.stores.unavailable() & {*(names or self.stores.names)}:
                 await asyncio.sleep(0.002)
 
 
@@ -132,4 +132,4 @@ async def started(disks: Disks, wanted: Iterable[str] = NAMES) -> AsyncIterator[
 
 def quick_pauses() -> dict[str, float]:
     """For comeback.py: an outage is over as soon as its cause is."""
-    return {"FIRST_PAUSE": 0.01, "LONGEST_PAUSE": 0.02, "VANISHED_PATIENCE": 0.1, "WATCH_SECONDS": 0.02}
+    return {"MIN_BACKOFF": 0.01, "MAX_BACKOFF": 0.02, "MISSING_FILE_GRACE": 0.1, "WATCH_SECONDS": 0.02}

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from busbar.broker import host
-from busbar.broker.hosting import HostState
+from busbar.broker import store_host
+from busbar.broker.host_api import StoreState
 from busbar.model.commands import InspectDuplicates, Send
-from busbar.model.effects import Duplicates
+from busbar.model.effects import DuplicateReport
 from busbar.model.entities import QueueDescription
 from busbar.model.message import Draft
 from busbar.store.memory import Disk, Fault
@@ -46,7 +46,7 @@ async def test_a_duplicate_of_what_is_under_way_waits_for_it() -> None:
 async def test_after_a_failure_the_store_says_what_is_known(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
     async with hosting(of=UNIQUE) as here:
         here.host.submit([send(1, "before")])
         await here.sent(1)
@@ -54,7 +54,7 @@ async def test_after_a_failure_the_store_says_what_is_known(
         here.host.submit([send(2, "a"), send(3, "a", "b", "before")])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([send(4, "before", "a", "b", "c")])
         made = [0, 1, 2] if fault is Fault.UNHEARD else [0]
         assert (await here.sent(4)).duplicates == made
@@ -64,7 +64,7 @@ async def test_after_a_failure_the_store_says_what_is_known(
 async def dropped(here: Hosting, request: int) -> int:
     here.host.submit([InspectDuplicates(1, 1, request)])
     answer = await here.answer(request)
-    assert isinstance(answer, Duplicates)
+    assert isinstance(answer, DuplicateReport)
     return answer.dropped
 
 

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from busbar.broker import comeback
-from busbar.broker import host as host_module
-from busbar.broker.host import StoreHost
-from busbar.broker.hosting import HostState
+from busbar.broker import reopening
+from busbar.broker import store_host as host_module
+from busbar.broker.host_api import StoreState
+from busbar.broker.store_host import LocalStoreHost
 from busbar.model.commands import Inspect, Leave
 from busbar.model.effects import Delivered, Drained, Effect, Inspected, Sent, Settled
 from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
 from busbar.store.memory import Disk, Fault, MemoryStore
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite.store import SqliteStore
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(host_module, "FULL_PAUSE", 0.15)
-    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.04)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
     yield
 
 
@@ -130,7 +130,7 @@ async def test_after_an_unknown_outcome_the_store_is_opened_again(fault: Fault) 
         here.store.fail_next_commit(fault)
         here.host.submit([send(1, 2, count=2)])
         assert (await here.refused(2)).condition == ServerBusy.condition
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         assert len(here.stores) == 2
         here.host.submit([send(1, 3)])
         (number,) = (await here.sent(3)).numbers
@@ -149,7 +149,7 @@ async def test_locks_of_messages_that_a_lost_answer_removed_are_forgotten() -> N
         here.store.fail_next_commit(Fault.UNHEARD)
         here.host.submit([complete(held, 2)])
         await here.refused(2)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([complete(held, 3)])
         settled = await here.answer(3)
         assert isinstance(settled, Settled)
@@ -163,7 +163,7 @@ async def test_locks_of_a_settlement_that_was_not_made_are_held_again() -> None:
         here.store.fail_next_commit(Fault.LOST)
         here.host.submit([complete(held, 2)])
         await here.refused(2)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         assert (await counts(here, 3)).counts[0] == 3
         here.host.submit([complete(held, 4)])
         settled = await here.answer(4)
@@ -181,9 +181,9 @@ async def test_while_the_store_is_out_requests_are_refused_and_consumers_kept() 
         here.host.submit([send(1, 2), demand(1, 1, consumer=2), demand(1, 1, consumer=3), Leave(1, 1, 2)])
         assert "unavailable" in (await here.refused(2)).text
         await asyncio.sleep(0.06)
-        assert here.host.state is HostState.OUT
+        assert here.host.state is StoreState.UNAVAILABLE
         here.refuse_to_open = None
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([send(1, 3, count=3)])
         await here.sent(3)
         await here.until(lambda: len(here.delivered()) == 2)
@@ -228,7 +228,7 @@ async def test_a_fenced_host_stops_and_refuses() -> None:
         here.host.submit([send(1, 2)])
         await here.refused(2)
         assert here.fenced == 1
-        assert here.host.state is HostState.STOPPED
+        assert here.host.state is StoreState.CLOSED
         here.host.submit([send(2, 3), demand(2, 1)])
         assert "another broker" in (await here.refused(3)).text
         assert here.disk.fragments[1].head.last == 1
@@ -244,7 +244,7 @@ async def test_every_request_is_answered_once_through_a_series_of_faults() -> No
                 request += 1
                 here.host.submit([send(1 + request % 2, request), demand(1 + request % 2, 1)])
                 await asyncio.sleep(0.001)
-            await here.until(lambda: here.host.state is HostState.OPEN)
+            await here.until(lambda: here.host.state is StoreState.OPEN)
         await here.until(lambda: len({effect.request for effect in here.said} - {0}) == request)
         answered = [effect.request for effect in here.said if effect.request]
         assert len(answered) == len(set(answered))
@@ -262,7 +262,7 @@ async def test_every_request_is_answered_once_through_a_series_of_faults() -> No
 async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
     """On the real store: what a receiver holds can be settled after the restart, and is not given to another."""
     said: list[Effect] = []
-    host = StoreHost(
+    host = LocalStoreHost(
         "a",
         lambda: SqliteStore(tmp_path / "s.db"),
         asyncio.get_running_loop(),
@@ -271,14 +271,14 @@ async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
         said.extend,
     )
     await host.open()
-    await host.add({1: PLAIN})
+    await host.add_fragments({1: PLAIN})
     host.submit([send(1, 1, count=4), demand(1, 3)])
     assert await host.drain(5)
     held = next(effect for effect in said if isinstance(effect, Delivered))
     await host.close()
 
     said.clear()
-    host = StoreHost(
+    host = LocalStoreHost(
         "b",
         lambda: SqliteStore(tmp_path / "s.db"),
         asyncio.get_running_loop(),
@@ -287,7 +287,7 @@ async def test_message_locks_survive_a_clean_stop(tmp_path: Path) -> None:
         said.extend,
     )
     await host.open()
-    await host.add({1: PLAIN})
+    await host.add_fragments({1: PLAIN})
     host.submit([demand(1, 10), complete(held, 5)])
     assert await host.drain(5)
     await host.close()
@@ -304,7 +304,7 @@ async def test_work_on_a_failing_store_is_retryable_and_the_next_commit_recovers
             await here.host.on_store(lambda store: store.heads())
         here.host.submit([send(1, 1)])
         await here.refused(1)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([send(1, 2)])
         await here.sent(2)
 
@@ -327,7 +327,7 @@ async def test_a_machine_that_cannot_undo_is_taken_out_and_the_others_go_on() ->
         here.host.submit([send(1, 1), send(2, 2)])
         await here.refused(1)
         await here.refused(2)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([send(1, 3), send(2, 4)])
         assert (await here.refused(3)).condition == "amqp:internal-error"
         await here.sent(4)
@@ -339,7 +339,7 @@ async def test_closing_while_the_store_is_out_ends() -> None:
         here.store.fail_next_commit(Fault.LOST)
         here.host.submit([send(1, 1)])
         await here.refused(1)
-        assert here.host.state is HostState.OUT
+        assert here.host.state is StoreState.UNAVAILABLE
         await here.host.close()
         here.host.submit([send(1, 2)])
         await here.refused(2)

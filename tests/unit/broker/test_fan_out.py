@@ -13,18 +13,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import comeback
-from busbar.broker import host as host_module
-from busbar.broker.hosting import HostState
+from busbar.broker import reopening
+from busbar.broker import store_host as host_module
+from busbar.broker.host_api import StoreState
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Send, TakeCopies
+from busbar.model.commands import Send, StoreCopies
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
 from busbar.model.message import ACTIVE, SCHEDULED
 from busbar.store.memory import Disk, Fault
 from tests.unit.broker.hosting import Hosting, demand, draft, hosting, topic
-from tests.unit.broker.test_topic_turns import break_machine
+from tests.unit.broker.test_topic_commits import break_machine
 
 TOPIC = 1
 SUBSCRIPTION = SubscriptionDescription().fragment_settings()
@@ -33,8 +33,8 @@ SUBSCRIPTION = SubscriptionDescription().fragment_settings()
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(host_module, "FULL_PAUSE", 0.02)
-    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.04)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
     yield
 
 
@@ -44,7 +44,7 @@ async def publishing(
 ) -> AsyncIterator[Hosting]:
     async with hosting(disk, fragments=()) as here:
         beside = list(range(2, 2 + subscriptions))
-        await here.host.add({TOPIC: topic(beside)} | dict.fromkeys(beside, SUBSCRIPTION))
+        await here.host.add_fragments({TOPIC: topic(beside)} | dict.fromkeys(beside, SUBSCRIPTION))
         if in_a_turn:
             here.host._turns.slots[TOPIC].machine._state.bounds.fan_out_copies = in_a_turn
         here.store.groups = []
@@ -127,9 +127,9 @@ async def test_what_is_owed_goes_on_when_a_subscription_is_deleted_or_comes() ->
     async with publishing(3, in_a_turn=3) as here:
         here.host.submit([send(1, range(6)), demand(3, 100)])
         await here.sent(1)
-        await here.host.add({9: SUBSCRIPTION})
-        here.host.change({TOPIC: topic([3, 4, 9])})
-        await here.host.remove(2)
+        await here.host.add_fragments({9: SUBSCRIPTION})
+        here.host.change_fragments({TOPIC: topic([3, 4, 9])})
+        await here.host.remove_fragment(2)
         await all_passed_on(here)
         await here.until(lambda: len(here.delivered()) == 6)
         assert held(here.disk, 4) == list(range(6))
@@ -142,7 +142,7 @@ async def test_a_subscription_that_fails_while_copies_are_owed_keeps_them_in_the
         here.gate.clear()
         here.host.submit([send(1, range(5))])
         await asyncio.sleep(0.02)
-        break_machine(here, 4, TakeCopies)
+        break_machine(here, 4, StoreCopies)
         here.gate.set()
         await here.sent(1)
         await here.until(lambda: here.host._turns.slots[4].broken)
@@ -185,11 +185,11 @@ async def test_whatever_fails_each_message_is_in_all_subscriptions_or_none_in_or
             here.gate.clear()  # the broker dies here, with copies owed or not
             first, *others = [held(disk, fragment) for fragment in subscriptions]
             assert all(one == first for one in others)
-            here.host._turns.halt()
+            here.host._turns.pause()
             here.gate.set()
             await here.host.close()
     async with publishing(count, disk) as here:
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         await all_passed_on(here)
         found = held(disk, 2)
         assert all(held(disk, fragment) == found for fragment in subscriptions)

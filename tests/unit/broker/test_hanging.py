@@ -12,17 +12,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import comeback, sizes, store_work
-from busbar.broker.host import StoreHost
-from busbar.broker.hosting import HostState
-from busbar.broker.place import Place
-from busbar.broker.placement import place
+from busbar.broker import fragment_loading, reopening
+from busbar.broker.host_api import StoreState
+from busbar.broker.store_host import LocalStoreHost
+from busbar.catalogue import sizes
+from busbar.catalogue.placement import place
 from busbar.model.commands import Peek, Send
 from busbar.model.effects import Delivered, Refused, Sent, Settled
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import ServerBusy
 from busbar.model.message import ACTIVE
 from busbar.store.contract import StoreError
+from busbar.store.location import StoreLocation
 from busbar.store.memory import Fault, MemoryStore
 from tests.unit.broker.hanging import PATIENCE, HangingHost, Hangs, hanging
 from tests.unit.broker.hosting import PLAIN, clock, complete, demand, draft, send
@@ -35,18 +36,18 @@ PARTITIONED = QueueDescription(enable_partitioning=True)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, seconds in quick_pauses().items():
-        monkeypatch.setattr(comeback, name, seconds)
+        monkeypatch.setattr(reopening, name, seconds)
     yield
 
 
 async def out(here: HangingHost) -> None:
-    await here.until(lambda: here.host.state is HostState.OUT)
+    await here.until(lambda: here.host.state is StoreState.UNAVAILABLE)
     assert "has not answered" in here.host.reason
 
 
 async def back(here: HangingHost) -> None:
     here.hangs.end()
-    await here.until(lambda: here.host.state is HostState.OPEN)
+    await here.until(lambda: here.host.state is StoreState.OPEN)
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -161,7 +162,7 @@ async def test_a_read_that_hangs() -> None:
 async def test_what_was_posted_behind_other_work_that_hangs_certainly_did_not_take_place() -> None:
     async with hanging((1, 2, 3)) as here:
         here.hangs.begin("drop")
-        removing = asyncio.create_task(here.host.remove(3))
+        removing = asyncio.create_task(here.host.remove_fragment(3))
         await here.until(here.hangs.reached.is_set)
         writing = asyncio.create_task(here.host.write_catalogue({"a": b"1"}))
         here.host.submit([send(1, 1)])
@@ -178,7 +179,7 @@ async def test_what_was_posted_behind_other_work_that_hangs_certainly_did_not_ta
 
 async def test_many_fragments_are_loaded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of which is no reason to take the disk for one that hangs."""
-    monkeypatch.setattr(store_work, "FRAGMENTS_AT_ONCE", 4)
+    monkeypatch.setattr(fragment_loading, "FRAGMENTS_AT_ONCE", 4)
     async with hanging(tuple(range(1, 12))) as here:
         assert here.host.fragments == 11
         here.host.submit([send(11, 1)])
@@ -195,7 +196,7 @@ async def test_a_process_that_was_held_up_does_not_blame_the_disk() -> None:
         await asyncio.sleep(0)
         here.gate.set()
         await here.sent(1)
-        assert here.host.state is HostState.OPEN and len(here.opened) == 1
+        assert here.host.state is StoreState.OPEN and len(here.opened) == 1
 
 
 async def test_it_hangs_again_while_it_comes_back() -> None:
@@ -221,12 +222,12 @@ async def test_taken_offline_while_it_hangs_it_stays_so() -> None:
         await here.until(here.hangs.reached.is_set)
         async with asyncio.timeout(10 * PATIENCE):
             await here.host.take_offline()
-        assert here.host.state is HostState.OUT and "offline" in here.host.reason
+        assert here.host.state is StoreState.UNAVAILABLE and "offline" in here.host.reason
         here.hangs.end()
         await asyncio.sleep(0.2)
         assert not here.host.is_open and len(here.opened) == 1
         here.host.bring_online()
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
 
 
 async def test_taken_offline_while_it_is_being_opened_it_stays_so() -> None:
@@ -240,9 +241,9 @@ async def test_taken_offline_while_it_is_being_opened_it_stays_so() -> None:
         await here.host.take_offline()
         here.hangs.end()
         await here.until(lambda: here.opened[-1].closed)
-        assert here.host.state is HostState.OUT
+        assert here.host.state is StoreState.UNAVAILABLE
         here.host.bring_online()
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
 
 
 @pytest.mark.parametrize("where", ["commit", "save_locks", "release", "close", "claim"])
@@ -280,12 +281,12 @@ async def test_a_store_without_work_is_looked_at_and_the_loop_is_not_held_up() -
         return 1
 
     loop = asyncio.get_running_loop()
-    where = Place("memory:a", MemoryStore, lambda: 0, mark)
-    host = StoreHost(
+    where = StoreLocation("memory:a", MemoryStore, lambda: 0, mark)
+    host = LocalStoreHost(
         "a", MemoryStore, loop, clock, lambda: 1, lambda effects: None, place=where, patience=PATIENCE
     )
     await host.open()
-    await host.add({1: PLAIN})
+    await host.add_fragments({1: PLAIN})
     hangs.begin("stat")
     async with asyncio.timeout(10):
         while host.is_open:
@@ -309,8 +310,8 @@ async def test_the_size_of_a_store_is_asked_for_without_waiting_for_its_disk(
         return size
 
     places = {
-        "a": Place("memory:a", MemoryStore, slow, lambda: 1),
-        "b": Place("memory:b", MemoryStore, lambda: 7, lambda: 1),
+        "a": StoreLocation("memory:a", MemoryStore, slow, lambda: 1),
+        "b": StoreLocation("memory:b", MemoryStore, lambda: 7, lambda: 1),
         "c": None,
     }
     asked = sizes.Sizes()
@@ -345,7 +346,7 @@ async def test_a_store_that_hangs_at_the_start_does_not_keep_the_others() -> Non
     hangs.begin("claim")
     async with started(disks) as here:
         try:
-            assert here.stores.out() == {"store-1"}
+            assert here.stores.unavailable() == {"store-1"}
             assert any("store-1 is out: its disk has not answered" in note for note in here.catalogue.notes)
             assert not (await here.port.runtime("p")).available
             on = view.fragments[view.stores.index("store-2")]
@@ -381,7 +382,7 @@ async def test_management_goes_on_without_a_store_that_hangs() -> None:
             queue = next(f"q{n}" for n in range(20) if "store-1" not in place(f"q{n}", 1, NAMES))
             async with asyncio.timeout(10 * PATIENCE):
                 await here.catalogue.create(queue, QUEUE)
-            assert here.stores.out() == {"store-1"}, "the others are a majority"
+            assert here.stores.unavailable() == {"store-1"}, "the others are a majority"
             with pytest.raises(ServerBusy):
                 await here.catalogue.create("p", PARTITIONED)
         finally:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.broker import host
-from busbar.broker.hosting import HostState
-from busbar.broker.store_work import Predecessor, load
+from busbar.broker import store_host
+from busbar.broker.fragment_loading import LastKnownNumbers, load
+from busbar.broker.host_api import StoreState
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import (
     EVENTS,
@@ -99,7 +99,7 @@ async def test_what_is_kept_is_there_after_a_start() -> None:
 async def test_after_a_failure_the_store_says_where_taps_stand(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
     async with hosting(of=TAPPED) as here:
         here.host.submit([send(1, 1, 4)])
         await here.sent(1)
@@ -108,7 +108,7 @@ async def test_after_a_failure_the_store_says_where_taps_stand(
         here.host.submit([complete(delivered, 2), AdvanceTap(1, 1, 3, 7, MESSAGES, 1, "me")])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         made = fault is Fault.UNHEARD
         (state,) = (await states(here, 4)).taps
         assert state.position == (1 if made else 0)
@@ -123,7 +123,7 @@ async def test_after_a_failure_the_store_says_where_taps_stand(
 async def test_a_number_that_was_told_as_an_end_is_not_given_again(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
     disk = Disk()
     async with hosting(disk, of=TAPPED) as here:
         here.host.submit([send(1, 1, 2)])
@@ -131,7 +131,7 @@ async def test_a_number_that_was_told_as_an_end_is_not_given_again(
         here.store.fail_next_commit(fault)
         here.host.submit([send(1, 2, 5)])
         await here.refused(2)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         end = (await states(here, 3)).end
     async with hosting(disk, of=TAPPED) as here:
         here.host.submit([send(1, 1)])
@@ -143,7 +143,7 @@ async def test_a_number_that_was_told_as_an_end_is_not_given_again(
 async def test_after_a_failure_the_store_says_what_a_writer_wrote(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
     disk = Disk()
 
     def write(request: int, batch: int, *ids: str) -> Send:
@@ -157,7 +157,7 @@ async def test_after_a_failure_the_store_says_what_a_writer_wrote(
         here.host.submit([write(2, 1, "a", "b"), CommitWrites(1, 1, 3, "w", 2)])
         await here.refused(2)
         await here.refused(3)
-        await here.until(lambda: here.host.state is HostState.OPEN)
+        await here.until(lambda: here.host.state is StoreState.OPEN)
         here.host.submit([write(4, 1, "a", "b")])
         if fault is Fault.UNHEARD:
             assert (await here.refused(4)).condition == BatchOver.condition
@@ -175,10 +175,10 @@ async def test_other_taps_from_now_on() -> None:
     async with hosting(of=tapped()) as here:
         here.host.submit([send(1, 1, 2)])
         await here.sent(1)
-        here.host.change({1: tapped(TapSettings(8, "late", start=LATEST), TAP)})
+        here.host.change_fragments({1: tapped(TapSettings(8, "late", start=LATEST), TAP)})
         await here.until(lambda: len(here.disk.fragments[1].taps) == 2)  # without a word from anybody
         assert [(s.id, s.position) for s in (await states(here, 2)).taps] == [(8, 2), (7, 0)]
-        here.host.change({1: tapped(TAP)})
+        here.host.change_fragments({1: tapped(TAP)})
         await here.until(lambda: list(here.disk.fragments[1].taps) == [7])
 
 
@@ -190,7 +190,7 @@ def test_taps_are_told_what_was_lost_with_a_store(lost: bool) -> None:
     store = MemoryStore()
     store.claim()
     settings = tapped(TAP, TapSettings(8, "dead", sub=DEAD), TapSettings(9, "eater", consumes=True))
-    before = Predecessor(100, 50, 25, lost)
+    before = LastKnownNumbers(100, 50, 25, lost)
     for _ in range(2):  # created, then as the store has it
         durable = load(store, {1: settings}, lambda fragment: before)[1]
         head = durable.head
@@ -202,7 +202,7 @@ def test_taps_are_told_what_was_lost_with_a_store(lost: bool) -> None:
 def test_a_tap_goes_on_behind_what_was_lost_when_it_is_told_to() -> None:
     store = MemoryStore()
     store.claim()
-    durable = load(store, {1: TAPPED}, lambda fragment: Predecessor(100, 50, 25, lost=True))[1]
+    durable = load(store, {1: TAPPED}, lambda fragment: LastKnownNumbers(100, 50, 25, lost=True))[1]
     machine = Fragment(1, TAPPED, durable.head, 0, [], taps=durable.taps, writers=durable.writers)
     commands = [
         Send(1, 1, 1, [Draft(b"x", "id", None, None, 0, 0)], True),

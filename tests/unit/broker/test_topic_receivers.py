@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import comeback
-from busbar.broker import host as host_module
-from busbar.model.commands import AcceptSession, Peek, Send, TakeCopies
+from busbar.broker import reopening
+from busbar.broker import store_host as host_module
+from busbar.model.commands import AcceptSession, Peek, Send, StoreCopies
 from busbar.model.effects import Delivered, Peeked, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
-from busbar.model.message import ACTIVE, Copy, Draft
+from busbar.model.message import ACTIVE, Draft, SubscriptionCopy
 from busbar.store.memory import Disk, Fault
 from tests.unit.broker.hosting import Hosting, complete, demand, topic
 
@@ -26,8 +26,8 @@ PLAIN = SubscriptionDescription()
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(host_module, "FULL_PAUSE", 0.01)
-    monkeypatch.setattr(comeback, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(comeback, "LONGEST_PAUSE", 0.04)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
     yield
 
 
@@ -42,7 +42,7 @@ async def publishing(
     await here.host.open()
     numbers = range(FIRST, FIRST + subscriptions)
     of_each = of.fragment_settings()
-    await here.host.add({TOPIC: topic([*numbers], duplicates), **dict.fromkeys(numbers, of_each)})
+    await here.host.add_fragments({TOPIC: topic([*numbers], duplicates), **dict.fromkeys(numbers, of_each)})
     here.store.groups, here.store.log = [], []
     try:
         yield here
@@ -57,10 +57,10 @@ def publish(request: int, *contents: bytes, scheduled: int = 0, session: str | N
     return Send(TOPIC, 1, request, drafts, True)
 
 
-def copies_for(fragment: int) -> TakeCopies:
+def copies_for(fragment: int) -> StoreCopies:
     """Something to be committed."""
-    command = TakeCopies(fragment)
-    command.copies = [Copy(fragment, b"x")]
+    command = StoreCopies(fragment)
+    command.copies = [SubscriptionCopy(fragment, b"x")]
     return command
 
 
@@ -92,7 +92,7 @@ async def test_a_copy_does_not_come_between_a_read_and_what_it_is_for() -> None:
         await here.sent(1)
         disk = here.disk
     async with publishing(1, disk, of=sessions) as here:
-        await here.host.add({99: PLAIN.fragment_settings()})
+        await here.host.add_fragments({99: PLAIN.fragment_settings()})
         here.host.submit([AcceptSession(10, 1, 2, 1, "s")])
         await here.answer(2)
         here.gate.clear()
@@ -113,7 +113,7 @@ async def test_while_a_topic_waits_its_subscriptions_begin_no_reads() -> None:
         await here.sent(1)
         disk = here.disk
     async with publishing(2, disk) as here:
-        await here.host.add({99: PLAIN.fragment_settings()})
+        await here.host.add_fragments({99: PLAIN.fragment_settings()})
         here.gate.clear()
         here.store.log = []
         here.host.submit([copies_for(99), demand(10, 5)])
@@ -145,12 +145,12 @@ async def test_a_subscription_that_comes_and_goes() -> None:
     async with publishing(1) as here:
         here.host.submit([publish(1, b"a")])
         await here.sent(1)
-        await here.host.add({11: PLAIN.fragment_settings()})
-        here.host.change({TOPIC: topic([10, 11])})
+        await here.host.add_fragments({11: PLAIN.fragment_settings()})
+        here.host.change_fragments({TOPIC: topic([10, 11])})
         here.host.submit([publish(2, b"b")])
         await here.sent(2)
-        here.host.change({TOPIC: topic([11])})
-        await here.host.remove(10)
+        here.host.change_fragments({TOPIC: topic([11])})
+        await here.host.remove_fragment(10)
         here.host.submit([publish(3, b"c")])
         await here.sent(3)
         assert await held(here, 11, 20) == [b"b", b"c"]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from busbar.cli.endpoint import VARIABLE
 from busbar.cli.entity_commands import confirm
 from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.main import run
 from busbar.cli.output import label, print_table, printable, size_text
-from busbar.cli.target import VARIABLE
 from busbar.cli.tokens import sign
 from busbar.gateway.authority import Authority
 from busbar.model.errors import Unauthorized

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from busbar.cli.atom_xml import (
-    Entry,
+    AtomEntry,
     NotAtom,
     local_name,
     new_description,
@@ -16,9 +16,9 @@ from busbar.cli.atom_xml import (
     text_of,
     write_entry,
 )
+from busbar.cli.entity_kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, EntityCommandKind
 from busbar.cli.entity_view import as_json, details, row
-from busbar.cli.kinds import KINDS, QUEUE, SUBSCRIPTION, TOPIC, Kind
-from busbar.cli.rule_xml import Correlation, Rule, SqlExpression, Value, read_rule, write_rule
+from busbar.cli.rule_xml import Correlation, RuleXml, SqlExpression, Value, read_rule, write_rule
 
 # As the service writes it: the description has a namespace of its own, the counts another.
 QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb</id><title type="text">a/b</title>
@@ -38,7 +38,7 @@ QUEUE_ENTRY = b"""<entry xmlns="http://www.w3.org/2005/Atom"><id>http://h/a%2Fb<
 </QueueDescription></content></entry>"""
 
 
-def parsed(body: bytes) -> Entry:
+def parsed(body: bytes) -> AtomEntry:
     entry = read_entry(body)
     assert entry is not None
     return entry
@@ -100,7 +100,7 @@ def test_markup_in_values_is_text() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_every_flag_sets_an_element_of_its_kind(kind: Kind) -> None:
+def test_every_flag_sets_an_element_of_its_kind(kind: EntityCommandKind) -> None:
     flags = [flag for item in kind.properties for flag in item.flags]
     assert len(flags) == len(set(flags))
     assert {item.element for item in kind.properties} <= set(kind.elements)
@@ -110,9 +110,16 @@ def test_rows_of_topics_and_subscriptions() -> None:
     topic = new_description("TopicDescription")
     set_text(topic, "SubscriptionCount", "2", TOPIC.elements)
     set_text(topic, "Status", "Active", TOPIC.elements)
-    assert row(TOPIC, Entry("t", topic)) == ("t", "Active", "2", "0", "0 B")
-    assert row(SUBSCRIPTION, Entry("s", new_description("SubscriptionDescription"))) == ("s", "", "0", "0")
-    assert as_json(SUBSCRIPTION, Entry("s", new_description("SubscriptionDescription")), "t")["topic"] == "t"
+    assert row(TOPIC, AtomEntry("t", topic)) == ("t", "Active", "2", "0", "0 B")
+    assert row(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription"))) == (
+        "s",
+        "",
+        "0",
+        "0",
+    )
+    assert (
+        as_json(SUBSCRIPTION, AtomEntry("s", new_description("SubscriptionDescription")), "t")["topic"] == "t"
+    )
 
 
 def test_feeds() -> None:
@@ -147,10 +154,10 @@ def test_errors_are_shown_without_their_codes() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule("all", SqlExpression("1=1", kind="TrueFilter")),
-        Rule("sql", SqlExpression("a < 5 AND b = '&'"), SqlExpression("SET a = 1", kind="SqlRuleAction")),
-        Rule("parameters", SqlExpression("a < @p", {"@p": Value("int", "5")})),
-        Rule(
+        RuleXml("all", SqlExpression("1=1", kind="TrueFilter")),
+        RuleXml("sql", SqlExpression("a < 5 AND b = '&'"), SqlExpression("SET a = 1", kind="SqlRuleAction")),
+        RuleXml("parameters", SqlExpression("a < @p", {"@p": Value("int", "5")})),
+        RuleXml(
             "equal",
             Correlation(
                 {"CorrelationId": "c", "Label": "l", "ContentType": "t"},
@@ -163,21 +170,21 @@ def test_errors_are_shown_without_their_codes() -> None:
         ),
     ],
 )
-def test_rules_come_back_as_they_were_written(rule: Rule) -> None:
+def test_rules_come_back_as_they_were_written(rule: RuleXml) -> None:
     body = write_entry(write_rule(rule))
     written = parsed(body)
-    assert read_rule(Entry(rule.name, written.description)) == rule
+    assert read_rule(AtomEntry(rule.name, written.description)) == rule
     assert b'i:type="' in body
 
 
 def test_the_prefix_of_a_value_s_type_is_declared_where_it_is_used() -> None:
-    rule = Rule("r", Correlation({}, {"n": Value("int", "5")}))
+    rule = RuleXml("r", Correlation({}, {"n": Value("int", "5")}))
     body = write_entry(write_rule(rule)).decode()
     assert '<Value xmlns:d6p1="http://www.w3.org/2001/XMLSchema" i:type="d6p1:int">5</Value>' in body
 
 
 def test_a_description_has_the_default_namespace() -> None:
     # `i:type="SqlFilter"` is a name in the namespace without a prefix.
-    body = write_entry(write_rule(Rule("r", SqlExpression("1=1")))).decode()
+    body = write_entry(write_rule(RuleXml("r", SqlExpression("1=1")))).decode()
     assert '<RuleDescription xmlns="http://schemas.microsoft.com' in body
     assert isinstance(parsed(body.encode()).description, Element)

@@ -18,8 +18,8 @@ from busbar.amqp.events import (
     SaslInit,
 )
 from busbar.amqp.link import Link
-from busbar.amqp.message import Message, decode_message, encode_message
 from busbar.amqp.types import Int, Symbol
+from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 
 Answer = Callable[[Link, list[Delivery]], None]
 Ask = Callable[[str, dict[str, object]], tuple[int, object]]
@@ -128,8 +128,8 @@ class Peer(asyncio.Protocol):
         elif isinstance(event, Closed):
             self.abort()
 
-    def _reply(self, link: Link, address: str, request: Message) -> None:
-        reply = Message()
+    def _reply(self, link: Link, address: str, request: DecodedMessage) -> None:
+        reply = DecodedMessage()
         if address == "$cbs":
             self._broker.tokens.append(str(request.value))
             said: dict[str, object] = {"status-code": Int(self._broker.token_status)}

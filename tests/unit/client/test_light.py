@@ -22,7 +22,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import busbar.client, busbar.client.blocking
 loaded = {name.split(".")[1] for name in sys.modules if name.startswith("busbar.")}
-assert loaded <= {"client", "amqp", "model", "_interpreted"}, loaded
+assert loaded <= {"client", "amqp", "message", "model", "_interpreted"}, loaded
 assert not Blocked.names & {name.partition(".")[0] for name in sys.modules}
 """
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from busbar.amqp.arrival import parse_batch
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.client import (
@@ -21,6 +20,7 @@ from busbar.client import (
     Writer,
     encode,
 )
+from busbar.message.parsing import parse_batch
 from tests.unit.client.conftest import BRIEFLY
 from tests.unit.client.scripted_broker import ScriptedBroker, accept_all
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.console.access import BROWSERS, Access, Refused, check_host
+from busbar.console.access import BROWSERS, Access, AccessDenied, check_host
 
 
 def test_a_token_signs_in_once() -> None:
@@ -42,5 +42,5 @@ def test_loopback(host: str) -> None:
     "host", ["", "a.example", "localhost.a.example", "10.0.0.1", "[::]", "[", "0.0.0.0:80", "2130706433"]
 )
 def test_everything_else(host: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(AccessDenied):
         check_host(host)

@@ -6,11 +6,11 @@ import pytest
 
 from busbar.cli.console_namespace import KINDS
 from busbar.console.forms import FORMS, blank, read
-from busbar.console.namespace import Kind
+from busbar.console.namespace import EntityType
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_field_is_a_property_that_the_commands_know(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", EntityType)
+def test_every_field_is_a_property_that_the_commands_know(kind: EntityType) -> None:
     form = FORMS[kind]
     known = {item.element for item in KINDS[kind].properties}
     assert {field.element for field in form.fields} | {box.element for box in form.boxes} <= known
@@ -25,11 +25,11 @@ def test_what_was_typed_and_ticked() -> None:
         "Status": "Disabled",
         "csrf": "x",
     }
-    filled = read(FORMS[Kind.QUEUE], sent)
+    filled = read(FORMS[EntityType.QUEUE], sent)
     assert filled.name == "orders"
     assert filled.values == {"MaxSizeInMegabytes": "2048", "EnablePartitioning": "true"}
 
 
 def test_a_blank_form_asks_for_the_defaults() -> None:
-    assert blank(FORMS[Kind.QUEUE]).values == {"MaxSizeInMegabytes": "1024"}
-    assert blank(FORMS[Kind.SUBSCRIPTION]).values == {}
+    assert blank(FORMS[EntityType.QUEUE]).values == {"MaxSizeInMegabytes": "1024"}
+    assert blank(FORMS[EntityType.SUBSCRIPTION]).values == {}

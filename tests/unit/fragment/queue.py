@@ -84,7 +84,7 @@ class Queue:
     def run(self, command: c.Command) -> list[e.Effect]:
         """Apply a command and all the ticks that it leads to; the effects, in order."""
         effects = self.step(command)
-        while self.machine.more(self.now):
+        while self.machine.has_work(self.now):
             effects += self.step(c.Tick(1))
         return effects
 
@@ -164,7 +164,7 @@ class Queue:
 
     def receive_deferred(self, *numbers: int, sub: int = ACTIVE, delete: bool = False) -> list[Held]:
         answer = self.ask_deferred(*numbers, sub=sub, delete=delete)
-        assert isinstance(answer, e.Received), vars_of(answer)
+        assert isinstance(answer, e.DeferredReceived), vars_of(answer)
         return [Held(record, answer.nonce, answer.until) for record in answer.records]
 
     def ask_deferred(self, *numbers: int, sub: int = ACTIVE, delete: bool = False) -> e.Effect:

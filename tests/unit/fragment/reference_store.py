@@ -11,20 +11,20 @@ import copy
 from busbar.fragment.changes import OVERHEAD, Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import (
     Read,
+    ReadByNumber,
     ReadDue,
     ReadEvents,
     ReadExpiry,
     ReadIdPage,
     ReadIds,
     ReadKept,
-    ReadLine,
-    ReadMany,
-    ReadPacked,
     ReadPage,
     ReadSession,
     ReadSessionIds,
     ReadSpan,
+    ReadTapPage,
     ReadTime,
+    ReadWaitingSessions,
     ReadWritten,
 )
 from busbar.model.effects import MessageEvent
@@ -73,11 +73,13 @@ class ReferenceStore:
         for edit in changes.edits:
             old = self.lanes[edit.lane].pop(edit.n)
             assert edit.n not in self.lanes[edit.to]
-            if edit.dead and not old.dead:
+            if edit.dead and not old.dead_letter_number:
                 self.buried[edit.dead] = edit.n
-            assert edit.dead == old.dead or (old.dead == 0 < edit.dead <= changes.head.last_dead)
+            assert edit.dead == old.dead_letter_number or (
+                old.dead_letter_number == 0 < edit.dead <= changes.head.last_dead
+            )
             edited = old.changed(edit.deliveries, edit.overlay)
-            edited.dead = edit.dead
+            edited.dead_letter_number = edit.dead
             assert (
                 edit.size
                 == edited.size
@@ -109,7 +111,12 @@ class ReferenceStore:
         assert self.head.kept_dead_size == sizes[KEPT_DEAD]
         assert self.head.kept_size == sizes[KEPT] + sizes[KEPT_DEAD]
         assert self.head.size == states + sum(sizes) - self.head.kept_size
-        dead = [record.dead for lane in self.lanes for record in lane.values() if record.dead]
+        dead = [
+            record.dead_letter_number
+            for lane in self.lanes
+            for record in lane.values()
+            if record.dead_letter_number
+        ]
         assert len(set(dead)) == len(dead), "a number is given to one dead letter"
         assert self.head.events == len(self.events)
 
@@ -167,7 +174,7 @@ class ReferenceStore:
         assert len(set(turns)) == len(turns) and all(turns), "a turn is given once"
 
     def _read_session(self, read: Read) -> None:
-        if isinstance(read, ReadLine):
+        if isinstance(read, ReadWaitingSessions):
             line = sorted((turn, id) for id, (turn, _) in self.sessions.items() if turn > read.after)
             read.rows = [
                 (id, turn, min(self.expiries(id), default=(0, 0))[0]) for turn, id in line[: read.limit]
@@ -198,7 +205,7 @@ class ReferenceStore:
                     there = [record for record in there if record.session_id == read.session]
                 read.records = self._cut(there, read)
                 read.complete = read.session is not None and len(read.records) == len(there) < read.limit
-            elif isinstance(read, ReadMany):
+            elif isinstance(read, ReadByNumber):
                 lane = self.lanes[read.lane]
                 read.records = [lane[n] for n in sorted(read.numbers) if n in lane]
             elif isinstance(read, ReadIds):
@@ -212,9 +219,9 @@ class ReferenceStore:
             elif isinstance(read, ReadIdPage):
                 after = sorted(key for key in self.ids if key > (read.shelf, read.after))
                 read.rows = [(*key, *self.ids[key]) for key in after[: read.limit]]
-            elif isinstance(read, ReadLine | ReadExpiry | ReadSession | ReadSessionIds):
+            elif isinstance(read, ReadWaitingSessions | ReadExpiry | ReadSession | ReadSessionIds):
                 self._read_session(read)
-            elif isinstance(read, ReadSpan | ReadPacked | ReadKept | ReadTime | ReadEvents | ReadWritten):
+            elif isinstance(read, ReadSpan | ReadTapPage | ReadKept | ReadTime | ReadEvents | ReadWritten):
                 self._read_for_taps(read)
             else:
                 assert isinstance(read, ReadDue)
@@ -224,30 +231,32 @@ class ReferenceStore:
                 read.next_due = rest[0].due if rest else 0
 
     def _read_for_taps(
-        self, read: ReadSpan | ReadPacked | ReadKept | ReadTime | ReadEvents | ReadWritten
+        self, read: ReadSpan | ReadTapPage | ReadKept | ReadTime | ReadEvents | ReadWritten
     ) -> None:
-        if isinstance(read, ReadSpan | ReadPacked):
+        if isinstance(read, ReadSpan | ReadTapPage):
             there = [
-                (record.dead if read.by_dead else n, lane, record)
+                (record.dead_letter_number if read.by_dead else n, lane, record)
                 for lane in read.lanes
                 for n, record in self.lanes[lane].items()
-                if read.after < (record.dead if read.by_dead else n) <= read.upto
+                if read.after < (record.dead_letter_number if read.by_dead else n) <= read.upto
             ]
             there.sort(key=lambda entry: entry[0])
-            if isinstance(read, ReadPacked):
+            if isinstance(read, ReadTapPage):
                 read.complete = all(read.packing.add(record, lane) for _, lane, record in there)
                 return
             read.records = self._cut([record for _, _, record in there], read)
             read.complete = len(read.records) == len(there)
         elif isinstance(read, ReadKept):
             by_dead = read.lane == KEPT_DEAD
-            kept = sorted(self.lanes[read.lane].values(), key=lambda r: r.dead if by_dead else r.n)
-            rows = [(r.n, r.dead, r.size, r.enqueued) for r in kept]
+            kept = sorted(
+                self.lanes[read.lane].values(), key=lambda r: r.dead_letter_number if by_dead else r.n
+            )
+            rows = [(r.n, r.dead_letter_number, r.size, r.enqueued) for r in kept]
             read.rows = [row for row in rows if (row[1] if by_dead else row[0]) <= read.upto][: read.limit]
         elif isinstance(read, ReadTime):
             read.position = max(
                 (
-                    record.dead if read.by_dead else n
+                    record.dead_letter_number if read.by_dead else n
                     for lane in read.lanes
                     for n, record in self.lanes[lane].items()
                     if record.enqueued < read.before

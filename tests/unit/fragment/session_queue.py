@@ -53,7 +53,7 @@ class SessionQueue(Queue):
 
     def list(self, updated_after: int = 0, skip: int = 0, top: int = 100) -> list[str]:
         answer = self.run(c.ListSessions(1, 1, 5, updated_after, skip, top))[0]
-        assert isinstance(answer, e.Sessions)
+        assert isinstance(answer, e.SessionList)
         return answer.ids
 
 
@@ -82,10 +82,10 @@ class Receiver:
         return self.queue.run(c.RenewSession(1, 1, 5, self.consumer))[0]
 
     def write(self, state: bytes | None) -> e.Effect:
-        return self.queue.run(c.WriteState(1, 1, 5, self.consumer, state))[0]
+        return self.queue.run(c.SetSessionState(1, 1, 5, self.consumer, state))[0]
 
     def state(self) -> bytes | None:
-        answer = self.queue.run(c.ReadState(1, 1, 5, self.consumer))[0]
+        answer = self.queue.run(c.GetSessionState(1, 1, 5, self.consumer))[0]
         assert isinstance(answer, e.SessionState), vars_of(answer)
         return answer.state
 

@@ -112,7 +112,7 @@ class TestPeek:
         queue.send_many(3)
         queue.group = True
         queue.peek()
-        assert queue.machine.weight() == 0
+        assert queue.machine.change_count() == 0
         assert numbers(queue.receive(5)) == [1, 2, 3]
 
     def test_it_shows_counts_and_properties(self) -> None:

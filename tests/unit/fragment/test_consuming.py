@@ -102,7 +102,7 @@ def test_what_it_passed_goes_bit_by_bit_and_nobody_gets_it_meanwhile() -> None:
     queue.now += LEASE
     delivered: list[int] = []
     left = []
-    while queue.machine.more(queue.now):
+    while queue.machine.has_work(queue.now):
         delivered += numbers(held(queue.step(c.Tick(1))))
         left.append(queue.store.head.counts[ACTIVE])
     assert left[:3] == [25, 15, 5]

@@ -64,9 +64,9 @@ def dropped(queue: Queue, *drafts: Draft) -> list[int]:
     return send(queue, *drafts).duplicates
 
 
-def inspect(queue: Queue) -> e.Duplicates:
+def inspect(queue: Queue) -> e.DuplicateReport:
     answer = queue.run(c.InspectDuplicates(1, 1, 5))[0]
-    assert isinstance(answer, e.Duplicates)
+    assert isinstance(answer, e.DuplicateReport)
     return answer
 
 
@@ -204,7 +204,7 @@ def test_expired_ids_leave_the_store_in_slices() -> None:
     assert queue.machine.wake_at() == queue.now - 300 * SECOND + WINDOW, "when the first of them expire"
     queue.now += WINDOW
     forgotten = []
-    while queue.machine.more(queue.now):
+    while queue.machine.has_work(queue.now):
         before = len(queue.store.ids)
         queue.step(c.Tick(1))
         forgotten.append(before - len(queue.store.ids))
@@ -296,7 +296,7 @@ def test_until_the_filter_is_full_again_the_store_is_asked() -> None:
     queue.restart(clean=False)
     assert queue.machine.wake_at() <= queue.now, "it wants to begin at once"
     ticks = 0
-    while queue.machine.more(queue.now):
+    while queue.machine.has_work(queue.now):
         old, new = message(f"{ticks * 3 % 40}"), message(f"new {ticks}")
         sent = queue.step(c.Send(1, 1, 5, [old, new], False))[0]
         assert isinstance(sent, e.Sent) and sent.duplicates == [0]

@@ -102,9 +102,9 @@ def test_a_turn_delivers_at_most_1000_messages() -> None:
     queue.demand(5, credit=0)
     effects = queue.step(c.Demand(1, 1, 5, ACTIVE, 1500, False, False))
     assert len(held(effects)) == 1000
-    assert queue.machine.more(queue.now)
+    assert queue.machine.has_work(queue.now)
     assert len(held(queue.tick())) == 500
-    assert not queue.machine.more(queue.now)
+    assert not queue.machine.has_work(queue.now)
 
 
 def test_who_has_left_is_not_served() -> None:
@@ -207,7 +207,7 @@ class TestDisabled:
         queue = Queue(settings(can_receive=False))
         queue.send_many(2)
         assert queue.demand(5, credit=2) == []
-        assert not queue.machine.more(queue.now)
+        assert not queue.machine.has_work(queue.now)
         queue.machine.settings = settings()
         assert delivered(queue.tick()) == [(5, [1, 2])]
 

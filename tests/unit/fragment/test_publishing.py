@@ -13,7 +13,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import NoMatchingSubscription, QuotaExceeded, ServerBusy
-from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Copy, Draft
+from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Draft, SubscriptionCopy
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
 
 SOME, OTHERS = 11, 12
@@ -32,12 +32,14 @@ class ByFirstByte:
     def spent(self) -> int:
         return self.steps * len(self.asked)
 
-    def copies(self, content: bytes, n: int, now: int, ttl: int) -> list[Copy]:
+    def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
         self.asked.append((content, n, now, ttl))
         if content[:1] == b"!":
-            return [Copy(fragment, content, "FilterException", "why") for fragment in self.fragments]
+            return [
+                SubscriptionCopy(fragment, content, "FilterException", "why") for fragment in self.fragments
+            ]
         wanted = {b"s": [SOME], b"o": [OTHERS], b"b": [SOME, OTHERS]}
-        return [Copy(fragment, content) for fragment in wanted.get(content[:1], [])]
+        return [SubscriptionCopy(fragment, content) for fragment in wanted.get(content[:1], [])]
 
 
 def topic(description: TopicDescription = TOPIC) -> tuple[Queue, ByFirstByte]:
@@ -57,15 +59,15 @@ def subscription(description: SubscriptionDescription = SUBSCRIPTION) -> Queue:
     return Queue(description.fragment_settings())
 
 
-def take(queue: Queue, *copies: Copy) -> None:
-    command = c.TakeCopies(1)
+def take(queue: Queue, *copies: SubscriptionCopy) -> None:
+    command = c.StoreCopies(1)
     command.copies = list(copies)
     assert queue.machine.needs(command, queue.now) == [], "a subscription takes copies without a read"
     queue.run(command)
 
 
-def copy(content: bytes, ttl: int = 0, session: str | None = None, reason: str = "") -> Copy:
-    one = Copy(1, content, reason, "why" if reason else "")
+def copy(content: bytes, ttl: int = 0, session: str | None = None, reason: str = "") -> SubscriptionCopy:
+    one = SubscriptionCopy(1, content, reason, "why" if reason else "")
     one.ttl = ttl
     one.session_id = session
     return one
@@ -101,9 +103,9 @@ class TestFanOut:
         queue = self.topic()
         assert self.send(queue, 7, atomic).numbers == [1, 2, 3, 4, 5, 6, 7]
         assert queue.store.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
-        assert queue.machine.owes_copies() and queue.machine.more(queue.now)
+        assert queue.machine.owes_copies() and queue.machine.has_work(queue.now)
         assert self.turns(queue) == [[0, 1], [2, 3], [4, 5], [6]]
-        assert not queue.machine.owes_copies() and not queue.machine.more(queue.now)
+        assert not queue.machine.owes_copies() and not queue.machine.has_work(queue.now)
         assert queue.counts() == [0] * 5 and queue.store.head.size == 0
         assert queue.machine.settings.distributor.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
 
@@ -220,7 +222,7 @@ class TestTopic:
         size = 100 + OVERHEAD
         queue, _rules = topic()
         queue.machine.settings.quota_bytes = 4 * size
-        queue.machine.know_beside(2 * size)
+        queue.machine.set_topic_usage(2 * size)
         [answer] = queue.run(c.Send(1, 1, 1, [draft(b"b" * 100), draft(b"b" * 100)], False))
         assert isinstance(answer, e.Sent)
         assert [condition for _, condition, _ in answer.refused] == [QuotaExceeded.condition]

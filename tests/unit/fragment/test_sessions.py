@@ -125,7 +125,7 @@ def test_a_session_with_only_deferred_messages_does_not_wait_but_can_be_accepted
     receiver.close()
     assert refusal(queue.ask()[1]) == "com.microsoft:timeout"
     again = queue.accept("a")
-    assert isinstance(again.deferred(1), e.Received)
+    assert isinstance(again.deferred(1), e.DeferredReceived)
 
 
 def test_who_awaits_is_told_once_as_many_as_sessions_wait() -> None:
@@ -248,11 +248,11 @@ def test_a_deferred_message_leaves_the_others_in_order_and_is_its_holders() -> N
     assert refusal(other.deferred(1)) == LOST
     assert refusal(receiver.deferred(9)) == "com.microsoft:message-not-found"
     answer = receiver.deferred(1)
-    assert isinstance(answer, e.Received) and answer.until == receiver.until
+    assert isinstance(answer, e.DeferredReceived) and answer.until == receiver.until
     receiver.close()
     assert queue.counts()[DEFERRED] == 1
     assert refusal(receiver.deferred(1)) == LOST
-    assert isinstance(queue.accept("a").deferred(1), e.Received)
+    assert isinstance(queue.accept("a").deferred(1), e.DeferredReceived)
 
 
 def test_receive_and_delete() -> None:
@@ -388,7 +388,7 @@ def test_a_state_is_its_holders() -> None:
     receiver = queue.accept("a")
     queue.pass_time(LOCK)
     assert refusal(receiver.write(b"x")) == LOST
-    assert refusal(queue.run(c.ReadState(1, 1, 5, receiver.consumer))[0]) == LOST
+    assert refusal(queue.run(c.GetSessionState(1, 1, 5, receiver.consumer))[0]) == LOST
 
 
 def test_sessions_are_listed_by_messages_or_state_and_by_the_time_of_the_state() -> None:

@@ -61,7 +61,7 @@ def test_release_counts_nothing_and_writes_nothing() -> None:
     message = one(queue)
     queue.group = True
     queue.settle(RELEASE, message)
-    assert queue.machine.weight() == 0
+    assert queue.machine.change_count() == 0
     [again] = queue.receive()
     assert again.record.deliveries == 0
 
@@ -150,8 +150,8 @@ class TestExpiryOfLocks:
         queue.now += LOCK
         queue.group = True
         queue.step(Tick(1))
-        assert queue.machine.weight() == 1000
-        assert queue.machine.more(queue.now)
+        assert queue.machine.change_count() == 1000
+        assert queue.machine.has_work(queue.now)
         queue.group = False
         queue.tick()
         assert queue.machine.locks() == []

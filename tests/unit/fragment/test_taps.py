@@ -280,7 +280,7 @@ class TestMoving:
         queue.consume_all()
         queue.step(c.AdvanceTap(1, 1, 5, TAP, c.MESSAGES, 95, ""))
         left = [95]
-        while queue.machine.more(queue.now):
+        while queue.machine.has_work(queue.now):
             queue.step(c.Tick(1))
             left.append(len(queue.kept()))
         assert left == [95, 85, 75, 65, 55, 45, 35, 25, 15, 5, 0]
@@ -341,7 +341,7 @@ class TestMoving:
             queue.pass_time(100)
         queue.consume_all(3)
         found = [queue.run(c.FindTime(1, 1, 5, ACTIVE, NOW + after))[0] for after in (0, 1, 100, 101, 1000)]
-        assert [effect.position for effect in found if isinstance(effect, e.Found)] == [0, 2, 2, 4, 6]
+        assert [effect.position for effect in found if isinstance(effect, e.PositionFound)] == [0, 2, 2, 4, 6]
 
 
 class TestLimits:

@@ -96,6 +96,6 @@ def test_a_backlog_of_expired_messages_is_cleared_in_bounded_turns() -> None:
     queue.pass_time(100)
     queue.step(c.Demand(1, 1, 5, 0, 1, False, False))
     assert queue.store.head.counts[0] >= 2501 - 1000
-    assert queue.machine.more(queue.now)
+    assert queue.machine.has_work(queue.now)
     [delivery] = queue.tick()
     assert [record.n for record in delivery.records] == [2501]  # type: ignore[attr-defined]

@@ -33,12 +33,12 @@ class Failing(Queue):
         self.groups.append(changes)
 
     def fail(self) -> list[e.Effect]:
-        if self.machine.weight():
+        if self.machine.change_count():
             self.take()
         self.machine.undo(self.groups[::-1], self.unheard, self.store.head, self.store.next_due())
         self.groups, self.unheard = [], []
         self.group = False
-        return self.tick() if self.machine.more(self.now) else []
+        return self.tick() if self.machine.has_work(self.now) else []
 
 
 def with_locks(number: int) -> tuple[Failing, list[Held]]:

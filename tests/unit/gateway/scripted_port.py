@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from busbar.model.api import EffectSink, EntityChangeSink, EntityView
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import EntityNotFound
-from busbar.model.port import ChangeSink, EffectSink, EntityView
 
 C = TypeVar("C", bound=Command)
 
@@ -36,7 +36,7 @@ class ScriptedPort:
             raise EntityNotFound(path)
         return self._entities[path.lower()]
 
-    def watch(self, changed: ChangeSink) -> Callable[[], None]:
+    def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
         return lambda: None
 
     @property

@@ -8,7 +8,7 @@ from defusedxml.ElementTree import fromstring
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.gateway.http.atom_description import Shown, Site, read_description
+from busbar.gateway.http.atom_description import EntityAnswer, Site, read_description
 from busbar.gateway.http.atom_feed import (
     discovery_document,
     entry_document,
@@ -18,6 +18,7 @@ from busbar.gateway.http.atom_feed import (
 from busbar.gateway.http.atom_rule import read_rule
 from busbar.gateway.http.atom_writer import XmlWriter
 from busbar.gateway.http.atom_xml import read_entry
+from busbar.model.api import EntityView, NamespaceProperties, RuntimeProperties
 from busbar.model.entities import (
     AuthorizationRule,
     CorrelationFilter,
@@ -34,7 +35,6 @@ from busbar.model.entities import (
     TopicDescription,
     TypedText,
 )
-from busbar.model.port import EntityView, NamespaceProperties, RuntimeProperties
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SB = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
@@ -46,7 +46,7 @@ def document(
     path: str, description: Description, runtime: RuntimeProperties | None = None, site: Site = SITE
 ) -> str:
     view = EntityView(path, description, (1,), CREATED, CREATED + 1000)
-    return entry_document(Shown(view, runtime or RuntimeProperties(), site), "busbar").decode()
+    return entry_document(EntityAnswer(view, runtime or RuntimeProperties(), site), "busbar").decode()
 
 
 def described(text: str) -> Element:
@@ -158,7 +158,7 @@ def test_types_are_spelt_as_javascript_reads_them() -> None:
 
 def test_a_page_leads_to_the_next_by_its_second_link() -> None:
     view = EntityView("q", QueueDescription(), (1,), CREATED, CREATED)
-    shown = [Shown(view, RuntimeProperties(), SITE)]
+    shown = [EntityAnswer(view, RuntimeProperties(), SITE)]
     page = fromstring(
         feed_document("$Resources/Queues", "Queues", shown, SITE, "busbar", "$skip=100&$top=100&")
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.load import connect
-from busbar.gateway.connection import GatewayConnection
+from busbar.gateway.amqp.connection import GatewayConnection
 from tests.robustness.wire import DETACH, RECEIVER, SENDER, TRANSFER, logged_in, performative
 from tests.unit.gateway.test_failing_connection import served, until
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bench.load import ConnectionOver, connect
-from busbar.broker.port import LocalPort
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
-from busbar.gateway.connection import GatewayConnection
 from busbar.gateway.gateway import Gateway
 from busbar.model.effects import Delivered, Effect, Sent
 from busbar.model.limits import Limits
@@ -41,7 +41,7 @@ class Mistake:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[LocalPort, int]]:
+async def served() -> AsyncIterator[tuple[LocalBroker, int]]:
     async with fragments() as port:
         rule = SasRule("RootManageSharedAccessKey", (KEY,), frozenset(("Manage", "Send", "Listen")))
         gateway = Gateway(port, Authority([rule], lambda path: ()), Limits(), None)

@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from busbar.gateway.attached import Attached
 from busbar.gateway.authority import Authority, Grant
 from busbar.gateway.grants import MAX_GRANTS, Grants
-from busbar.gateway.service import Service
+from busbar.gateway.link_registry import LinkRegistry
+from busbar.gateway.services import GatewayServices
+from busbar.model.api import BrokerApi, EntityView
 from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import QuotaExceeded
 from busbar.model.limits import Limits
-from busbar.model.port import EntityView, NamespacePort
 from busbar.model.sas import LISTEN, SEND
 
 NOW = 1_000_000
@@ -35,11 +35,11 @@ class World:
 
     def __init__(self) -> None:
         self.rules: dict[str, tuple[AuthorizationRule, ...]] = {}
-        self.attached = Attached(10)
+        self.attached = LinkRegistry(10)
         self.holder = Holder()
         authority = Authority([], lambda path: self.rules.get(path.lower(), ()))
-        nobody = cast(NamespacePort, None)
-        service = Service(nobody, authority, Limits(token_grace=GRACE), self.attached, "", "")
+        nobody = cast(BrokerApi, None)
+        service = GatewayServices(nobody, authority, Limits(token_grace=GRACE), self.attached, "", "")
         self.grants = Grants(service, self.holder)
 
     def rule(self, entity: str, right: Right, key: str = "k") -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from busbar.gateway.http.errors import Gone, PreconditionFailed, error_response
+from busbar.gateway.http.errors import EntityDeleted, PreconditionFailed, error_response
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.model import errors
 
@@ -25,7 +25,7 @@ from busbar.model import errors
         (errors.EntityNotFound("x"), 404, "SubCode=40400. "),
         (errors.MessageLockLost("x"), 404, "SubCode=40400. "),
         (errors.EntityAlreadyExists("x"), 409, "SubCode=40900. "),
-        (Gone("x"), 410, "x"),
+        (EntityDeleted("x"), 410, "x"),
         (PreconditionFailed("x"), 412, "x"),
         (errors.MessageSizeExceeded("x"), 413, "SubCode=41300. "),
         (errors.NotImplementedHere("x"), 501, "SubCode=50100. "),

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.amqp.arrival import parse_message
 from busbar.amqp.codec import encode_value
-from busbar.amqp.content import with_enqueued_number
-from busbar.amqp.message import Message, encode_message
 from busbar.amqp.types import Described, Int, Symbol, Timestamp, ULong
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch
-from busbar.gateway.http.runtime_message import Shown, compose, message_id_of, show
+from busbar.gateway.http.runtime_message import HttpMessage, compose, message_id_of, show
 from busbar.gateway.http.runtime_properties import BrokerProperties
+from busbar.message.content import with_enqueued_number
+from busbar.message.decoded import DecodedMessage, encode_message
+from busbar.message.parsing import parse_message
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
@@ -39,11 +39,11 @@ def stored(payload: bytes, *, deliveries: int = 0) -> Record:
     return Record(3, NOW, draft.ttl, 0, deliveries, len(draft.content), draft.content, None)
 
 
-def shown(payload: bytes) -> Shown:
+def shown(payload: bytes) -> HttpMessage:
     return show(stored(payload), 3, LOCK, NOW + 60_000)
 
 
-def broker_of(message: Shown) -> dict[str, object]:
+def broker_of(message: HttpMessage) -> dict[str, object]:
     decoded: dict[str, object] = json.loads(message.headers["BrokerProperties"])
     return decoded
 
@@ -97,7 +97,7 @@ def test_an_empty_session_id_is_one_and_comes_back() -> None:
 
 
 def test_ids_of_bytes_are_shown_as_the_texts_that_they_are() -> None:
-    message = Message(data=b"")
+    message = DecodedMessage(data=b"")
     message.message_id, message.correlation_id = b"received", b"\x00\xff"
     broker = broker_of(shown(encode_message(message)))
     assert (broker["MessageId"], broker["CorrelationId"]) == ("received", "00ff")
@@ -133,14 +133,14 @@ def test_a_deleted_message_has_no_lock_and_a_plain_one_a_default_type() -> None:
 @pytest.mark.parametrize(
     ("message", "body"),
     [
-        (Message("text"), b"text"),
-        (Message(b"raw"), b"raw"),
-        (Message(None), b""),
-        (Message({"a": 1}), encode_value({"a": 1})),
-        (Message(data=b"data"), b"data"),
+        (DecodedMessage("text"), b"text"),
+        (DecodedMessage(b"raw"), b"raw"),
+        (DecodedMessage(None), b""),
+        (DecodedMessage({"a": 1}), encode_value({"a": 1})),
+        (DecodedMessage(data=b"data"), b"data"),
     ],
 )
-def test_bodies_of_amqp(message: Message, body: bytes) -> None:
+def test_bodies_of_amqp(message: DecodedMessage, body: bytes) -> None:
     assert shown(encode_message(message)).body == body
 
 
@@ -161,7 +161,7 @@ def test_several_data_sections_are_joined_and_a_message_may_have_none() -> None:
     ],
 )
 def test_ids_of_every_type(message_id: object, text: str) -> None:
-    message = Message(data=b"")
+    message = DecodedMessage(data=b"")
     message.message_id = message_id
     payload = encode_message(message)
     assert broker_of(shown(payload))["MessageId"] == text
@@ -169,7 +169,9 @@ def test_ids_of_every_type(message_id: object, text: str) -> None:
 
 
 def test_properties_cannot_forge_headers_of_the_answer() -> None:
-    message = Message(data=b"x", application_properties={"Content-Length": "0", "a\r\nb": 1, "c": "\r\nd"})
+    message = DecodedMessage(
+        data=b"x", application_properties={"Content-Length": "0", "a\r\nb": 1, "c": "\r\nd"}
+    )
     message.content_type = "text/plain\r\nX: y"
     answer = shown(encode_message(message))
     assert answer.headers.keys() == {"c", "BrokerProperties", "Content-Section", "Content-Type"}

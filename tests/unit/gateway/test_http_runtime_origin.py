@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from busbar.gateway.http import runtime_origin
-from busbar.gateway.http.errors import Gone
+from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.model.commands import RELEASE, Demand, Inspect, Leave, Settle
 from busbar.model.effects import Delivered, Done, Drained, Refused
@@ -144,18 +144,18 @@ async def test_an_entity_that_goes_while_somebody_waits_is_gone() -> None:
     task = receiving(origin, 60)
     await turns()
     port.emit(Refused(origin.number, 0, "amqp:not-found", "no more"))
-    with pytest.raises(Gone, match="no more"):
+    with pytest.raises(EntityDeleted, match="no more"):
         await task
 
 
 async def test_an_interrupted_wait_leaves_and_gives_back_what_comes_later() -> None:
     port = ScriptedPort()
     origin = HttpOrigin(port)
-    origin.interrupt(Gone("nobody waits yet"))
+    origin.interrupt(EntityDeleted("nobody waits yet"))
     task = receiving(origin, 60)
     await turns()
-    origin.interrupt(Gone("deleted"))
-    with pytest.raises(Gone, match="deleted"):
+    origin.interrupt(EntityDeleted("deleted"))
+    with pytest.raises(EntityDeleted, match="deleted"):
         await task
     assert len(port.said(Leave)) == 1
     port.emit(delivered(origin.number, 1))

@@ -10,11 +10,11 @@ import pytest
 
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
+from busbar.model.api import EntityView
 from busbar.model.commands import Demand, Send, Settle
 from busbar.model.effects import Drained, Sent, Settled
 from busbar.model.entities import QueueDescription
 from busbar.model.limits import Limits
-from busbar.model.port import EntityView
 from busbar.model.sas import SasRule
 from tests.interop.http_runtime import Http
 from tests.unit.gateway.scripted_port import ScriptedPort

@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 
 from busbar.amqp.types import Array
-from busbar.gateway.body import Body
-from busbar.gateway.peer import Peer
-from busbar.gateway.session_management import DEFAULT_LISTING, SessionOperations
-from busbar.model.commands import Command, ListSessions, WriteState
-from busbar.model.effects import Done, Effect, Sessions
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.management_request import RequestBody
+from busbar.gateway.amqp.session_management import DEFAULT_LISTING, SessionOperations
+from busbar.model.api import EntityView
+from busbar.model.commands import Command, ListSessions, SetSessionState
+from busbar.model.effects import Done, Effect, SessionList
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import (
     ArgumentError,
@@ -22,7 +23,6 @@ from busbar.model.errors import (
     SessionLockLost,
 )
 from busbar.model.message import ACTIVE, DEAD
-from busbar.model.port import EntityView
 
 LIST = "com.microsoft:get-message-sessions"
 SET_STATE = "com.microsoft:set-session-state"
@@ -46,7 +46,7 @@ class FragmentsOfNames:
         self.asked.append(command)
         if isinstance(command, ListSessions):
             names = self._names[command.fragment - 100]
-            return Sessions(1, command.request, names[command.skip : command.skip + command.top])
+            return SessionList(1, command.request, names[command.skip : command.skip + command.top])
         return Done(1, command.request)
 
     def held_session(self, path: str, session: str) -> Held | None:
@@ -58,12 +58,12 @@ def operations(
 ) -> SessionOperations:
     description = QueueDescription(**{"requires_session": True, **of_queue})
     entity = EntityView("q", description, tuple(100 + index for index in range(count)))
-    return SessionOperations(cast(Peer, peer), entity, sub, 1_000)
+    return SessionOperations(cast(LinkConnection, peer), entity, sub, 1_000)
 
 
 async def page(node: SessionOperations, skip: int, top: int, updated: int = DEFAULT_LISTING) -> list[object]:
     request = {"last-updated-time": updated, "skip": skip, "top": top}
-    status, body = await node.operations[LIST](Body(LIST, request))
+    status, body = await node.operations[LIST](RequestBody(LIST, request))
     if status == 204:
         return []
     listed = body["sessions-ids"]
@@ -123,7 +123,7 @@ async def test_a_time_is_passed_on_and_the_far_future_means_all() -> None:
 
 async def set_state(node: SessionOperations, **request: object) -> int:
     named = {key.replace("_", "-"): value for key, value in request.items()}
-    return (await node.operations[SET_STATE](Body(SET_STATE, named)))[0]
+    return (await node.operations[SET_STATE](RequestBody(SET_STATE, named)))[0]
 
 
 async def test_what_a_state_may_be() -> None:
@@ -131,7 +131,7 @@ async def test_what_a_state_may_be() -> None:
     node = operations(peer)
     assert await set_state(node, session_id="mine", session_state=b"x" * 1_000) == 200
     assert await set_state(node, session_id="mine", session_state=None) == 200
-    states = [command.state for command in peer.asked if isinstance(command, WriteState)]
+    states = [command.state for command in peer.asked if isinstance(command, SetSessionState)]
     assert states == [b"x" * 1_000, None]
     with pytest.raises(QuotaExceeded, match="1001 bytes; at most 1000"):
         await set_state(node, session_id="mine", session_state=b"x" * 1_001)
@@ -153,5 +153,5 @@ async def test_where_there_are_no_sessions(sub: int, requires: bool) -> None:
     with pytest.raises(InvalidOperation):
         await set_state(node, session_id="mine", session_state=b"")
     with pytest.raises(InvalidOperation):
-        node.named(Body("peek", {"session-id": "s"}))
-    assert node.named(Body("peek", {})) is None
+        node.named(RequestBody("peek", {"session-id": "s"}))
+    assert node.named(RequestBody("peek", {})) is None

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from busbar.amqp.bulk import decode_events, decode_messages
-from busbar.gateway.body import Body
-from busbar.gateway.pages import PAGES, PageTurns
-from busbar.gateway.peer import Peer
-from busbar.gateway.tap_management import TapOperations
+from busbar.gateway.amqp.large_replies import PAGES, LargeReplyLimiter
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.management_request import RequestBody
+from busbar.gateway.amqp.tap_management import TapOperations
+from busbar.model.api import EntityView
 from busbar.model.commands import (
     EVENTS,
     MAX_BATCH,
@@ -27,7 +27,7 @@ from busbar.model.commands import (
     ResumeTap,
     ShowTaps,
 )
-from busbar.model.effects import Done, Effect, EventPage, Found, MessageEvent, TapState, TapStates
+from busbar.model.effects import Done, Effect, EventPage, MessageEvent, PositionFound, TapState, TapStates
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import (
     ArgumentError,
@@ -40,8 +40,8 @@ from busbar.model.errors import (
 )
 from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, DEAD, KEPT, Record
-from busbar.model.port import EntityView
 from busbar.model.taps import TapChange, TapDescription
+from busbar.pages.rows import decode_events, decode_messages
 from tests.pages import page_of
 
 TAP = TapDescription("Archive", owner="me", id=7, created=1_000, max_age=5, max_size=6, lease=8)
@@ -78,8 +78,8 @@ class Fragments:
 
     def __init__(self, view: EntityView, limits: Limits) -> None:
         self.catalogue = Catalogue(view)
-        self.service = SimpleNamespace(port=self.catalogue, limits=limits)
-        self.pages = PageTurns(cast(Peer, self))
+        self.service = SimpleNamespace(broker=self.catalogue, limits=limits)
+        self.pages = LargeReplyLimiter(cast(LinkConnection, self))
         self.asked: list[Command] = []
         self.failing: dict[int, Exception] = {}
         self.held_back = False
@@ -98,7 +98,7 @@ class Fragments:
             ]
             return TapStates(1, request, states, 20 + number, 5, 9)
         if isinstance(command, FindTime):
-            return Found(1, request, 30 + number)
+            return PositionFound(1, request, 30 + number)
         if isinstance(command, ReadTap) and command.stream == EVENTS:
             return EventPage(1, request, [MessageEvent(4, 2, 1, 9, 8, 0, "why")], 4)
         if isinstance(command, ReadTap):
@@ -106,7 +106,7 @@ class Fragments:
             return page_of(1, request, [record], [KEPT], command.upto)
         return Done(1, request)
 
-    # for PageTurns
+    # for LargeReplyLimiter
 
     def replies_wait(self) -> bool:
         return self.held_back
@@ -124,12 +124,12 @@ class Node:
     def __init__(self, count: int = 3, sub: int = ACTIVE, limits: Limits | None = None) -> None:
         self.view = EntityView("q", QueueDescription(), tuple(range(100, 100 + count)), taps=(TAP, DEAD_TAP))
         self.fragments = Fragments(self.view, limits or Limits())
-        self.operations = TapOperations(cast(Peer, self.fragments), self.view, sub).operations
+        self.operations = TapOperations(cast(LinkConnection, self.fragments), self.view, sub).operations
 
     async def __call__(self, operation: str, **body: object) -> dict[str, Any]:
         request = {key.replace("_", "-"): value for key, value in body.items()}
-        perform: Callable[[Body], Awaitable[Any]] = self.operations[f"busbar:{operation}"][1]
-        status, reply = await perform(Body(operation, request))
+        perform: Callable[[RequestBody], Awaitable[Any]] = self.operations[f"busbar:{operation}"][1]
+        status, reply = await perform(RequestBody(operation, request))
         assert status == 200
         return cast(dict[str, Any], reply)
 

@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from busbar.gateway.websocket import CLOSE_WAIT, MAX_OUTGOING, WebSocketTransport
+from busbar.gateway.listening.websocket import CLOSE_WAIT, MAX_OUTGOING, WebSocketTransport
 
 MEGABYTE = 1024 * 1024
 

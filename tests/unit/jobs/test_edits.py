@@ -7,21 +7,21 @@ from uuid import UUID
 
 import pytest
 
-from busbar.amqp.arrival import parse_message
 from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.message import decode_message
-from busbar.amqp.sections import find_sections, value_of
 from busbar.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from busbar.client import OutgoingMessage, encode
 from busbar.jobs.edits import (
     DEAD_LETTER_PROPERTIES,
     ORIGINAL_ID,
-    Edit,
     EditError,
+    FieldEdit,
     check_type,
     parse_edits,
     rewritten,
 )
+from busbar.message.decoded import decode_message
+from busbar.message.parsing import parse_message
+from busbar.message.sections import find_sections, value_of
 
 MESSAGE = OutgoingMessage(
     body=b"\x00\x01body",
@@ -146,21 +146,21 @@ def test_dead_letter_properties_go() -> None:
 )
 def test_what_is_no_edit_is_said(text: str, words: str) -> None:
     with pytest.raises(EditError, match=words):
-        Edit.parse(text)
+        FieldEdit.parse(text)
 
 
 def test_types_and_repetitions_are_checked() -> None:
     assert parse_edits({"Subject": "upper(subject)", "properties.Case": "a = b"}) == (
-        Edit("subject", "upper(subject)"),
-        Edit("properties.Case", "a = b"),
+        FieldEdit("subject", "upper(subject)"),
+        FieldEdit("properties.Case", "a = b"),
     )
     with pytest.raises(EditError, match="'subject' is set twice"):
         parse_edits(["subject=a", "SUBJECT=b"])
-    check_type(Edit("subject", "null"), "void")
+    check_type(FieldEdit("subject", "null"), "void")
     with pytest.raises(EditError, match="which is a int; it can be string"):
-        check_type(Edit("subject", "1"), "int")
+        check_type(FieldEdit("subject", "1"), "int")
     with pytest.raises(EditError, match="decimal"):
-        check_type(Edit("properties.x", "1.5"), "decimal(2,1)")
+        check_type(FieldEdit("properties.x", "1.5"), "decimal(2,1)")
     for changes in ({"time_to_live": 0}, {"body": 1}, {"properties.x": object()}):
         with pytest.raises(EditError):
             rewritten(encode(MESSAGE), changes)

@@ -19,7 +19,7 @@ from busbar.jobs.insight_figures import (
     Ranking,
     Report,
     Share,
-    Slot,
+    TimeBucket,
 )
 from busbar.jobs.insight_html import render
 
@@ -29,7 +29,7 @@ MOMENT = 1_767_225_600_000  # 2026-01-01
 
 def figures(entity: str = "orders") -> EntityFigures:
     slots = tuple(
-        Slot(
+        TimeBucket(
             MOMENT + at * 1000,
             at,
             at // 2,
@@ -150,7 +150,10 @@ def test_plots_are_well_formed() -> None:
     labels = [f"12:00:{at:02d}" for at in range(60)]
     values = [None if at % 5 == 0 else float(at) for at in range(60)]
     drawn = svg.lines(
-        "a & b", labels, [svg.Line("<one>", "--first", values), svg.Line("two", "--second", values)], "ms"
+        "a & b",
+        labels,
+        [svg.PlotLine("<one>", "--first", values), svg.PlotLine("two", "--second", values)],
+        "ms",
     )
     root = ElementTree.fromstring(drawn)
     assert root.get("aria-label") == "a & b"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime
 
-from busbar.jobs.progress import Board, Progress, display_for
+from busbar.jobs.progress import BatchProgress, ProgressTable, display_for
 
 
 class Terminal(io.StringIO):
@@ -17,7 +17,7 @@ def clock() -> datetime:
     return datetime(2026, 1, 31, 12, 30, 5, tzinfo=UTC)
 
 
-STEP = Progress("orders", 3, 1200, 0.8, 5000, 42)
+STEP = BatchProgress("orders", 3, 1200, 0.8, 5000, 42)
 
 
 def test_a_log_gets_a_line_for_each_batch() -> None:
@@ -31,7 +31,7 @@ def test_a_log_gets_a_line_for_each_batch() -> None:
 def test_a_terminal_gets_a_table() -> None:
     file = Terminal()
     display = display_for(file, clock)
-    assert isinstance(display, Board)
+    assert isinstance(display, ProgressTable)
     display.show(STEP)
     display.close()
     shown = file.getvalue()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from busbar.jobs.resending import CHUNK_BYTES, Outgoing, Pace, _chunks, source_id, writer_name
+from busbar.jobs.resending import CHUNK_BYTES, Pace, ResendMessage, _chunks, source_id, writer_name
 
 
 def test_an_id_says_where_a_message_came_from_and_fits() -> None:
@@ -27,7 +27,7 @@ def test_the_same_job_is_the_same_writer() -> None:
 
 def test_chunks_are_neighbours_that_fit_into_one_delivery() -> None:
     def pieces(sizes: list[int], most: int) -> list[tuple[int, int]]:
-        return list(_chunks([Outgoing(bytes(size), "") for size in sizes], most))
+        return list(_chunks([ResendMessage(bytes(size), "") for size in sizes], most))
 
     assert pieces([], 10) == []
     assert pieces([1] * 5, 2) == [(0, 2), (2, 4), (4, 5)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from busbar.model.entities import PropertyValue, SqlAction, SqlFilter, TypedText
-from busbar.rules.actions import Changes, compile_action
+from busbar.rules.actions import PropertyChanges, compile_action
 from busbar.rules.evaluation import Compiler
 from busbar.rules.filters import parameters_of
 from busbar.rules.syntax import parse_filter
@@ -46,5 +46,5 @@ def matches(expression: str, message: Sample) -> bool:
     return compile_filter(SqlFilter(expression), lambda: GUID)(message)
 
 
-def act(expression: str, message: Sample, **parameters: PropertyValue | TypedText) -> Changes:
+def act(expression: str, message: Sample, **parameters: PropertyValue | TypedText) -> PropertyChanges:
     return compile_action(SqlAction(expression, tuple(parameters.items())), lambda: GUID)(message)

@@ -7,18 +7,18 @@ import struct
 import pyarrow as pa
 import pytest
 
-from busbar.amqp.arrival import parse_message
-from busbar.amqp.bulk import raw_message
 from busbar.amqp.codec import encode_value
-from busbar.amqp.message import Message, encode_message
 from busbar.amqp.types import Described, Symbol, ULong
+from busbar.message.decoded import DecodedMessage, encode_message
+from busbar.message.parsing import parse_message
+from busbar.pages.rows import raw_message
 from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch
 
 
 def content(
     body: bytes | None, subject: str | None = None, key: str | None = None, **properties: object
 ) -> bytes:
-    message = Message(data=body, application_properties=dict(properties))
+    message = DecodedMessage(data=body, application_properties=dict(properties))
     message.subject = subject
     payload = encode_message(message)
     if body is None:

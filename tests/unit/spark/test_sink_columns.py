@@ -23,13 +23,13 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from busbar.amqp.compose import compose
-from busbar.amqp.message import Message, decode_message
 from busbar.amqp.types import Symbol, Timestamp, UByte, ULong
+from busbar.message.compose import compose
+from busbar.message.decoded import DecodedMessage, decode_message
 from busbar.spark.bad_rows import STAGING, BadRows, publish
 from busbar.spark.errors import OptionError, SinkError
 from busbar.spark.schema import MESSAGES
-from busbar.spark.sink_columns import Plan, plan_of
+from busbar.spark.sink_columns import ColumnPlan, plan_of
 from busbar.spark.sink_encode import Encoded, MessageEncoder
 from busbar.spark.sink_ids import hashed_id
 from busbar.spark.sink_options import SinkOptions
@@ -39,7 +39,7 @@ def options(**given: str) -> SinkOptions:
     return SinkOptions.parse({"connectionStringEnv": "X", "entity": "orders", **given}, streaming=False)
 
 
-def planned(schema: str, **given: str) -> Plan:
+def planned(schema: str, **given: str) -> ColumnPlan:
     return plan_of(frame(schema), options(**given))
 
 
@@ -66,7 +66,7 @@ def encoded(batch: pa.RecordBatch, **given: str) -> Encoded:
     return found
 
 
-def made(batch: pa.RecordBatch, **given: str) -> tuple[list[Message], list[tuple[int, str]]]:
+def made(batch: pa.RecordBatch, **given: str) -> tuple[list[DecodedMessage], list[tuple[int, str]]]:
     found = encoded(batch, **given)
     return [decode_message(message) for message in found.messages], found.bad
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Edit, Head
+from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, DEAD, LANES, Record
-from busbar.store import sqlite_file
 from busbar.store.contract import OutcomeUnknown, StoreFull
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite import file
+from busbar.store.sqlite.store import SqliteStore
 
 DISK = Path(os.environ["FAILING_DIR"])
 NOTES = Path(os.environ["FAILING_LOG"])
@@ -97,7 +97,7 @@ def a_full_disk_can_be_drained() -> None:
     last = fill(store, 30_000_000)
     assert last > 10_000
     edited = Changes(1)
-    edited.edits = [Edit(ACTIVE, n, DEAD, 1, {"why": b"full"}) for n in range(1, 101)]
+    edited.edits = [MessageEdit(ACTIVE, n, DEAD, 1, {"why": b"full"}) for n in range(1, 101)]
     store.commit([edited])
     for first in range(101, last + 1, 100):
         delete(store, ACTIVE, list(range(first, first + 100)))
@@ -117,7 +117,7 @@ def the_reserve_comes_back() -> None:
     os.environ["FAILING_SPACE"] = str(1 << 40)
     for n in range(1001, 1101):
         delete(store, ACTIVE, [n])
-    assert RESERVE.stat().st_size == sqlite_file.RESERVE_SIZE
+    assert RESERVE.stat().st_size == file.RESERVE_SIZE
     assert numbers(store) == list(range(1101, last + 1))
 
 
@@ -168,7 +168,7 @@ def a_commit_whose_sync_fails_is_unknown() -> None:
 
 
 def a_checkpoint_whose_sync_fails_breaks_the_store() -> None:
-    sqlite_file.LOG_LIMIT = 30
+    file.LOG_LIMIT = 30
     store = opened()
     put(store, 1, 1000)
     os.environ["FAILING_SYNC"] = "store.db"

@@ -12,19 +12,11 @@ from pathlib import Path
 import pytest
 
 from busbar.fragment.changes import Changes, Head, Keep
-from busbar.fragment.reads import ReadDue, ReadLine, ReadMany, ReadPage, ReadSpan
+from busbar.fragment.reads import ReadByNumber, ReadDue, ReadPage, ReadSpan, ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
-from busbar.store import (
-    sqlite_file,
-    sqlite_ids,
-    sqlite_rows,
-    sqlite_sessions,
-    sqlite_spans,
-    sqlite_taps,
-    sqlite_writers,
-)
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
-from busbar.store.sqlite import SqliteStore
+from busbar.store.sqlite import duplicate_ids, file, rows, sessions, tap_reads, taps, writers
+from busbar.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -66,7 +58,7 @@ def count(store: SqliteStore) -> int:
 def test_another_process_is_refused_while_the_owner_lives(path: Path) -> None:
     store = opened(path)
     script = (
-        "import sys; from pathlib import Path; from busbar.store.sqlite import SqliteStore\n"
+        "import sys; from pathlib import Path; from busbar.store.sqlite.store import SqliteStore\n"
         "from busbar.store.contract import StoreInUse\n"
         "try: SqliteStore(Path(sys.argv[1])).claim()\n"
         "except StoreInUse as refusal: print(refusal)\n"
@@ -167,12 +159,12 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         assert (head.last_dead, head.last_event, head.events, head.kept_size) == (3, 0, 0, 0)
         assert store.shelves(1) == []
         assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(4,)]
-        page, line = ReadPage(ACTIVE, 1, 9, 99), ReadLine(-1, 9)
+        page, line = ReadPage(ACTIVE, 1, 9, 99), ReadWaitingSessions(-1, 9)
         dead = ReadSpan(
             [DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99
         )  # in the order of their numbers, which is what is known
         store.read(1, [page, line, dead])
-        assert [(r.n, r.dead) for r in dead.records] == [(2, 1), (3, 2), (4, 3)]
+        assert [(r.n, r.dead_letter_number) for r in dead.records] == [(2, 1), (3, 2), (4, 3)]
         assert store.taps(1) == [] and store.writers(1) == {}
         assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]
         assert line.rows == [] and head.turn == 0
@@ -267,7 +259,7 @@ def test_a_released_store_is_one_file(path: Path) -> None:
 
 
 def test_a_queue_in_motion_does_not_grow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "LOG_LIMIT", 100)
+    monkeypatch.setattr(file, "LOG_LIMIT", 100)
     store = opened(path)
     put(store, 1, 300, 1000)
     log = path.with_name("store.db-wal")
@@ -289,10 +281,10 @@ def test_the_log_stays_short_and_the_reserve_can_hold_it(path: Path) -> None:
     for n in range(30):
         put(store, 1 + n * 1000, 1000, 1000)
         longest = max(longest, log.stat().st_size)
-    limit = sqlite_file.LOG_LIMIT * 8192
+    limit = file.LOG_LIMIT * 8192
     assert path.stat().st_size > 1.5 * limit, "nothing was ever moved out of the log"
     assert limit * 0.9 < longest < limit + 3_000_000
-    assert longest < sqlite_file.RESERVE_SIZE
+    assert longest < file.RESERVE_SIZE
     store.release()
 
 
@@ -317,7 +309,7 @@ def test_a_deep_backlog_opens_and_pages_without_memory_for_it(path: Path) -> Non
         ReadPage(ACTIVE, 400_000, 100, 1 << 20),
         ReadDue(2_000_000, 100, 1 << 20),
     )
-    some = ReadMany(SCHEDULED, [500_001, 750_000, 1_000_000])
+    some = ReadByNumber(SCHEDULED, [500_001, 750_000, 1_000_000])
     store.read(1, [page, far, due, some])
     assert [len(read.records) for read in (page, far, due, some)] == [100, 100, 100, 3]
     assert store.next_due(1) == 500_001
@@ -336,30 +328,30 @@ def _resident() -> int:
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (sqlite_rows._PAGE, (1, 0, 1, 10)),
-        (sqlite_rows._SESSION_PAGE, (1, "s", 0, 1, 10)),
-        (sqlite_sessions._EXPIRY, (1, "s", 10)),
-        (sqlite_rows._MANY, (1, 0, "[1]")),
-        (sqlite_rows._DUE, (1, 50, 10)),
-        (sqlite_rows._NEXT_DUE, (1, 0, 0)),
-        (sqlite_rows._DELETE, ("[[1, 0, 1, 1]]",)),
-        (sqlite_rows._KEEP, ("", "[[1, 0, 1, 1]]")),
+        (rows._PAGE, (1, 0, 1, 10)),
+        (rows._SESSION_PAGE, (1, "s", 0, 1, 10)),
+        (sessions._EXPIRY, (1, "s", 10)),
+        (rows._MANY, (1, 0, "[1]")),
+        (rows._DUE, (1, 50, 10)),
+        (rows._NEXT_DUE, (1, 0, 0)),
+        (rows._DELETE, ("[[1, 0, 1, 1]]",)),
+        (rows._KEEP, ("", "[[1, 0, 1, 1]]")),
         *(
-            (sqlite_spans._of_lane(template, lane), (1, 0, 9))
+            (tap_reads._of_lane(template, lane), (1, 0, 9))
             for template in (
-                sqlite_spans._SPAN,
-                sqlite_spans._SPAN_BY_DEAD,
-                sqlite_spans._FIRST,
-                sqlite_spans._TOGETHER,
+                tap_reads._SPAN,
+                tap_reads._SPAN_BY_DEAD,
+                tap_reads._FIRST,
+                tap_reads._TOGETHER,
             )
-            for lane in (DEAD if template == sqlite_spans._SPAN_BY_DEAD else ACTIVE, KEPT)
+            for lane in (DEAD if template == tap_reads._SPAN_BY_DEAD else ACTIVE, KEPT)
         ),
-        (sqlite_spans._of_lane(sqlite_spans._KEPT, KEPT), (1, 0, 9, 9)),
-        (sqlite_spans._of_lane(sqlite_spans._KEPT_DEAD, KEPT_DEAD), (1, 0, 9, 9)),
-        (sqlite_spans._of_lane(sqlite_spans._LAST, ACTIVE), (1, 0, 9)),
-        (sqlite_spans._of_lane(sqlite_spans._LAST_DEAD, DEAD), (1, 0, 9, 9)),
+        (tap_reads._of_lane(tap_reads._KEPT, KEPT), (1, 0, 9, 9)),
+        (tap_reads._of_lane(tap_reads._KEPT_DEAD, KEPT_DEAD), (1, 0, 9, 9)),
+        (tap_reads._of_lane(tap_reads._LAST, ACTIVE), (1, 0, 9)),
+        (tap_reads._of_lane(tap_reads._LAST_DEAD, DEAD), (1, 0, 9, 9)),
         (
-            sqlite_rows.statement(sqlite_rows._EDIT, sqlite_rows._EDIT_WIDTH, 4),
+            rows.statement(rows._EDIT, rows._EDIT_WIDTH, 4),
             (1, 0, 1, 1, 1, None, 0, -1) * 4,
         ),
     ],
@@ -375,11 +367,11 @@ def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (sqlite_rows.statement(sqlite_ids._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1)),
-        (sqlite_ids._PAGE, (1, 1, b"", 10)),
-        (sqlite_ids._FORGET, (1, 1, b"x")),
-        (sqlite_ids._DROP, (1, 10)),
-        (sqlite_ids._SHELVES, (1,)),
+        (rows.statement(duplicate_ids._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1)),
+        (duplicate_ids._PAGE, (1, 1, b"", 10)),
+        (duplicate_ids._FORGET, (1, 1, b"x")),
+        (duplicate_ids._DROP, (1, 10)),
+        (duplicate_ids._SHELVES, (1,)),
     ],
 )
 def test_no_statement_scans_or_sorts_ids(path: Path, statement: str, values: tuple[object, ...]) -> None:
@@ -393,15 +385,15 @@ def test_no_statement_scans_or_sorts_ids(path: Path, statement: str, values: tup
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (sqlite_sessions._LINE, (1, 5, 10)),
-        (sqlite_rows.statement(sqlite_sessions._MOVE, 3, 2), (1, "a", 1, 1, "b", 2)),
-        (sqlite_rows.statement(sqlite_sessions._EMPTY, 1, 2), ("a", "b", 1)),
-        (sqlite_sessions._STATE, (True, 1, "a")),
-        (sqlite_sessions._IDS, (1, 0, 10)),
-        (sqlite_sessions._UPDATED_IDS, (1, 0, 10, 5)),
-        (sqlite_sessions._CLEAR_STATE, (1, "a")),
-        (sqlite_sessions._DROP, (1, 10)),
-        (sqlite_sessions._DROP_STATES, (1, 10)),
+        (sessions._LINE, (1, 5, 10)),
+        (rows.statement(sessions._MOVE, 3, 2), (1, "a", 1, 1, "b", 2)),
+        (rows.statement(sessions._EMPTY, 1, 2), ("a", "b", 1)),
+        (sessions._STATE, (True, 1, "a")),
+        (sessions._IDS, (1, 0, 10)),
+        (sessions._UPDATED_IDS, (1, 0, 10, 5)),
+        (sessions._CLEAR_STATE, (1, "a")),
+        (sessions._DROP, (1, 10)),
+        (sessions._DROP_STATES, (1, 10)),
     ],
 )
 def test_no_statement_scans_or_sorts_sessions(path: Path, statement: str, values: tuple[object, ...]) -> None:
@@ -419,13 +411,13 @@ def test_no_statement_scans_or_sorts_sessions(path: Path, statement: str, values
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (sqlite_rows.statement(sqlite_writers._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1, 1)),
-        (sqlite_writers._BATCHES, (1, 1)),
-        (sqlite_writers._FORGET_BATCHES, (1, 1, 5)),
-        (sqlite_writers._DROP, (1, 10)),
-        (sqlite_taps._EVENTS, (1, 1, 9, 10)),
-        (sqlite_taps._FORGET, (1, 9)),
-        (sqlite_taps._DROP_EVENTS, (1, 10)),
+        (rows.statement(writers._FIND, 1, 2), (b"1", b"2", "[1, 2]", 1, 1)),
+        (writers._BATCHES, (1, 1)),
+        (writers._FORGET_BATCHES, (1, 1, 5)),
+        (writers._DROP, (1, 10)),
+        (taps._EVENTS, (1, 1, 9, 10)),
+        (taps._FORGET, (1, 9)),
+        (taps._DROP_EVENTS, (1, 10)),
     ],
 )
 def test_no_statement_scans_or_sorts_what_taps_and_writers_have(
@@ -469,4 +461,4 @@ def test_keeping_a_message_writes_none_of_its_bytes_again(path: Path, size: int)
     ],
 )
 def test_numbers_as_runs(numbers: list[int], runs: list[tuple[int, int]]) -> None:
-    assert list(sqlite_rows._runs(numbers)) == runs
+    assert list(rows._runs(numbers)) == runs

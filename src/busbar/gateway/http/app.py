@@ -26,7 +26,7 @@ from busbar.gateway.http.metrics import Metrics
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_headers import refuse_undecodable
-from busbar.gateway.http.runtime_target import is_runtime
+from busbar.gateway.http.runtime_path import is_runtime
 from busbar.model.limits import Limits
 
 WEBSOCKET = "$servicebus/websocket"
@@ -38,7 +38,7 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
     """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
 
     metrics = Metrics(context)
-    health = Health(context.port)
+    health = Health(context.broker)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 
 from aiohttp import web
 
-from busbar.gateway.http.atom_description import Shown, Site, read_description
+from busbar.gateway.http.atom_description import EntityAnswer, Site, read_description
 from busbar.gateway.http.atom_feed import (
     ENTRY_TYPE,
     FEED_TYPE,
@@ -26,14 +26,15 @@ from busbar.gateway.http.atom_feed import (
     feed_document,
     namespace_document,
 )
+from busbar.gateway.http.atom_path import ManagementPath, ManagementPathKind, read_target
 from busbar.gateway.http.atom_rule import read_default_rule, read_rule
-from busbar.gateway.http.atom_target import Place, Target, read_target
 from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, is_partitioned, read_version
 from busbar.gateway.http.atom_xml import read_entry
 from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method, path_of, read_body
+from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.entities import (
     Description,
     EntityDescription,
@@ -44,7 +45,6 @@ from busbar.model.entities import (
     TopicDescription,
 )
 from busbar.model.errors import ArgumentError, EntityNotFound, Unauthorized
-from busbar.model.port import EntityView, RuntimeProperties
 from busbar.model.sas import MANAGE, SEND
 
 PAGE = 100
@@ -87,22 +87,24 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
 class _Management:
     """One request: what it asks for, and from where."""
 
-    def __init__(self, request: web.Request, context: HttpContext, target: Target, site: Site) -> None:
+    def __init__(
+        self, request: web.Request, context: HttpContext, target: ManagementPath, site: Site
+    ) -> None:
         self._request = request
         self._context = context
-        self._catalogue = context.port
+        self._catalogue = context.broker
         self._target = target
         self._site = site
 
     def methods(self) -> dict[str, _Method]:
         match self._target.place:
-            case Place.ROOT:
+            case ManagementPathKind.ROOT:
                 return {"GET": self._discover}
-            case Place.NAMESPACE:
+            case ManagementPathKind.NAMESPACE:
                 return {"GET": self._namespace}
-            case Place.LIST:
+            case ManagementPathKind.LIST:
                 return {"GET": self._list}
-            case Place.ENTITY:
+            case ManagementPathKind.ENTITY:
                 return {"GET": self._get, "PUT": self._put, "DELETE": self._delete}
 
     async def _discover(self) -> web.Response:
@@ -209,10 +211,10 @@ class _Management:
         author = (await self._catalogue.namespace()).name
         return _answer(status, ENTRY_TYPE, entry_document(await self._shown(view), author))
 
-    async def _shown(self, view: EntityView) -> Shown:
+    async def _shown(self, view: EntityView) -> EntityAnswer:
         if isinstance(view.description, RuleDescription):
-            return Shown(view, RuntimeProperties(), self._site)
-        return Shown(view, await self._catalogue.runtime(view.path), self._site)
+            return EntityAnswer(view, RuntimeProperties(), self._site)
+        return EntityAnswer(view, await self._catalogue.runtime(view.path), self._site)
 
     def _number(self, name: str, default: int) -> int:
         text = self._request.query.get(name, "")

@@ -28,6 +28,7 @@ from busbar.gateway.http.atom_values import (
 from busbar.gateway.http.atom_version import MESSAGE_SIZE
 from busbar.gateway.http.atom_writer import COUNTS, XmlWriter
 from busbar.gateway.http.atom_xml import exact_text_of, text_of
+from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import (
     Description,
@@ -39,7 +40,6 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ArgumentError
 from busbar.model.partitioning import FRAGMENTS
-from busbar.model.port import EntityView, RuntimeProperties
 
 KILOBYTE = 1024
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
@@ -72,7 +72,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class EntityAnswer:
     """An entity on its way into an answer."""
 
     view: EntityView
@@ -81,21 +81,21 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class SettableElement:
     """An element that clients set: its attribute in the description, and how it is read and shown (None: not at all)."""
 
     element: str
     attribute: str
     read: Callable[[str], Any]
-    show: Callable[[Any, Shown], str | None]
+    show: Callable[[Any, EntityAnswer], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ReadOnlyElement:
     """An element that only we know, by how it is written."""
 
     element: str
-    write: Callable[[XmlWriter, Shown], None]
+    write: Callable[[XmlWriter, EntityAnswer], None]
 
 
 def _status(text: str) -> EntityStatus:
@@ -105,43 +105,43 @@ def _status(text: str) -> EntityStatus:
     return status
 
 
-def _duration(element: str, attribute: str) -> Property:
-    return Property(element, attribute, read_duration, lambda value, _: write_duration(value))
+def _duration(element: str, attribute: str) -> SettableElement:
+    return SettableElement(element, attribute, read_duration, lambda value, _: write_duration(value))
 
 
-def _boolean(element: str, attribute: str) -> Property:
-    return Property(element, attribute, read_boolean, lambda value, _: write_boolean(value))
+def _boolean(element: str, attribute: str) -> SettableElement:
+    return SettableElement(element, attribute, read_boolean, lambda value, _: write_boolean(value))
 
 
-def _integer(element: str, attribute: str) -> Property:
-    return Property(element, attribute, read_integer, lambda value, _: str(value))
+def _integer(element: str, attribute: str) -> SettableElement:
+    return SettableElement(element, attribute, read_integer, lambda value, _: str(value))
 
 
-def _forward(element: str, attribute: str) -> Property:
-    return Property(
+def _forward(element: str, attribute: str) -> SettableElement:
+    return SettableElement(
         element, attribute, plain_path, lambda value, shown: shown.site.forward_uri(value) if value else None
     )
 
 
-def _observed(element: str, text: Callable[[Shown], str]) -> Observed:
-    return Observed(element, lambda xml, shown: xml.element(element, text(shown)))
+def _observed(element: str, text: Callable[[EntityAnswer], str]) -> ReadOnlyElement:
+    return ReadOnlyElement(element, lambda xml, shown: xml.element(element, text(shown)))
 
 
 def partitioned(description: object) -> bool:
     return isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
 
 
-def _show_size(value: int, shown: Shown) -> str:
+def _show_size(value: int, shown: EntityAnswer) -> str:
     return str(value * FRAGMENTS if partitioned(shown.view.description) else value)
 
 
-def _show_message_size(value: int, shown: Shown) -> str | None:
+def _show_message_size(value: int, shown: EntityAnswer) -> str | None:
     if shown.site.version < MESSAGE_SIZE:
         return None
     return str((value or shown.site.message_size) // KILOBYTE)
 
 
-def _counts(xml: XmlWriter, shown: Shown) -> None:
+def _counts(xml: XmlWriter, shown: EntityAnswer) -> None:
     runtime = shown.runtime
     # JavaScript wants the declaration here, and nothing else beside it.
     with xml.inside("CountDetails", {"xmlns:d2p1": COUNTS}):
@@ -152,26 +152,26 @@ def _counts(xml: XmlWriter, shown: Shown) -> None:
         xml.element("d2p1:TransferDeadLetterMessageCount", str(runtime.transfer_dead_letter))
 
 
-def _message_count(shown: Shown) -> str:
+def _message_count(shown: EntityAnswer) -> str:
     runtime = shown.runtime
     waiting = runtime.active + runtime.scheduled + runtime.deferred + runtime.transfer
     return str(waiting + runtime.dead_letter + runtime.transfer_dead_letter)
 
 
-def _access(xml: XmlWriter, shown: Shown) -> None:
+def _access(xml: XmlWriter, shown: EntityAnswer) -> None:
     description = shown.view.description
     assert isinstance(description, QueueDescription | TopicDescription)
     write_access(xml, description.authorization_rules)
 
 
-def _ordered(shown: Shown) -> str:
+def _ordered(shown: EntityAnswer) -> str:
     description = shown.view.description
     wanted = description.support_ordering if isinstance(description, TopicDescription) else True
     return write_boolean(wanted and not partitioned(description))
 
 
 _LOCK = _duration("LockDuration", "lock_duration")
-_SIZE = Property("MaxSizeInMegabytes", "max_size_in_megabytes", read_integer, _show_size)
+_SIZE = SettableElement("MaxSizeInMegabytes", "max_size_in_megabytes", read_integer, _show_size)
 _DUPLICATES = _boolean("RequiresDuplicateDetection", "requires_duplicate_detection")
 _SESSIONS = _boolean("RequiresSession", "requires_session")
 _LIFE = _duration("DefaultMessageTimeToLive", "default_message_time_to_live")
@@ -179,45 +179,47 @@ _BURY_EXPIRED = _boolean("DeadLetteringOnMessageExpiration", "dead_lettering_on_
 _WINDOW = _duration("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window")
 _DELIVERIES = _integer("MaxDeliveryCount", "max_delivery_count")
 _BATCHED = _boolean("EnableBatchedOperations", "enable_batched_operations")
-_STATE = Property("Status", "status", _status, lambda value, _: value.value)
+_STATE = SettableElement("Status", "status", _status, lambda value, _: value.value)
 _FORWARD = _forward("ForwardTo", "forward_to")
 _FORWARD_DEAD = _forward("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to")
-_METADATA = Property("UserMetadata", "user_metadata", str, lambda value, _: value or None)
+_METADATA = SettableElement("UserMetadata", "user_metadata", str, lambda value, _: value or None)
 _IDLE = _duration("AutoDeleteOnIdle", "auto_delete_on_idle")
 _PARTITIONED = _boolean("EnablePartitioning", "enable_partitioning")
 _EXPRESS = _boolean("EnableExpress", "enable_express")
-_MESSAGE_SIZE = Property("MaxMessageSizeInKilobytes", "max_message_size", read_integer, _show_message_size)
+_MESSAGE_SIZE = SettableElement(
+    "MaxMessageSizeInKilobytes", "max_message_size", read_integer, _show_message_size
+)
 
 _BYTES = _observed("SizeInBytes", lambda shown: str(shown.runtime.size))
 _MESSAGES = _observed("MessageCount", _message_count)
 _ANONYMOUS = _observed("IsAnonymousAccessible", lambda _: "false")
-_RULES = Observed("AuthorizationRules", _access)
+_RULES = ReadOnlyElement("AuthorizationRules", _access)
 _CREATED = _observed("CreatedAt", lambda shown: write_time(shown.view.created))
 _UPDATED = _observed("UpdatedAt", lambda shown: write_time(shown.view.updated))
 _ACCESSED = _observed("AccessedAt", lambda shown: write_time(shown.runtime.accessed))
 _ORDERING = _observed("SupportOrdering", _ordered)
-_DETAILS = Observed("CountDetails", _counts)
+_DETAILS = ReadOnlyElement("CountDetails", _counts)
 _AVAILABLE = _observed(
     "EntityAvailabilityStatus", lambda shown: "Available" if shown.runtime.available else "Limited"
 )
 
 # fmt: off
-_QUEUE: tuple[Property | Observed, ...] = (
+_QUEUE: tuple[SettableElement | ReadOnlyElement, ...] = (
     _LOCK, _SIZE, _DUPLICATES, _SESSIONS, _LIFE, _BURY_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED, _BYTES, _MESSAGES,
     _ANONYMOUS, _RULES, _STATE, _FORWARD, _METADATA, _CREATED, _UPDATED, _ACCESSED, _ORDERING, _DETAILS, _IDLE,
     _PARTITIONED, _AVAILABLE, _EXPRESS, _FORWARD_DEAD, _MESSAGE_SIZE,
 )
-_TOPIC: tuple[Property | Observed, ...] = (
+_TOPIC: tuple[SettableElement | ReadOnlyElement, ...] = (
     _LIFE, _SIZE, _DUPLICATES, _WINDOW, _BATCHED, _BYTES,
     _boolean("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing"),
     _ANONYMOUS, _RULES, _STATE, _METADATA, _CREATED, _UPDATED, _ACCESSED,
-    Property("SupportOrdering", "support_ordering", read_boolean, lambda _, shown: _ordered(shown)),
+    SettableElement("SupportOrdering", "support_ordering", read_boolean, lambda _, shown: _ordered(shown)),
     _DETAILS, _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)),
     _observed("SqlFilterCount", lambda shown: str(shown.runtime.sql_filters)),
     _observed("CorrelationFilterCount", lambda shown: str(shown.runtime.correlation_filters)),
     _IDLE, _PARTITIONED, _AVAILABLE, _observed("EnableSubscriptionPartitioning", lambda _: "false"), _EXPRESS, _MESSAGE_SIZE,
 )
-_SUBSCRIPTION: tuple[Property | Observed, ...] = (
+_SUBSCRIPTION: tuple[SettableElement | ReadOnlyElement, ...] = (
     _LOCK, _SESSIONS, _LIFE, _BURY_EXPIRED,
     _boolean("DeadLetteringOnFilterEvaluationExceptions", "dead_lettering_on_filter_evaluation_exceptions"),
     _MESSAGES, _DELIVERIES, _BATCHED, _STATE, _FORWARD, _CREATED, _UPDATED, _ACCESSED, _DETAILS, _METADATA,
@@ -225,7 +227,7 @@ _SUBSCRIPTION: tuple[Property | Observed, ...] = (
 )
 # fmt: on
 
-_TABLES: dict[type[EntityDescription], tuple[Property | Observed, ...]] = {
+_TABLES: dict[type[EntityDescription], tuple[SettableElement | ReadOnlyElement, ...]] = {
     QueueDescription: _QUEUE,
     TopicDescription: _TOPIC,
     SubscriptionDescription: _SUBSCRIPTION,
@@ -239,7 +241,7 @@ def read_description(
     assert current is None or type(current) is kind
     values: dict[str, Any] = {}
     for item in _TABLES[kind]:
-        if not isinstance(item, Property):
+        if not isinstance(item, SettableElement):
             continue
         # A user's own text keeps its spaces.
         text = exact_text_of(element, item.element) if item is _METADATA else text_of(element, item.element)
@@ -253,7 +255,7 @@ def read_description(
     return kind(**values)
 
 
-def _read(item: Property, text: str) -> Any:
+def _read(item: SettableElement, text: str) -> Any:
     try:
         return item.read(text)
     except ValueError as error:
@@ -268,11 +270,11 @@ def _message_size(kilobytes: int | None, current: Description | None, site: Site
     return own if kilobytes == (own or site.message_size) // KILOBYTE else kilobytes * KILOBYTE
 
 
-def write_description(xml: XmlWriter, shown: Shown) -> None:
+def write_description(xml: XmlWriter, shown: EntityAnswer) -> None:
     """The children of the description's element."""
     description = shown.view.description
     for item in _TABLES[type(description)]:  # type: ignore[index]  # a rule has its own writer
-        if isinstance(item, Observed):
+        if isinstance(item, ReadOnlyElement):
             item.write(xml, shown)
             continue
         text = item.show(getattr(description, item.attribute), shown)

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from busbar.gateway.http.atom_description import Shown, Site, write_description
+from busbar.gateway.http.atom_description import EntityAnswer, Site, write_description
 from busbar.gateway.http.atom_rule import write_rule
 from busbar.gateway.http.atom_values import write_time
 from busbar.gateway.http.atom_writer import ATOM, INSTANCE, SERVICE_BUS, XmlWriter
+from busbar.model.api import NamespaceProperties
 from busbar.model.entities import RuleDescription, Tier
 from busbar.model.names import parent_and_name
-from busbar.model.port import NamespaceProperties
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
 FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
@@ -20,14 +20,14 @@ FEED_TYPE = "application/atom+xml;type=feed;charset=utf-8"
 _DESCRIPTION = {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE}
 
 
-def entry_document(shown: Shown, author: str) -> bytes:
+def entry_document(shown: EntityAnswer, author: str) -> bytes:
     xml = XmlWriter()
     _write_entry(xml, shown, author, {"xmlns": ATOM})
     return xml.document()
 
 
 def feed_document(
-    path: str, title: str, entries: list[Shown], site: Site, author: str, next_query: str
+    path: str, title: str, entries: list[EntityAnswer], site: Site, author: str, next_query: str
 ) -> bytes:
     """A page; `next_query` ("$skip=..&$top=..&") names the next one, '' if this is the last."""
     xml = XmlWriter()
@@ -82,7 +82,7 @@ def _write_feed_head(xml: XmlWriter, path: str, title: str, site: Site) -> None:
     xml.element("link", attributes={"rel": "self", "href": site.url(path)})
 
 
-def _write_entry(xml: XmlWriter, shown: Shown, author: str, attributes: dict[str, str] | None) -> None:
+def _write_entry(xml: XmlWriter, shown: EntityAnswer, author: str, attributes: dict[str, str] | None) -> None:
     view, url = shown.view, shown.site.url(shown.view.path)
     description = view.description
     with xml.inside("entry", attributes):

@@ -21,8 +21,8 @@ from aiohttp.web_protocol import RequestHandler
 
 from busbar.gateway.http.errors import error_body, error_response
 from busbar.gateway.http.runtime_origin import HttpOrigin
-from busbar.gateway.lobby import Guest, Lobby
-from busbar.model.port import FragmentPort
+from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
+from busbar.model.api import FragmentApi
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class HttpConnection(RequestHandler):
-    def __init__(self, server: web.Server, lobby: Lobby, guest: Guest) -> None:
+    def __init__(self, server: web.Server, lobby: ConnectionLimiter, guest: TrackedConnection) -> None:
         limits = lobby.limits
         loop = asyncio.get_running_loop()
         super().__init__(
@@ -66,7 +66,7 @@ class HttpConnection(RequestHandler):
     def idle(self) -> bool:
         return not self._in_request
 
-    def origin(self, port: FragmentPort) -> HttpOrigin:
+    def origin(self, port: FragmentApi) -> HttpOrigin:
         """This connection at the port, from its first runtime request on."""
         if self._origin is None:
             if self.gone.done():
@@ -110,8 +110,8 @@ class HttpConnection(RequestHandler):
         self._cancel()
         if not self._in_request:
             self._in_request = True
-            self._guest.proven()
-            self._lobby.visits(self)
+            self._guest.authenticated()
+            self._lobby.http_used(self)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -121,7 +121,7 @@ class HttpConnection(RequestHandler):
         self._head_size = 0
         self._head_end = b""
         if self.transport is not None:
-            self._lobby.visits(self)
+            self._lobby.http_used(self)
         return finished
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -130,8 +130,8 @@ class HttpConnection(RequestHandler):
             self.gone.set_result(None)
         if self._origin is not None:
             self._origin.leave()
-        self._guest.leave()
-        self._lobby.left(self)
+        self._guest.untrack()
+        self._lobby.http_closed(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -185,14 +185,14 @@ class HttpConnection(RequestHandler):
 class HttpServer:
     """The application, and a connection of it for every transport that turned out to speak HTTP."""
 
-    def __init__(self, app: web.Application, lobby: Lobby) -> None:
+    def __init__(self, app: web.Application, lobby: ConnectionLimiter) -> None:
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=2.0)
         self._lobby = lobby
 
     async def start(self) -> None:
         await self._runner.setup()
 
-    def connection(self, guest: Guest) -> HttpConnection:
+    def connection(self, guest: TrackedConnection) -> HttpConnection:
         server = self._runner.server
         assert server is not None, "start() comes first"
         return HttpConnection(server, self._lobby, guest)

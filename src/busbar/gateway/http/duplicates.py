@@ -12,23 +12,23 @@ from aiohttp import web
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.namespace import HttpContext
 from busbar.model.commands import InspectDuplicates
-from busbar.model.effects import Duplicates
+from busbar.model.effects import DuplicateReport
 from busbar.model.errors import InvalidOperation
 from busbar.model.partitioning import wire_number
 
 
 async def duplicates_of(request: web.Request, path: str, context: HttpContext) -> dict[str, object]:
-    view = await context.port.entity(path)
+    view = await context.broker.entity(path)
     if not getattr(view.description, "requires_duplicate_detection", False):
         raise InvalidOperation(f"'{view.path}' does not detect duplicates; that is decided at its creation.")
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(context.port)
+    origin = connection.origin(context.broker)
     dropped = remembered = 0
     latest: list[tuple[int, str, int]] = []
     for index, fragment in enumerate(view.fragments):
         effect = await origin.ask(_inspect(fragment))
-        assert isinstance(effect, Duplicates)
+        assert isinstance(effect, DuplicateReport)
         dropped += effect.dropped
         remembered += effect.remembered
         latest += [

@@ -71,7 +71,7 @@ class PreconditionFailed(BusbarError):
     retryable = False
 
 
-class Gone(BusbarError):
+class EntityDeleted(BusbarError):
     """The entity was there when the request began and is no more."""
 
     condition = "amqp:not-found"
@@ -79,7 +79,7 @@ class Gone(BusbarError):
     retryable = False
 
 
-_STATUS |= {ConcurrentChange: (409, 40901), PreconditionFailed: (412, 0), Gone: (410, 0)}
+_STATUS |= {ConcurrentChange: (409, 40901), PreconditionFailed: (412, 0), EntityDeleted: (410, 0)}
 
 
 def status_of(error: BaseException) -> tuple[int, int]:

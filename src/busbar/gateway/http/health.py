@@ -15,15 +15,15 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from busbar.model.api import StoreApi
 from busbar.model.errors import BusbarError
-from busbar.model.port import StorePort
 
 FRESH_SECONDS = 1.0
 WAIT_SECONDS = 0.5
 
 
 class Health:
-    def __init__(self, port: StorePort) -> None:
+    def __init__(self, port: StoreApi) -> None:
         self._port = port
         self._out: Sequence[str] | None = ()
         """None: the process that knows of them does not answer."""

@@ -33,11 +33,11 @@ from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.model.api import EntityView
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
 from busbar.model.errors import EntityNotFound, ServerBusy, Unauthorized
-from busbar.model.port import EntityView
 from busbar.model.sas import LISTEN
 
 PATH: Final = "metrics"
@@ -109,12 +109,12 @@ class Metrics:
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         async with self._turn:
-            origin = connection.origin(self._context.port)
+            origin = connection.origin(self._context.broker)
             page = await self._page(origin, request.query.get("prefix", ""))
         return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
-        port = self._context.port
+        port = self._context.broker
         page = MetricsPage()
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
@@ -149,14 +149,14 @@ class Metrics:
 
     async def _listed(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
         skip = 0
-        while listed := await self._context.port.list(kind, parent, skip, LISTED_AT_ONCE):
+        while listed := await self._context.broker.list(kind, parent, skip, LISTED_AT_ONCE):
             skip += len(listed)
             for entity in listed:
                 yield entity
 
     async def _of_entity(self, origin: HttpOrigin, entity: EntityView) -> list[Sample]:
         try:
-            now = await self._context.port.runtime(entity.path)
+            now = await self._context.broker.runtime(entity.path)
         except EntityNotFound:
             return []  # it was deleted in between
         labels = {"entity": entity.path}

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbar.gateway.authority import Authority
+from busbar.model.api import BrokerApi
 from busbar.model.limits import Limits
-from busbar.model.port import NamespacePort
 
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    port: NamespacePort
+    broker: BrokerApi
     authority: Authority
     limits: Limits
     clock: Callable[[], int]

@@ -28,13 +28,18 @@ from uuid import UUID
 
 from aiohttp import web
 
-from busbar.amqp.arrival import parse_message
-from busbar.amqp.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
-from busbar.gateway.fragments import Fragments
+from busbar.gateway.entity_checks import (
+    check_can_receive,
+    check_can_send,
+    check_no_transfer,
+    check_served,
+    message_size,
+    requires_session,
+)
 from busbar.gateway.http.atom_version import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
-from busbar.gateway.http.errors import Gone
+from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method, path_of, read_body
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch
@@ -42,16 +47,11 @@ from busbar.gateway.http.runtime_dates import date_text
 from busbar.gateway.http.runtime_headers import properties_of
 from busbar.gateway.http.runtime_message import DEFAULT_TYPE, compose, message_id_of, show
 from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.gateway.http.runtime_path import RuntimePath, RuntimePathKind, target_of
 from busbar.gateway.http.runtime_properties import parse_broker_properties
-from busbar.gateway.http.runtime_target import Node, Target, target_of
-from busbar.gateway.served import (
-    check_gives,
-    check_no_transfer,
-    check_served,
-    check_takes,
-    message_size,
-    requires_session,
-)
+from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
+from busbar.message.parsing import parse_message
+from busbar.model.api import EntityView
 from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
 from busbar.model.effects import Delivered, Peeked, Renewed, Sent
 from busbar.model.errors import (
@@ -65,8 +65,8 @@ from busbar.model.errors import (
     error_of,
 )
 from busbar.model.message import ACTIVE, DEAD, Draft
-from busbar.model.port import EntityView
 from busbar.model.sas import LISTEN, SEND
+from busbar.partitions.resolver import FragmentResolver
 
 DEFAULT_WAIT = 60.0
 MAX_WAIT = 86_400.0
@@ -75,13 +75,13 @@ _GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.A
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RuntimeRequest:
     """A request that may do what it asks, and what it is about."""
 
     request: web.Request
     context: HttpContext
     origin: HttpOrigin
-    target: Target
+    target: RuntimePath
     entity: EntityView
     expires: int
     """When its token ends, in ms; 0: never."""
@@ -91,7 +91,7 @@ class Asked:
         return DEAD if self.target.dead_letter else ACTIVE
 
 
-Operation = Callable[[Asked], Awaitable[web.StreamResponse]]
+Operation = Callable[[RuntimeRequest], Awaitable[web.StreamResponse]]
 
 
 async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
@@ -99,17 +99,19 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     target = target_of(path)
     operations = _OPERATIONS[target.node]
     check_method(request, operations, f".../{target.node.value}")
-    grant = await authorize(request, SEND if target.node is Node.SEND else LISTEN, path, context)
-    entity = await context.port.entity(target.entity)
+    grant = await authorize(request, SEND if target.node is RuntimePathKind.SEND else LISTEN, path, context)
+    entity = await context.broker.entity(target.entity)
     check_partitioning(entity.path, len(entity.fragments) > 1, read_version(request.query.get("api-version")))
-    if target.node is Node.HEAD and not target.dead_letter:
+    if target.node is RuntimePathKind.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
     check_served(entity)
     check_no_transfer(entity, target.transfer)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(context.port)
-    return await operations[request.method](Asked(request, context, origin, target, entity, grant.expires))
+    origin = connection.origin(context.broker)
+    return await operations[request.method](
+        RuntimeRequest(request, context, origin, target, entity, grant.expires)
+    )
 
 
 def _check_no_sessions(entity: EntityView) -> None:
@@ -122,8 +124,8 @@ def _check_no_sessions(entity: EntityView) -> None:
 # Send
 
 
-async def _send(asked: Asked) -> web.StreamResponse:
-    check_takes(asked.entity, asked.target.dead_letter)
+async def _send(asked: RuntimeRequest) -> web.StreamResponse:
+    check_can_send(asked.entity, asked.target.dead_letter)
     request, limits = asked.request, asked.context.limits
     size = message_size(asked.entity, limits)
     content_type = request.headers.get("Content-Type", "")
@@ -157,10 +159,10 @@ async def _send(asked: Asked) -> web.StreamResponse:
             if not others or not error.certain:
                 raise
             others -= 1
-            index = router.after(index)
+            index = router.next_index_after(index)
 
 
-async def _send_to(asked: Asked, fragment: int, drafts: list[Draft]) -> None:
+async def _send_to(asked: RuntimeRequest, fragment: int, drafts: list[Draft]) -> None:
     effect = await asked.origin.ask(lambda origin, number: Send(fragment, origin, number, drafts, True))
     assert isinstance(effect, Sent)
     if effect.refused:
@@ -171,17 +173,17 @@ async def _send_to(asked: Asked, fragment: int, drafts: list[Draft]) -> None:
 # Receive
 
 
-async def _peek_lock(asked: Asked) -> web.StreamResponse:
+async def _peek_lock(asked: RuntimeRequest) -> web.StreamResponse:
     return await _receive(asked, delete=False)
 
 
-async def _receive_and_delete(asked: Asked) -> web.StreamResponse:
+async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
     return await _receive(asked, delete=True)
 
 
-async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
-    check_gives(asked.entity)
-    end_watch = asked.context.port.watch(lambda path, view: _changed(asked, path, view))
+async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
+    check_can_receive(asked.entity)
+    end_watch = asked.context.broker.watch(lambda path, view: _changed(asked, path, view))
     try:
         delivered = await _next_message(asked, delete, _wait_of(asked))
     finally:
@@ -191,7 +193,7 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
     try:
         record = delivered.records[0]
         token = None if delete else tag_to_uuid(lock_tag(delivered.fragment, record.n, delivered.nonce))
-        number = Fragments(asked.entity).number_in(delivered.fragment, record.n)
+        number = FragmentResolver(asked.entity).sequence_number_in(delivered.fragment, record.n)
         shown = show(record, number, token, delivered.until)
         headers = shown.headers
         if token is not None:
@@ -207,26 +209,26 @@ async def _receive(asked: Asked, *, delete: bool) -> web.StreamResponse:
     return response
 
 
-async def _next_message(asked: Asked, delete: bool, wait: float) -> Delivered | None:
+async def _next_message(asked: RuntimeRequest, delete: bool, wait: float) -> Delivered | None:
     fragments = asked.entity.fragments
     if len(fragments) > 1:
         return await asked.origin.receive_any(asked.entity, asked.sub, delete, wait)
     return await asked.origin.receive(fragments[0], asked.sub, delete, wait)
 
 
-def _changed(asked: Asked, path: str, view: EntityView | None) -> None:
+def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
     """An entity has changed while this request waits: rule 6."""
     if path.lower() != asked.entity.path.lower():
         return
     try:
         if view is None:
-            raise Gone(f"The messaging entity '{asked.entity.path}' has been deleted.")
-        check_gives(view)
+            raise EntityDeleted(f"The messaging entity '{asked.entity.path}' has been deleted.")
+        check_can_receive(view)
     except BusbarError as error:
         asked.origin.interrupt(error)
 
 
-def _wait_of(asked: Asked) -> float:
+def _wait_of(asked: RuntimeRequest) -> float:
     """Seconds."""
     given = asked.request.query.get("timeout", "")
     if given and not _SECONDS.fullmatch(given):
@@ -248,15 +250,15 @@ def _namespace(request: web.Request) -> str:
 # Settle
 
 
-async def _complete(asked: Asked) -> web.StreamResponse:
+async def _complete(asked: RuntimeRequest) -> web.StreamResponse:
     return await _settle(asked, COMPLETE)
 
 
-async def _unlock(asked: Asked) -> web.StreamResponse:
+async def _unlock(asked: RuntimeRequest) -> web.StreamResponse:
     return await _settle(asked, ABANDON)
 
 
-async def _settle(asked: Asked, outcome: int) -> web.StreamResponse:
+async def _settle(asked: RuntimeRequest, outcome: int) -> web.StreamResponse:
     fragment, numbers, nonces = await _lock_of(asked)
     await asked.origin.ask(
         lambda origin, number: Settle(fragment, origin, number, outcome, numbers, nonces, None, True)
@@ -264,7 +266,7 @@ async def _settle(asked: Asked, outcome: int) -> web.StreamResponse:
     return _empty(200)
 
 
-async def _renew(asked: Asked) -> web.StreamResponse:
+async def _renew(asked: RuntimeRequest) -> web.StreamResponse:
     fragment, numbers, nonces = await _lock_of(asked)
 
     def build(origin: int, number: int) -> Command:
@@ -277,7 +279,7 @@ async def _renew(asked: Asked) -> web.StreamResponse:
     return response
 
 
-async def _lock_of(asked: Asked) -> tuple[int, list[int], list[int]]:
+async def _lock_of(asked: RuntimeRequest) -> tuple[int, list[int], list[int]]:
     """Fragment, number and nonce of the lock that the path names."""
     target = asked.target
     unknown = MessageNotFound(
@@ -292,7 +294,7 @@ async def _lock_of(asked: Asked) -> tuple[int, list[int], list[int]]:
         raise unknown
     numbers, nonces = split_tags([tag])
     given = target.message
-    shown = Fragments(asked.entity).number_in(fragment, numbers[0])
+    shown = FragmentResolver(asked.entity).sequence_number_in(fragment, numbers[0])
     if given.isascii() and given.isdigit() and given != str(shown):
         # Not its number: then it must be the id of the message, which may look like one.
         effect = await asked.origin.ask(
@@ -309,8 +311,8 @@ def _empty(status: int) -> web.Response:
     return web.Response(status=status, headers={"Content-Type": DEFAULT_TYPE})
 
 
-_OPERATIONS: dict[Node, dict[str, Operation]] = {
-    Node.SEND: {"POST": _send},
-    Node.HEAD: {"POST": _peek_lock, "DELETE": _receive_and_delete},
-    Node.LOCK: {"PUT": _unlock, "POST": _renew, "DELETE": _complete},
+_OPERATIONS: dict[RuntimePathKind, dict[str, Operation]] = {
+    RuntimePathKind.SEND: {"POST": _send},
+    RuntimePathKind.HEAD: {"POST": _peek_lock, "DELETE": _receive_and_delete},
+    RuntimePathKind.LOCK: {"PUT": _unlock, "POST": _renew, "DELETE": _complete},
 }

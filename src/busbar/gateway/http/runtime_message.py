@@ -23,11 +23,15 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from busbar.amqp.arrival import binary_id
 from busbar.amqp.codec import DecodeError, EncodeError, decode_value, encode_value
-from busbar.amqp.delivery import encode_delivery
-from busbar.amqp.message import Message, decode_message, encode_message
-from busbar.amqp.sections import (
+from busbar.amqp.types import Described, Symbol, Timestamp, UInt, ULong
+from busbar.gateway.http.runtime_dates import date_text, seconds_text
+from busbar.gateway.http.runtime_headers import headers_of
+from busbar.gateway.http.runtime_properties import BrokerProperties
+from busbar.message.decoded import DecodedMessage, decode_message, encode_message
+from busbar.message.delivery import encode_delivery
+from busbar.message.parsing import binary_id
+from busbar.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     SEQUENCE,
@@ -36,10 +40,6 @@ from busbar.amqp.sections import (
     find_sections,
     value_of,
 )
-from busbar.amqp.types import Described, Symbol, Timestamp, UInt, ULong
-from busbar.gateway.http.runtime_dates import date_text, seconds_text
-from busbar.gateway.http.runtime_headers import headers_of
-from busbar.gateway.http.runtime_properties import BrokerProperties
 from busbar.model.errors import ArgumentError, MalformedMessage
 from busbar.model.message import Record
 
@@ -56,7 +56,7 @@ _DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HttpMessage:
     """A message as an answer gives it."""
 
     headers: dict[str, str]
@@ -71,7 +71,7 @@ def compose(
     now: int,
 ) -> bytes:
     """The message as AMQP carries it. Raises ArgumentError for what AMQP cannot carry."""
-    message = Message(data=body, application_properties=custom)
+    message = DecodedMessage(data=body, application_properties=custom)
     message.message_id = properties.message_id
     message.to = properties.to
     message.subject = properties.label
@@ -104,7 +104,7 @@ def compose(
         raise ArgumentError(f"A property of the message cannot be stored: {error}") from None
 
 
-def show(record: Record, number: int, lock: UUID | None, until: int) -> Shown:
+def show(record: Record, number: int, lock: UUID | None, until: int) -> HttpMessage:
     """The delivered message; `lock` is None when it has been deleted with its delivery."""
     payload = encode_delivery(record, number, 0, -1)
     found = find_sections(payload, 0, len(payload))
@@ -149,7 +149,7 @@ def show(record: Record, number: int, lock: UUID | None, until: int) -> Shown:
     shown = isinstance(kind, str) and _HEADER_TEXT.fullmatch(kind) is not None
     headers["Content-Type"] = str(kind) if shown else DEFAULT_TYPE
     headers["Content-Section"] = _SECTIONS.get(found.body_code, "data")
-    return Shown(headers, _body(message))
+    return HttpMessage(headers, _body(message))
 
 
 def message_id_of(record: Record) -> str | None:
@@ -158,11 +158,11 @@ def message_id_of(record: Record) -> str | None:
     return _id_text(_decoded(payload, find_sections(payload, 0, len(payload))).message_id)
 
 
-def _decoded(payload: bytes, found: Sections) -> Message:
+def _decoded(payload: bytes, found: Sections) -> DecodedMessage:
     try:
         return decode_message(payload)
     except MalformedMessage:
-        return Message(data=payload[found.body : found.footer])
+        return DecodedMessage(data=payload[found.body : found.footer])
 
 
 def _annotations(payload: bytes, found: Sections) -> dict[object, object]:
@@ -184,7 +184,7 @@ def _id_text(value: object) -> str | None:
     return None
 
 
-def _body(message: Message) -> bytes:
+def _body(message: DecodedMessage) -> bytes:
     if message.data is not None:
         return message.data
     value = message.value

@@ -26,14 +26,14 @@ import secrets
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 
-from busbar.gateway.http.errors import Gone
+from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.runtime_receiver import HttpReceiver
-from busbar.gateway.origin import Answered, Consumer
-from busbar.gateway.routing import Router
+from busbar.model.api import EntityView, FragmentApi
 from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
 from busbar.model.effects import Delivered, Drained, Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
-from busbar.model.port import EntityView, FragmentPort
+from busbar.partitions.origin import DeliveryHandler, EffectHandler
+from busbar.partitions.routing import Router
 
 DRAIN_WAIT = 10.0
 """Seconds after which a fragment that does not answer is given up."""
@@ -42,7 +42,7 @@ MAX_RECEIVERS = 16
 
 
 class HttpOrigin:
-    def __init__(self, port: FragmentPort, failed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, port: FragmentApi, failed: Callable[[], None] = lambda: None) -> None:
         """`failed` ends the connection."""
         self._port = port
         self._failed = failed
@@ -55,8 +55,8 @@ class HttpOrigin:
         self._lost = False
         self._receivers: dict[tuple[tuple[int, ...], int], HttpReceiver] = {}
         self._routers: dict[tuple[int, ...], Router] = {}
-        self._consumers: dict[int, Consumer] = {}
-        self._expecting: dict[int, Answered] = {}
+        self._consumers: dict[int, DeliveryHandler] = {}
+        self._expecting: dict[int, EffectHandler] = {}
         self._commands: list[Command] = []
         self._id_base = ""
         self._ids_given = 0
@@ -182,7 +182,7 @@ class HttpOrigin:
         self._expecting.clear()
         self.flush()
 
-    # Asker
+    # Origin
 
     @property
     def origin(self) -> int:
@@ -191,12 +191,12 @@ class HttpOrigin:
     def command(self, command: Command) -> None:
         self._commands.append(command)
 
-    def expect(self, who: Answered) -> int:
+    def expect(self, who: EffectHandler) -> int:
         self._last_request += 1
         self._expecting[self._last_request] = who
         return self._last_request
 
-    def consumer(self, who: Consumer) -> int:
+    def consumer(self, who: DeliveryHandler) -> int:
         self._last_consumer += 1
         self._consumers[self._last_consumer] = who
         return self._last_consumer
@@ -256,5 +256,5 @@ class HttpOrigin:
 
 def _refusal(effect: Refused) -> BusbarError:
     if effect.condition == EntityNotFound.condition:
-        return Gone(effect.text)  # it was there when the request found it
+        return EntityDeleted(effect.text)  # it was there when the request found it
     return error_of(effect.condition, effect.text, effect.certain)

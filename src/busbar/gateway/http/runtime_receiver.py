@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
-from busbar.gateway.origin import Asker
-from busbar.gateway.service import wall_clock
-from busbar.gateway.shares import FragmentDemand
-from busbar.gateway.supply import Supply
+from busbar.gateway.services import wall_clock
+from busbar.model.api import EntityView
 from busbar.model.effects import Delivered
 from busbar.model.message import Record
-from busbar.model.port import EntityView
+from busbar.partitions.credit_allocation import FragmentCredit
+from busbar.partitions.origin import Origin
+from busbar.partitions.receiver import PartitionedReceiver
 
 Receipt = asyncio.Future[Delivered | None]
 
@@ -23,9 +23,9 @@ Receipt = asyncio.Future[Delivered | None]
 class HttpReceiver:
     """The client's end of a supply: it wants one message, or none."""
 
-    def __init__(self, asker: Asker, entity: EntityView, sub: int) -> None:
+    def __init__(self, asker: Origin, entity: EntityView, sub: int) -> None:
         self._asker = asker
-        self._supply = Supply(asker, self, entity, sub, False, wall_clock)
+        self._supply = PartitionedReceiver(asker, self, entity, sub, False, wall_clock)
         self._wanted = 0
         self._receipt: Receipt | None = None
 
@@ -54,7 +54,7 @@ class HttpReceiver:
 
     def give_back(self) -> None:
         """The connection is lost."""
-        self._supply.give_back()
+        self._supply.release_all()
 
     def close(self) -> None:
         self._supply.close()
@@ -68,17 +68,17 @@ class HttpReceiver:
     def capacity(self) -> int:
         return self._wanted
 
-    def room(self, most: int) -> int:
+    def wanted(self, most: int) -> int:
         return min(self._wanted, most)
 
-    def hand_over(self, demand: FragmentDemand, records: list[Record], nonce: int, until: int) -> None:
+    def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
         self._wanted = 0
         delivered = Delivered(self._asker.origin, demand.consumer, demand.fragment, records, nonce, until)
         receipt = self._receipt
         if receipt is not None and not receipt.done():
             receipt.set_result(delivered)
         else:
-            self._supply.take_back(demand, records, nonce, until)
+            self._supply.return_messages(demand, records, nonce, until)
 
     def drained(self) -> None:
         self._wanted = 0

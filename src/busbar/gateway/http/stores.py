@@ -16,8 +16,8 @@ from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method
+from busbar.model.api import FragmentView, StoreView
 from busbar.model.errors import EntityNotFound
-from busbar.model.port import FragmentView, StoreView
 from busbar.model.sas import MANAGE
 
 PREFIX = "$busbar/"
@@ -30,7 +30,7 @@ async def handle(request: web.Request, path: str, context: HttpContext) -> web.R
     if kind == "fragments" and rest:
         await authorize(request, MANAGE, rest, context)
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response([_json(view) for view in await context.port.fragments(rest)])
+        return web.json_response([_json(view) for view in await context.broker.fragments(rest)])
     if kind == "duplicates" and rest:
         await authorize(request, MANAGE, rest, context)
         check_method(request, ("GET",), f"'/{path}'")
@@ -38,11 +38,11 @@ async def handle(request: web.Request, path: str, context: HttpContext) -> web.R
     await authorize(request, MANAGE, "", context)
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response([_json(view) for view in await context.port.stores()])
+        return web.json_response([_json(view) for view in await context.broker.stores()])
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
         check_method(request, ("POST",), f"'/{path}'")
-        return web.json_response(_json(await context.port.change_store(name, change.lower())))
+        return web.json_response(_json(await context.broker.change_store(name, change.lower())))
     raise EntityNotFound(path)
 
 

@@ -1,0 +1,96 @@
+"""Deliveries that are not done: sent and unsettled, waiting to be sent, or arriving in several frames.
+
+An arriving delivery is gathered up to the link's max-message-size. What goes beyond it is thrown away at once, so
+that its sender can be told without its bytes being kept. All unfinished deliveries of a connection together have a
+limit, in which every frame counts with its own cost: a million frames of one byte are not a megabyte.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from busbar.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, ProtocolError
+from busbar.amqp.events import Delivery
+
+if TYPE_CHECKING:
+    from busbar.amqp.link import Link
+    from busbar.amqp.output_buffer import OutputBuffer
+
+FRAME_COST: Final = 64  # of a bytes object and its place in a list
+
+
+@final
+class SentDelivery:
+    """A delivery that went out and is not settled. `disposed`: its receiver has said what becomes of it."""
+
+    def __init__(self, link: Link, tag: bytes) -> None:
+        self.link = link
+        self.tag = tag
+        self.disposed = False
+
+
+@final
+class QueuedDelivery:
+    """A delivery that waits for credit or window; `offset` is -1 until its first frame is out."""
+
+    def __init__(self, tag: bytes, payload: bytes, settled: bool, format: i64, state: bytes) -> None:
+        self.tag = tag
+        self.payload = payload
+        self.settled = settled
+        self.format = format
+        self.state = state
+        self.offset: i64 = -1
+
+
+@final
+class PartialDelivery:
+    """A delivery of which frames are still to come."""
+
+    def __init__(self, id: i64, tag: bytes, format: i64, settled: bool, txn: bytes | None) -> None:
+        self.id = id
+        self.tag = tag
+        self.format = format
+        self.settled = settled
+        self.txn = txn
+        self.parts: list[bytes] = []
+        self.size: i64 = 0
+        self.cost: i64 = 0
+        self.oversized = False
+
+    def check_next(self, id: i64) -> None:
+        """A further frame may leave the id out, but not name another one."""
+        if id >= 0 and id != self.id:
+            text = f"transfer.delivery-id is {id} although delivery {self.id} of the link is unfinished"
+            raise ProtocolError(INVALID_FIELD, text)
+
+    def gather(self, wire: OutputBuffer, most: i64, buf: bytes, start: i64, end: i64) -> None:
+        size = end - start
+        if self.oversized or size == 0:
+            return
+        if self.size + size > most:
+            self.release(wire)
+            self.oversized = True
+            return
+        self.size += size
+        self.cost += size + FRAME_COST
+        wire.partial_bytes += size + FRAME_COST
+        if wire.partial_bytes > wire.max_partial_bytes:
+            held, limit = wire.partial_bytes, wire.max_partial_bytes
+            raise ProtocolError(
+                RESOURCE_LIMIT_EXCEEDED, f"unfinished deliveries hold {held} bytes; {limit} are allowed"
+            )
+        self.parts.append(buf[start:end])
+
+    def release(self, wire: OutputBuffer) -> None:
+        """Give back what was held for it."""
+        wire.partial_bytes -= self.cost
+        self.cost = 0
+        self.size = 0
+        self.parts = []
+
+    def finish(self, wire: OutputBuffer) -> Delivery:
+        payload = b"".join(self.parts)
+        self.release(wire)
+        return Delivery(self.id, self.tag, self.format, payload, self.settled, self.txn, self.oversized)

@@ -1,0 +1,78 @@
+"""The program of a broker process; `busbar serve --brokers N` starts it.
+
+python -m busbar.app.broker_main NAME DIRECTORY CHANNEL HATCH PATIENCE: the name is for people who look at the list of
+processes, the next two are the descriptors of its ends of the channel and of the hatch, the last is how many seconds a disk
+may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes at once
+are the serving process's affair, which drains before it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from busbar.app.certificates import TlsFiles, server_context
+from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit, wall_clock
+from busbar.broker.store_host import LocalStoreHost
+from busbar.cluster.broker_node import BrokerNode
+from busbar.cluster.cluster_broker import ClusterBroker
+from busbar.cluster.controller_connection import ControllerConnection, Emit
+from busbar.cluster.node_settings import NodeSettings
+from busbar.gateway.authority import Authority
+from busbar.gateway.gateway import Gateway
+from busbar.store.sqlite.directory import SqliteLocation
+
+
+async def _open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
+    tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
+    authority = Authority(settings.rules, port.authorization_rules)
+    gateway = Gateway(port, authority, settings.limits, tls)
+    await gateway.start()
+    return gateway
+
+
+async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience: float) -> None:
+    loop = asyncio.get_running_loop()
+    nonces = nonce_source()
+    ended = asyncio.Event()
+
+    def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
+        place = SqliteLocation(directory, name)
+        return LocalStoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience)
+
+    def end() -> None:
+        if channel.hosts:  # the serving process was killed: what is not durable was not promised
+            os._exit(1)
+        ended.set()
+
+    member = BrokerNode(name, socket.socket(fileno=hatch), wall_clock, _open_gateway)
+    channel = member.channel = ControllerConnection(make_host, end, member)
+    await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
+    await ended.wait()
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _, name, directory, descriptor, hatch, patience = sys.argv
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
+        format=f"%(levelname)s %(name)s ({name}): %(message)s",
+    )
+    sys.setswitchinterval(0.0005)  # as in the serving process (server.py), and for the same reasons
+    gc.set_threshold(50_000, 20, 20)
+    raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(name, Path(directory), int(descriptor), int(hatch), float(patience)))
+
+
+if __name__ == "__main__":
+    main()

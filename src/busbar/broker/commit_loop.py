@@ -1,0 +1,593 @@
+"""Applying commands in bounded turns, committing their changes in groups, and performing their effects.
+
+Rules:
+1. Commands of a fragment are applied in their order, at once where nothing has to be read first. Where the machine needs
+   a read, the fragment (and no other) waits; the read is done right after the commit of what the fragment changed before.
+2. Group commit is self-clocked: a job starts at the end of the loop's turn, or as soon as the one before it has returned;
+   what is applied meanwhile gathers in the next group, from all fragments. A full group (GROUP_MESSAGES or GROUP_BYTES)
+   takes no more: further commands stay in their inboxes, unapplied. A command is never split over groups.
+3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
+   durable. A fragment with nothing under way speaks at the end of the turn.
+4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe. What a topic's rules take counts, too:
+   STEPS_OF_A_COMMAND are one.
+5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
+   subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
+6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
+   group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
+   that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
+   turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
+
+What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from busbar.broker.slot import Slot
+from busbar.broker.store_thread import StoreThread
+from busbar.broker.timers import FragmentTimers
+from busbar.fragment.changes import Changes
+from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import BusbarError, EntityNotFound, InternalError
+from busbar.store.contract import Store
+
+GROUP_MESSAGES = 1_000
+GROUP_BYTES = 4 * 1024 * 1024
+TURN_COMMANDS = 1_000
+STEPS_OF_A_COMMAND = 10_000
+
+_log = logging.getLogger(__name__)
+GROUP_FAILED = (
+    "A fragment failed in whose group the operation was to be committed; nothing was changed. Retry."
+)
+_BROKEN = InternalError("The fragment has failed and is out of service until the broker is restarted.")
+
+
+class GroupFailed(Exception):
+    """What was gathered must not be committed (rule 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What one fragment had under way when its group failed."""
+
+    slot: Slot
+    batches: list[Changes]
+    """Newest first: the way back."""
+    effects: list[Effect]
+    """In apply order; none of them was performed."""
+    given: int
+    """So many of them, the first ones, rest on what was given to the store; the others on nothing that it ever saw."""
+
+
+class CommitLoop:
+    """The work of one store's fragments. Lives on the event loop; only jobs run on the store's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread: StoreThread,
+        clock: Callable[[], int],
+        nonces: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.slots: dict[int, Slot] = {}
+        self.store: Store | None = None
+        self._sends_refused: BusbarError | None = None
+        self._loop = loop
+        self._thread = thread
+        self._clock = clock
+        self._nonces = nonces
+        self._emit = emit
+        self._failed = failed
+        self._wake_ups = FragmentTimers(loop, clock, self._wake)
+        self._running = False
+        self._winding_down = False
+        self._ready: deque[Slot] = deque()  # have commands and wait for no read
+        self._dirty: list[Slot] = []  # have gathered changes
+        self._reading: list[Slot] = []  # wait for a read that no job has taken yet
+        self._flight: list[Slot] = []  # have changes in the job under way
+        self._job_reads: list[Slot] = []  # wait for a read of the job under way
+        self._job_under_way = False
+        self._gathered = 0
+        self._gathered_bytes = 0
+        self._group_failed = False
+        self._out: list[Effect] = []
+        self._turn_due = False
+
+    # ---- what the host does with them ----
+
+    def add(self, slot: Slot) -> None:
+        self.slots[slot.id] = slot
+        self._wake_ups.want(slot, slot.machine.wake_at(), self._clock())
+
+    def link_topic(self, topic: Slot) -> None:
+        """Let a topic know the fragments of its subscriptions (rule 6): it is new, or its settings have changed."""
+        before, topic.subscriptions = topic.subscriptions, []
+        for one in before:
+            one.topic = None
+        distributor = topic.machine.settings.distributor
+        if distributor is not None:
+            topic.subscriptions = [self.slots[fragment] for fragment in distributor.fragments]
+        for one in topic.subscriptions:
+            one.topic = topic
+        if topic.reads_awaited and self._subscriptions_ready(topic):
+            self._resume_topic(topic, self._clock())
+        for one in before:
+            if one.yields_to_topic and one.topic is None:
+                one.yields_to_topic = False
+                self._queue(one)
+
+    def remove(self, fragment: int) -> Slot | None:
+        """Take a fragment out of service. What it has in flight still ends as usual."""
+        slot = self.slots.pop(fragment, None)
+        if slot is not None:
+            self._close_slot(slot, EntityNotFound(f"fragment {fragment}"))
+            self._end_of_turn()
+        return slot
+
+    def tick(self, slot: Slot) -> None:
+        """Let the fragment look at its settings and its clock."""
+        slot.tick()
+        self._queue(slot)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def resume(self) -> None:
+        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may be gone with the job
+        that failed, and its wake-up is not wished for again."""
+        self._running = True
+        now = self._clock()
+        for slot in self.slots.values():
+            if not slot.broken:
+                self._schedule(slot, now)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def take_in(self, refusal: BusbarError | None) -> None:
+        """Whether messages come in: with a refusal sends get it, and what is due waits."""
+        self._sends_refused = refusal
+        for slot in self.slots.values():
+            if not slot.broken:
+                slot.machine.hold_due(refusal is not None)
+        if self._running and refusal is None:
+            self.resume()
+
+    def pause(self) -> None:
+        """Apply nothing from now on; commands gather in the inboxes."""
+        self._running = False
+
+    def stop_timers(self) -> None:
+        """Begin nothing by itself any more: what is due waits for the next owner. Commands are still applied."""
+        self._winding_down = True
+
+    def stop(self) -> None:
+        self.pause()
+        self._wake_ups.stop()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not (
+            self._job_under_way or self._out or self._ready or self._dirty or self._reading or self._flight
+        )
+
+    @property
+    def job_under_way(self) -> bool:
+        return self._job_under_way
+
+    def roll_back(self) -> list[RolledBack]:
+        """Forget all that is not durable: what was in flight and what gathered after it. Waiting reads are forgotten
+        too, since after an undo another page may be needed."""
+        for slot in (*self._job_reads, *self._reading):
+            slot.reads = None
+        self._job_reads, self._reading = [], []
+        for slot in self.slots.values():
+            if slot.reads_awaited:
+                slot.reads_awaited, slot.reads = 0, None
+            slot.yields_to_topic = False
+        discarded = []
+        for slot in dict.fromkeys((*self._flight, *self._dirty)):
+            gathered = None if slot.broken else slot.machine.take_changes()
+            batches = [changes for changes in (gathered, slot.committing) if changes is not None]
+            discarded.append(
+                RolledBack(
+                    slot,
+                    batches,
+                    slot.committing_effects + slot.gathered_effects,
+                    len(slot.committing_effects),
+                )
+            )
+            slot.commit_finished()
+            slot.gathered_effects = []
+            slot.change_count = 0
+            slot.dirty = False
+        self._flight, self._dirty = [], []
+        self._gathered = self._gathered_bytes = 0
+        self._group_failed = False
+        return discarded
+
+    def emit(self, effects: Iterable[Effect]) -> None:
+        """Perform effects that rest on nothing, at the end of this turn."""
+        self._out += effects
+        self._end_of_turn()
+
+    def refuse_queued(self, error: BusbarError) -> None:
+        """Answer every command that waits for an answer; keep the others (what consumers and timers said)."""
+        for slot in self.slots.values():
+            if slot.inbox:
+                for command in slot.inbox:
+                    self._refuse(command, error)
+                slot.inbox = deque(command for command in slot.inbox if command.request == 0)
+        self._end_of_turn()
+
+    def take_queued(self, error: BusbarError) -> list[Command]:
+        """Answer every command that waits for an answer, and take the others out of the inboxes."""
+        self.refuse_queued(error)
+        taken: list[Command] = []
+        for slot in self.slots.values():
+            taken += slot.inbox
+            slot.inbox.clear()
+            slot.tick_queued = False
+        return taken
+
+    def clear(self) -> None:
+        """Take all fragments out of service: others will be added in their place."""
+        for slot in self.slots.values():
+            slot.broken = True  # to those who still hold it: timers, the list of the ready
+        self.slots = {}
+
+    def quarantine(self, slot: Slot) -> None:
+        """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        if slot.broken:
+            return
+        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        topic = slot.topic or slot
+        gathered = any(one.dirty for one in (topic, *topic.subscriptions))
+        self._close_slot(slot, _BROKEN)
+        if topic is not slot:
+            self._close_slot(topic, _BROKEN)
+        if gathered and topic.subscriptions:
+            self.pause()
+            self._group_failed = True
+            self._loop.call_soon(self._fail_group)  # not now: the host may be in the middle of a recovery
+
+    def _fail_group(self) -> None:
+        """What is in flight is whole, and ends first."""
+        if self._group_failed and not self._job_under_way:
+            self._failed(GroupFailed())
+
+    # ---- commands ----
+
+    def submit(self, commands: Iterable[Command]) -> None:
+        """Apply what can be applied now; the rest waits its turn. Every command with an answer gets one."""
+        slots = self.slots
+        for command in commands:
+            slot = slots.get(command.fragment)
+            if slot is None:
+                self._refuse(command, EntityNotFound(f"fragment {command.fragment}"))
+                continue
+            slot.inbox.append(command)
+            if not slot.queued:
+                self._queue(slot)
+        self._apply_ready()
+        self._end_of_turn()
+
+    def _queue(self, slot: Slot) -> None:
+        if (
+            slot.inbox
+            and not slot.queued
+            and slot.reads is None
+            and not slot.reads_awaited
+            and not slot.yields_to_topic
+        ):
+            slot.queued = True
+            self._ready.append(slot)
+
+    def _apply_ready(self) -> None:
+        """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
+        ready = self._ready
+        if not ready:
+            return
+        now = self._clock()
+        budget = TURN_COMMANDS
+        while ready and budget > 0 and self._running and not self._group_full():
+            slot = ready.popleft()
+            slot.queued = False
+            budget = self._apply_inbox(slot, now, budget)
+
+    def _group_full(self) -> bool:
+        return self._gathered >= GROUP_MESSAGES or self._gathered_bytes >= GROUP_BYTES
+
+    def _apply_inbox(self, slot: Slot, now: int, budget: int) -> int:
+        """Apply commands of one fragment; what is left of the turn's budget."""
+        inbox = slot.inbox
+        machine = slot.machine
+        if slot.broken:
+            self._close_slot(slot, _BROKEN)
+            return budget
+        try:
+            while (
+                inbox
+                and budget > 0
+                and self._gathered < GROUP_MESSAGES
+                and self._gathered_bytes < GROUP_BYTES
+            ):
+                command = inbox[0]
+                if not self._fits_group(slot, command):
+                    continue
+                if slot.subscriptions and type(command) is Send and machine.owes_copies():
+                    slot.tick_first()
+                    continue
+                reads = machine.needs(command, now)
+                if reads:
+                    if slot.topic is not None and slot.topic.reads_awaited:
+                        slot.yields_to_topic = True
+                        break
+                    slot.reads = reads
+                    self._reading.append(slot)
+                    break
+                if slot.subscriptions and not self._subscriptions_ready(slot):
+                    break
+                self._apply(slot, command, now)
+                budget -= 1
+                if slot.subscriptions:
+                    budget -= slot.take_spent() // STEPS_OF_A_COMMAND
+            self._schedule(slot, now)
+        except Exception:
+            self.quarantine(slot)
+        return budget
+
+    def _fits_group(self, slot: Slot, command: Command) -> bool:
+        """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
+        if type(command) is Send:
+            size = len(command.drafts) * (1 + len(slot.subscriptions))
+            if self._sends_refused is not None:
+                self._refuse(slot.inbox.popleft(), self._sends_refused)
+                return False
+        elif type(command) is Settle:
+            size = len(command.numbers)
+        else:
+            return True
+        if self._gathered and self._gathered + size > GROUP_MESSAGES:
+            self._gathered = GROUP_MESSAGES  # full: this ends the caller's loop; the next group counts anew
+            return False
+        return True
+
+    def _apply(self, slot: Slot, command: Command, now: int) -> None:
+        machine = slot.machine
+        if type(command) is Tick:
+            slot.tick_queued = False
+        elif command.origin:  # what the broker itself asks is no use of the entity
+            slot.last_used = now
+        if slot.subscriptions and type(command) is Send:
+            machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
+        elif slot.topic is not None and type(command) is SetSessionState:
+            topic = slot.topic
+            together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
+            machine.set_topic_usage(together - machine.size(), topic.machine.settings.quota_bytes)
+        machine.apply(command, now, self._nonces())
+        if slot.subscriptions:
+            self._apply_copies(machine.take_copies(), now)
+        slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
+        self._collect(slot, command)
+
+    def _collect(self, slot: Slot, command: Command) -> None:
+        """Rule 3: hold the effects with the newest change they may rest on."""
+        machine = slot.machine
+        weight = machine.change_count()
+        if weight != slot.change_count:
+            if not slot.dirty:
+                slot.dirty = True
+                self._dirty.append(slot)
+            self._gathered += weight - slot.change_count
+            slot.change_count = weight
+            if type(command) is Send:
+                self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
+            elif type(command) is StoreCopies:
+                self._gathered_bytes += sum([len(copy.content) for copy in command.copies])
+        effects = machine.take_effects()
+        if effects:
+            if slot.dirty:
+                slot.gathered_effects += effects
+            elif slot.is_committing:
+                slot.committing_effects += effects
+            else:
+                self._out += effects
+
+    # ---- topics ----
+
+    def _subscriptions_ready(self, topic: Slot) -> bool:
+        """Rule 6: whether no subscription waits for a read. If one does, the topic goes on when all have theirs."""
+        topic.reads_awaited = sum([one.reads is not None for one in topic.subscriptions])
+        return not topic.reads_awaited
+
+    def _apply_copies(self, copies: list[StoreCopies], now: int) -> None:
+        for command in copies:
+            slot = self.slots[command.fragment]
+            if slot.broken:
+                raise InternalError(f"fragment {slot.id} of a subscription is out of service")
+            try:
+                slot.machine.apply(command, now, self._nonces())
+            except Exception:
+                self.quarantine(slot)
+                raise
+            self._collect(slot, command)
+            self._schedule(slot, now)
+
+    def _read_done(self, slot: Slot, now: int) -> None:
+        """A subscription waits for no read any more: maybe its topic has waited for that."""
+        topic = slot.topic
+        if topic is None or not topic.reads_awaited:
+            return
+        topic.reads_awaited -= 1
+        if topic.reads_awaited == 0:
+            self._resume_topic(topic, now)
+
+    def _resume_topic(self, topic: Slot, now: int) -> None:
+        """Before anything else that waits: a subscription could begin to read again."""
+        if topic.reads is not None:
+            self._supply(topic, now)
+        elif topic.inbox and not topic.queued:
+            topic.queued = True
+            self._ready.appendleft(topic)
+        self._stop_yielding(topic)
+
+    def _stop_yielding(self, topic: Slot) -> None:
+        for one in topic.subscriptions:
+            if one.yields_to_topic:
+                one.yields_to_topic = False
+                self._queue(one)
+
+    # ---- what comes next ----
+
+    def _schedule(self, slot: Slot, now: int) -> None:
+        """What the fragment will do next: go on where a turn was cut short, or wait for its time."""
+        machine = slot.machine
+        if slot.reads is None and not self._winding_down and machine.has_work(now):
+            slot.tick()
+        self._queue(slot)
+        self._wake_ups.want(slot, machine.wake_at(), now)
+
+    def _wake(self, slots: list[Slot], now: int) -> None:
+        if self._winding_down:
+            return
+        for slot in slots:
+            if slot.broken:
+                continue
+            at = slot.machine.wake_at()
+            if at and at <= now:
+                slot.tick()
+                self._queue(slot)
+            else:
+                self._wake_ups.want(slot, at, now)
+        self._apply_ready()
+        self._end_of_turn()
+
+    # ---- the end of a turn, and the group commit ----
+
+    def _end_of_turn(self) -> None:
+        """See to it that effects are performed and a job is started, once the loop has let everyone submit."""
+        if self._turn_due:
+            return
+        if self._out or (
+            self._running
+            and (
+                (self._ready and not self._group_full()) or (not self._job_under_way and self._work_for_job())
+            )
+        ):
+            self._turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _work_for_job(self) -> bool:
+        return bool(self._dirty or self._reading)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        self._start_job()
+        self._apply_ready()
+        self._emit_effects()
+        self._end_of_turn()
+
+    def _emit_effects(self) -> None:
+        """Last in every turn: whoever hears an effect may submit at once."""
+        if self._out:
+            out, self._out = self._out, []
+            self._emit(out)
+
+    def _start_job(self) -> None:
+        """Commit what was gathered, then read what fragments wait for."""
+        if self._job_under_way or not self._running or not self._work_for_job():
+            return
+        batches: list[Changes] = []
+        for slot in self._dirty:
+            slot.committing = slot.machine.take_changes()
+            slot.is_committing = True
+            slot.dirty = False
+            slot.change_count = 0
+            slot.committing_effects, slot.gathered_effects = slot.gathered_effects, []
+            if slot.committing is not None:
+                batches.append(slot.committing)
+        reads = [(slot.id, slot.reads) for slot in self._reading if slot.reads is not None]
+        self._flight, self._dirty = self._dirty, []
+        self._job_reads, self._reading = self._reading, []
+        self._gathered = self._gathered_bytes = 0
+        self._job_under_way = True
+        store = self.store
+        assert store is not None, "turns run only while the store is open"
+
+        def work() -> None:
+            if batches:
+                store.commit(batches)
+            for fragment, wanted in reads:
+                store.read(fragment, wanted)
+
+        self._thread.post(work, self._job_done)
+
+    def _job_done(self, _: object, error: BaseException | None) -> None:
+        self._job_under_way = False
+        if error is not None:
+            self._failed(error)
+            return
+        for slot in self._flight:
+            self._out += slot.committing_effects
+            slot.commit_finished()
+        self._flight = []
+        if self._group_failed:
+            self._fail_group()
+            self._emit_effects()
+            return
+        reading, self._job_reads = self._job_reads, []
+        self._start_job()  # first, so that the thread syncs while we apply and speak
+        now = self._clock()
+        for slot in reading:
+            self._supply(slot, now)
+        self._apply_ready()
+        self._start_job()
+        self._emit_effects()
+        self._end_of_turn()
+
+    def _supply(self, slot: Slot, now: int) -> None:
+        """The read is there: apply the command that waited for it. It is not asked again what it needs."""
+        if slot.subscriptions and not slot.broken and not self._subscriptions_ready(slot):
+            return
+        reads, slot.reads = slot.reads, None
+        if not slot.broken and reads is not None:
+            try:
+                slot.machine.supply(reads)
+                self._apply(slot, slot.inbox[0], now)
+                self._schedule(slot, now)
+            except Exception:
+                self.quarantine(slot)
+        self._read_done(slot, now)
+
+    # ---- refusals ----
+
+    def _refuse(self, command: Command, error: BusbarError) -> None:
+        if command.request > 0:
+            self._out.append(Refused(command.origin, command.request, error.condition, error.text))
+
+    def _close_slot(self, slot: Slot, error: BusbarError) -> None:
+        slot.broken = True
+        slot.reads_awaited = 0
+        self._stop_yielding(slot)
+        for effect in slot.gathered_effects:
+            if effect.request > 0:
+                self._out.append(Refused(effect.origin, effect.request, error.condition, error.text))
+        slot.gathered_effects = []
+        if slot.dirty:
+            self._dirty.remove(slot)
+            slot.dirty = False
+            slot.change_count = 0
+            if not self._dirty:  # no job will start the count anew
+                self._gathered = self._gathered_bytes = 0
+        for command in slot.inbox:
+            self._refuse(command, error)
+        slot.inbox.clear()

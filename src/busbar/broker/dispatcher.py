@@ -1,0 +1,168 @@
+"""Who asks fragments, and who hears their effects: the connections of gateways, by the number of their origin.
+
+Rules:
+1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
+   Nobody knows what became of the effects then: the connection is ended, so that its client learns that it has to ask again.
+2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
+   their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
+3. A command for a fragment that nobody hosts is refused as an unknown entity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from busbar.broker.offline_buffer import ALL_CREDIT
+from busbar.model.api import Commands, Effects, EffectSink
+from busbar.model.commands import (
+    RELEASE,
+    AcceptSession,
+    AwaitSession,
+    Command,
+    Demand,
+    Leave,
+    Settle,
+)
+from busbar.model.effects import Delivered, Effect, Refused
+from busbar.model.errors import EntityNotFound
+from busbar.model.message import ACTIVE
+
+_log = logging.getLogger(__name__)
+
+BROKER_ORIGIN = 0
+"""The origin of what the broker itself asks: that does not use an entity."""
+REGISTERING = (Demand, AwaitSession, AcceptSession)
+"""Commands that a fragment remembers their origin by, until it leaves."""
+
+
+class CommandRouter(Protocol):
+    def submit(self, commands: Commands) -> Commands:
+        """Hand them to whoever has their fragments; those that nobody has are returned."""
+
+
+class EffectDispatcher:
+    """The fragments' half of a BrokerApi. `emit` is what hosts perform effects with."""
+
+    def __init__(self) -> None:
+        self.homes: CommandRouter | None = None
+        """Where commands go; set before any comes."""
+        self._sinks: dict[int, EffectSink] = {}
+        self._failed: dict[int, Callable[[], None]] = {}  # by origin: what ends its connection
+        self._consuming: dict[int, set[int]] = {}  # by origin: fragments it asked for messages or sessions
+        self._last_origin = BROKER_ORIGIN
+
+    def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
+        self._last_origin += 1
+        self._sinks[self._last_origin] = sink
+        if failed is not None:
+            self._failed[self._last_origin] = failed
+        self._consuming[self._last_origin] = set()
+        return self._last_origin
+
+    def disconnect(self, origin: int) -> None:
+        if origin not in self._sinks:
+            return
+        fragments = self._consuming.pop(origin, None)
+        if fragments:
+            self.submit([Leave(fragment, origin, 0) for fragment in sorted(fragments)])
+        del self._sinks[origin]
+        self._failed.pop(origin, None)
+
+    def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
+        """Nobody can be reached there, and somebody may believe that it holds message sessions: these consumers (each with
+        its fragment) stay, without credit, until `disconnect`. All others leave; what is on its way is released."""
+        if origin not in self._sinks:
+            return
+        kept = {fragment for fragment, _ in holding}
+        leaving = self._consuming[origin] - kept
+        self._consuming[origin] = kept
+        self._sinks[origin] = self._release
+        commands: Commands = [Leave(fragment, origin, 0) for fragment in sorted(leaving)]
+        commands += [
+            Demand(fragment, origin, consumer, ACTIVE, -ALL_CREDIT, False, False)
+            for fragment, consumer in holding
+        ]
+        self.submit(commands)
+
+    def _release(self, effects: Effects) -> None:
+        releases = releases_of(effects)
+        if releases:
+            self.submit(releases)
+
+    def submit(self, commands: Commands) -> None:
+        assert self.homes is not None, "nobody said where fragments are"
+        for command in commands:
+            if type(command) in REGISTERING:
+                fragments = self._consuming.get(command.origin)
+                if fragments is None:
+                    # Its origin is gone: nobody would ever take the consumer away again.
+                    commands = [other for other in commands if other is not command]
+                else:
+                    fragments.add(command.fragment)
+        unknown = self.homes.submit(commands)
+        if unknown:
+            asyncio.get_running_loop().call_soon(self.dispatch, _refusals(unknown))
+
+    def dispatch(self, effects: Effects) -> None:
+        """Perform effects: hand each origin its own, in one batch."""
+        by_origin: dict[int, list[Effect]] = {}
+        for effect in effects:
+            batch = by_origin.get(effect.origin)
+            if batch is None:
+                by_origin[effect.origin] = [effect]
+            else:
+                batch.append(effect)
+        for origin, batch in by_origin.items():
+            sink = self._sinks.get(origin)
+            if sink is None:
+                self._release(batch)
+                continue
+            try:
+                sink(batch)
+            except Exception:
+                _log.exception("connection %d failed on %d effects", origin, len(batch))
+                self._end(origin, batch)
+
+    def _end(self, origin: int, effects: list[Effect]) -> None:
+        """Rule 1. Messages among the effects are released; if the client has got some of them, it gets them once more."""
+        failed = self._failed.get(origin)
+        if failed is not None:
+            self.disconnect(origin)
+            self._release(effects)
+            failed()
+
+
+def _refusals(unknown: Commands) -> Effects:
+    """Rule 3."""
+    return [
+        Refused(
+            command.origin,
+            command.request,
+            EntityNotFound.condition,
+            EntityNotFound(f"fragment {command.fragment}").text,
+        )
+        for command in unknown
+        if command.request > 0
+    ]
+
+
+def releases_of(effects: list[Effect]) -> list[Command]:
+    """Rule 2: what gives messages back that nobody is there to receive. What was received and deleted is gone: at most
+    once is what that mode promises."""
+    return [
+        Settle(
+            effect.fragment,
+            0,
+            0,
+            RELEASE,
+            [record.n for record in effect.records],
+            [effect.nonce] * len(effect.records),
+            None,
+            False,
+        )
+        for effect in effects
+        if type(effect) is Delivered and effect.until
+    ]

@@ -1,0 +1,155 @@
+"""What the host has done on the store's thread besides commits: loading fragments, reloading, comparing locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.reads import ReadByNumber
+from busbar.model.message import DEAD
+from busbar.model.settings import FragmentSettings
+from busbar.store.contract import Store
+
+FRAGMENTS_AT_ONCE = 500  # more of them in one piece would be taken for a disk that does not answer
+LOCKS_AT_ONCE = 100  # each is read with its content, so not too many together
+
+
+@dataclass(frozen=True, slots=True)
+class DurableState:
+    """What a store knows of a fragment."""
+
+    head: Head
+    next_due: int
+    locks: list[Lock]
+    shelves: list[int]
+    taps: list[TapRow]
+    writers: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnownNumbers:
+    """What is known of a fragment whose store was lost: its numbers go on from there."""
+
+    last: int
+    last_dead: int
+    last_event: int
+    lost: bool
+    """It held something, or nobody knows."""
+
+
+def predecessor_of(head: Head | None, started: int) -> LastKnownNumbers:
+    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
+    if head is None:
+        return LastKnownNumbers(started, started, started, lost=True)
+    held = sum(head.counts) + head.events > 0
+    return LastKnownNumbers(head.last, head.last_dead, head.last_event, lost=held)
+
+
+def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:
+    """An open and claimed store, and its epoch."""
+    store = factory()
+    try:
+        epoch = store.claim()
+    except BaseException:
+        store.close()
+        raise
+    return store, epoch
+
+
+def read_catalogue(store: Store) -> tuple[dict[str, bytes], int]:
+    """What the store has of the catalogue, and the highest id of its fragments."""
+    return store.catalogue(), max((head.fragment for head in store.heads()), default=0)
+
+
+def slices(fragments: Mapping[int, FragmentSettings]) -> Iterator[dict[int, FragmentSettings]]:
+    """For `load`."""
+    of = list(fragments.items())
+    for start in range(0, len(of), FRAGMENTS_AT_ONCE):
+        yield dict(of[start : start + FRAGMENTS_AT_ONCE])
+
+
+def load(
+    store: Store,
+    fragments: Mapping[int, FragmentSettings],
+    predecessor: Callable[[int], LastKnownNumbers] | None = None,
+) -> dict[int, DurableState]:
+    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and go on
+    after their predecessors."""
+    heads = {head.fragment: head for head in store.heads(list(fragments))}
+    loaded = {}
+    fresh = []
+    for fragment, settings in fragments.items():
+        head = heads.get(fragment)
+        if head is None:
+            created = _created(fragment, settings, predecessor(fragment) if predecessor is not None else None)
+            assert created.head is not None
+            fresh.append(created)
+            rows = [row.copy() for row in created.taps.values() if row is not None]
+            loaded[fragment] = DurableState(created.head.copy(), 0, [], [], rows, {})
+        else:
+            loaded[fragment] = DurableState(
+                head,
+                store.next_due(fragment),
+                store.take_locks(fragment),
+                store.shelves(fragment),
+                store.taps(fragment),
+                store.writers(fragment),
+            )
+    if fresh:
+        store.commit(fresh)
+    return loaded
+
+
+def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers | None) -> Changes:
+    """A new fragment. Its taps begin by themselves; if it has a predecessor, they are told what they lost with it, since
+    they would read on as if nothing had been between."""
+    changes = Changes(fragment)
+    changes.head = head = empty_head(fragment)
+    if before is not None:
+        head.last, head.last_dead, head.last_event = before.last, before.last_dead, before.last_event
+        for tap in settings.taps if before.lost else ():
+            if not tap.consumes:
+                lost = before.last_dead if tap.sub == DEAD else before.last
+                lost_events = before.last_event if tap.events else 0
+                changes.taps[tap.id] = TapRow(tap.id, 0, lost, 0, lost_events, truncated=True)
+    return changes
+
+
+def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
+    """What is durable of fragments whose machines live on (they hold the locks and know the shelves)."""
+    heads = {head.fragment: head for head in store.heads()}
+    return {
+        fragment: DurableState(
+            heads.get(fragment) or empty_head(fragment),
+            store.next_due(fragment),
+            [],
+            [],
+            store.taps(fragment),
+            store.writers(fragment),
+        )
+        for fragment in fragments
+    }
+
+
+def save_locks(store: Store, fragment: int, held: Sequence[Lock]) -> None:
+    store.save_locks(fragment, held)
+
+
+def lost_locks(store: Store, held: Mapping[int, list[Lock]]) -> dict[int, list[int]]:
+    """Numbers of locked messages, by fragment, that the store does not have (any more) where the lock says."""
+    lost: dict[int, list[int]] = {}
+    for fragment, locks in held.items():
+        by_lane: dict[int, list[int]] = {}
+        for lock in locks:
+            by_lane.setdefault(lock.lane, []).append(lock.record.n)
+        for lane, numbers in by_lane.items():
+            for start in range(0, len(numbers), LOCKS_AT_ONCE):
+                some = numbers[start : start + LOCKS_AT_ONCE]
+                read = ReadByNumber(lane, some)
+                store.read(fragment, [read])
+                there = {record.n for record in read.records}
+                missing = [n for n in some if n not in there]
+                if missing:
+                    lost.setdefault(fragment, []).extend(missing)
+    return lost

@@ -1,0 +1,128 @@
+"""What consumers say while their store is out, kept for its return.
+
+Rules:
+1. However long it lasts, there is one demand for each consumer: credit adds up, and who leaves is forgotten.
+2. A drain is answered at once: nothing is available, and the consumer's credit is forgotten, also by its machine.
+3. That a consumer leaves, or awaits a session no more, is passed on only if its machine knows of it; settlements without an
+   answer (released messages) are kept as they are: there are no more of them than locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busbar.model.commands import AwaitSession, CancelAwait, Command, Demand, Leave, Settle
+from busbar.model.effects import Drained
+
+ALL_CREDIT = 1 << 40
+
+Key = tuple[int, int]
+"""A consumer: its origin, and its number there. Or someone who awaits: its origin, and the request."""
+
+
+class _Fragment:
+    def __init__(self) -> None:
+        # What the machine knows
+        self.known: set[Key] = set()
+        self.awaiting: set[Key] = set()
+        # What it will be told
+        self.gone: set[Key] = set()
+        self.emptied: dict[Key, Demand] = {}
+        self.demands: dict[Key, Demand] = {}
+        self.rest: list[Command] = []
+
+
+class OfflineBuffer:
+    def __init__(self) -> None:
+        self._fragments: dict[int, _Fragment] = {}
+
+    def seed(self, fragment: int, demands: Iterable[Demand], awaits: Iterable[AwaitSession]) -> None:
+        """The fragment's machine has these."""
+        here = self._at(fragment)
+        here.known.update((demand.origin, demand.consumer) for demand in demands)
+        here.awaiting.update((await_.origin, await_.request) for await_ in awaits)
+
+    def add(self, command: Command) -> Drained | None:
+        """Keep a command that has no answer; what is said to it at once (rule 2)."""
+        here = self._at(command.fragment)
+        if isinstance(command, Demand):
+            return self._demand(here, command)
+        if isinstance(command, Leave):
+            self._leave(here, command.origin, command.consumer)
+        elif isinstance(command, CancelAwait):
+            self._cancel(here, command.fragment, (command.origin, command.awaited))
+        elif isinstance(command, Settle):
+            here.rest.append(command)
+        return None
+
+    def replay(self) -> list[Command]:
+        """All that was kept, for machines that are in service again."""
+        commands: list[Command] = []
+        for fragment, here in self._fragments.items():
+            commands += [Leave(fragment, origin, consumer) for origin, consumer in sorted(here.gone)]
+            commands += here.rest
+            commands += [_demand(demand, -ALL_CREDIT) for demand in here.emptied.values()]
+            commands += here.demands.values()
+        self._fragments = {}
+        return commands
+
+    def reset(self, fragment: int, demands: Iterable[Demand]) -> list[Drained]:
+        """Another machine comes in its place, which knows nobody. What consumers still wait for (`demands`) is asked again,
+        and drains that were not answered are."""
+        here = self._at(fragment)
+        forgotten = here.gone | here.emptied.keys()
+        here.known, here.awaiting, here.gone, here.emptied, here.rest = set(), set(), set(), {}, []
+        drained = []
+        for demand in demands:
+            if (demand.origin, demand.consumer) in forgotten:
+                continue
+            if demand.drain:
+                drained.append(Drained(demand.origin, demand.consumer))
+            elif demand.credit > 0:
+                self._demand(here, demand)
+        return drained
+
+    def drop(self, fragment: int) -> None:
+        self._fragments.pop(fragment, None)
+
+    def _demand(self, here: _Fragment, command: Demand) -> Drained | None:
+        key: Key = (command.origin, command.consumer)
+        if command.drain:
+            here.demands.pop(key, None)
+            if key in here.known:
+                here.emptied[key] = command
+            return Drained(command.origin, command.consumer)
+        before = here.demands.get(key)
+        here.demands[key] = _demand(command, command.credit + (before.credit if before is not None else 0))
+        return None
+
+    def _leave(self, here: _Fragment, origin: int, consumer: int) -> None:
+        for key in [key for key in here.known | here.demands.keys() if _is(key, origin, consumer)]:
+            here.demands.pop(key, None)
+            here.emptied.pop(key, None)
+            if key in here.known:
+                here.known.discard(key)
+                here.gone.add(key)
+        if consumer == 0:
+            for key in [key for key in here.awaiting if key[0] == origin]:
+                here.awaiting.discard(key)
+                here.gone.add((origin, 0))
+
+    def _cancel(self, here: _Fragment, fragment: int, key: Key) -> None:
+        if key in here.awaiting:
+            here.awaiting.discard(key)
+            here.rest.append(CancelAwait(fragment, *key))
+
+    def _at(self, fragment: int) -> _Fragment:
+        found = self._fragments.get(fragment)
+        if found is None:
+            found = self._fragments[fragment] = _Fragment()
+        return found
+
+
+def _is(key: Key, origin: int, consumer: int) -> bool:
+    return key[0] == origin and consumer in (0, key[1])
+
+
+def _demand(of: Demand, credit: int) -> Demand:
+    return Demand(of.fragment, of.origin, of.consumer, of.sub, credit, False, of.delete)

@@ -1,0 +1,154 @@
+"""For how long entities have been idle.
+
+Rules:
+1. An entity is not idle while a link is attached to it, or to a subscription of it. Gateways report their first link to an
+   entity and the end of the last one; the links of a broker process that ended have ended with it.
+2. Idle time is what passes between two looks at an entity, on the monotonic clock, if nothing was done with it meanwhile: no
+   link was attached, and what its fragments say of their last use (`stamp`) is the same. The wall clock may jump.
+3. It begins at the first look after a use, and a look that comes late counts for LATE pauses: while the process was stopped
+   nobody could use anything. So an entity is deleted a little later than it could be, never earlier.
+4. While a store of the entity is out, it is not idle: nobody could use it. What broker processes know of it is asked for; if
+   there is no answer, the look does not count.
+5. A start begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from busbar.catalogue.index import EntityIndex
+from busbar.catalogue.store_set import StoreSet
+from busbar.model.api import EntityView
+from busbar.model.entities import EntityKind, RuleDescription
+from busbar.model.names import key_of, parent_and_name
+
+LATE = 2
+LONGEST_PAUSE = 30_000
+"""Idle entities are looked for at least this often, in ms."""
+
+
+@dataclass(slots=True)
+class _Looked:
+    stamp: Hashable
+    idle: float = 0.0
+
+
+class Idleness:
+    """Entities by their keys (names.key_of). Gateways are whatever tells them apart."""
+
+    def __init__(self, pause: float, clock: Callable[[], float]) -> None:
+        """`pause` between two looks and what the monotonic `clock` says are seconds."""
+        self._most = LATE * pause
+        self._clock = clock
+        self._last = clock()
+        self._passed = 0.0
+        self._looked: dict[str, _Looked] = {}
+        self._links: dict[str, set[Hashable]] = {}
+
+    # ---- use ----
+
+    def used(self, key: str) -> None:
+        self._looked.pop(key, None)
+
+    def attached(self, key: str, gateway: Hashable) -> None:
+        self._links.setdefault(key, set()).add(gateway)
+        self.used(key)
+
+    def detached(self, key: str, gateway: Hashable) -> None:
+        gateways = self._links.get(key)
+        if gateways is not None:
+            gateways.discard(gateway)
+            if not gateways:
+                del self._links[key]
+            self.used(key)
+
+    def gateway_ended(self, gateway: Hashable) -> None:
+        for key in [key for key, gateways in self._links.items() if gateway in gateways]:
+            self.detached(key, gateway)
+
+    def has_links(self, key: str) -> bool:
+        return key in self._links
+
+    def forget(self, key: str) -> None:
+        """There is no such entity any more."""
+        self._looked.pop(key, None)
+        self._links.pop(key, None)
+
+    # ---- looking ----
+
+    def begin(self) -> None:
+        """One more look at all entities."""
+        now = self._clock()
+        self._passed = min(now - self._last, self._most)
+        self._last = now
+
+    def look(self, key: str, stamp: Hashable) -> None:
+        """Once for each entity."""
+        known = self._looked.get(key)
+        if known is None or known.stamp != stamp or key in self._links:
+            self._looked[key] = _Looked(stamp)
+        else:
+            known.idle += self._passed
+
+    def is_idle(self, key: str, stamp: Hashable, seconds: float) -> bool:
+        """Whether it has been idle for so long, and is so still."""
+        known = self._looked.get(key)
+        return known is not None and key not in self._links and known.stamp == stamp and known.idle >= seconds
+
+
+class IdleWatch:
+    """The idleness of the catalogue's entities."""
+
+    def __init__(
+        self, entries: EntityIndex, stores: StoreSet, shortest: int, monotonic: Callable[[], float]
+    ) -> None:
+        """`shortest` is the least AutoDeleteOnIdle that is allowed, in ms."""
+        self.pause = max(10, min(LONGEST_PAUSE, shortest // 4)) / 1000
+        """Seconds from one look to the next."""
+        self.times = Idleness(self.pause, monotonic)
+        self._entries = entries
+        self._stores = stores
+
+    def changed(self, view: EntityView) -> None:
+        """Who changes an entity has a use for it; who changes a rule, for its subscription."""
+        is_rule = isinstance(view.description, RuleDescription)
+        self.times.used(key_of(parent_and_name(view.path)[0] if is_rule else view.path))
+
+    async def look(self) -> list[EntityView]:
+        """Those that have been idle for too long. Raises a BusbarError."""
+        out = self._stores.unavailable()
+        temporary = [view for view in self._entries if _limit(view)]
+        reachable = [view for view in temporary if not out & {*view.stores}]
+        await self._stores.refresh_last_used([fragment for view in reachable for fragment in view.fragments])
+        self.times.begin()
+        for view in temporary:
+            if out & {*view.stores}:
+                self.times.used(key_of(view.path))
+            else:
+                self.times.look(key_of(view.path), self._stamp(view))
+        return [view for view in temporary if self._is_idle(view)]
+
+    async def confirms(self, view: EntityView) -> bool:
+        """Whether it is idle still. Raises a BusbarError."""
+        await self._stores.refresh_last_used(view.fragments)
+        return self._is_idle(view)
+
+    def _is_idle(self, view: EntityView) -> bool:
+        limit = _limit(view)
+        if not limit or self._stores.unavailable() & {*view.stores}:
+            return False
+        below = self._entries.children(EntityKind.SUBSCRIPTION, view.path)
+        if any(self.times.has_links(key_of(one.path)) for one in below):
+            return False
+        return self.times.is_idle(key_of(view.path), self._stamp(view), limit / 1000)
+
+    def _stamp(self, view: EntityView) -> Hashable:
+        """Another one after every command of a gateway."""
+        return tuple([self._stores.last_used(fragment) for fragment in view.fragments])
+
+
+def _limit(view: EntityView) -> int:
+    """After so many ms without use the entity is deleted (0: never)."""
+    description = view.description
+    return 0 if isinstance(description, RuleDescription) else description.auto_delete_on_idle

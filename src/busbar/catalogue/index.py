@@ -1,0 +1,107 @@
+"""The catalogue in memory: every entry by its path in any case, and the entries of each kind in the order of their names.
+
+Nothing is sorted or scanned to answer: a namespace may have ten thousand queues, a topic two thousand subscriptions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator
+
+from busbar.model.api import EntityView
+from busbar.model.entities import (
+    CorrelationFilter,
+    EntityKind,
+    QueueDescription,
+    RuleDescription,
+    TopicDescription,
+    kind_of,
+)
+from busbar.model.names import key_of, parent_and_name
+
+
+class EntityIndex:
+    def __init__(self) -> None:
+        self._views: dict[str, EntityView] = {}
+        self._ordered: dict[tuple[EntityKind, str], list[str]] = {}  # by kind and parent: keys in their order
+        self._filters: Counter[tuple[str, bool]] = Counter()  # by topic, and whether they are correlations
+        self.partitioned = 0
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __iter__(self) -> Iterator[EntityView]:
+        return iter(list(self._views.values()))
+
+    def get(self, path: str) -> EntityView | None:
+        return self._views.get(key_of(path))
+
+    def put(self, view: EntityView) -> None:
+        """Add an entry, or set another in its place."""
+        key = key_of(view.path)
+        if key in self._views:
+            self._forget(self._views[key])
+        else:
+            insort(self._ordered.setdefault(_place(view), []), key)
+        self.partitioned += _partitioned(view)
+        if isinstance(view.description, RuleDescription):
+            self._filters[_filter_of(view.path, view.description)] += 1
+        self._views[key] = view
+
+    def remove(self, path: str) -> None:
+        view = self._views.pop(key_of(path))
+        ordered = self._ordered[_place(view)]
+        del ordered[bisect_left(ordered, key_of(path))]
+        if not ordered:
+            del self._ordered[_place(view)]
+        self._forget(view)
+
+    def _forget(self, view: EntityView) -> None:
+        """It is counted no more."""
+        self.partitioned -= _partitioned(view)
+        if isinstance(view.description, RuleDescription):
+            kind = _filter_of(view.path, view.description)
+            self._filters[kind] -= 1
+            if not self._filters[kind]:
+                del self._filters[kind]
+
+    def filters(self, topic: str, correlation: bool) -> int:
+        """Rules of its subscriptions with a filter of that kind."""
+        return self._filters[key_of(topic), correlation]
+
+    def count(self, kind: EntityKind, parent: str = "") -> int:
+        return len(self._ordered.get((kind, key_of(parent)), ()))
+
+    def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> list[EntityView]:
+        ordered = self._ordered.get((kind, key_of(parent)), [])
+        return [self._views[key] for key in ordered[max(0, skip) : max(0, skip) + max(0, top)]]
+
+    def children(self, kind: EntityKind, parent: str) -> list[EntityView]:
+        return [self._views[key] for key in self._ordered.get((kind, key_of(parent)), ())]
+
+    def with_children(self, view: EntityView) -> list[EntityView]:
+        """The entry, and all that goes when it goes."""
+        below = {EntityKind.TOPIC: EntityKind.SUBSCRIPTION, EntityKind.SUBSCRIPTION: EntityKind.RULE}
+        found = [view]
+        kind = below.get(kind_of(view.description))
+        if kind is not None:
+            for child in self.children(kind, view.path):
+                found += self.with_children(child)
+        return found
+
+
+def _place(view: EntityView) -> tuple[EntityKind, str]:
+    return kind_of(view.description), key_of(parent_and_name(view.path)[0])
+
+
+def _filter_of(path: str, rule: RuleDescription) -> tuple[str, bool]:
+    topic = parent_and_name(parent_and_name(path)[0])[0]
+    return key_of(topic), isinstance(rule.filter, CorrelationFilter)
+
+
+def _partitioned(view: EntityView) -> int:
+    description = view.description
+    return int(
+        isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
+    )

@@ -1,0 +1,202 @@
+"""The port of a namespace whose catalogue is in this process.
+
+What an entity holds is the sum over the fragments that answer; one that is out makes it less available, not unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
+from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.store_set import StoreSet
+from busbar.model.api import (
+    Commands,
+    Effects,
+    EntityChangeSink,
+    EntityView,
+    FragmentView,
+    NamedRule,
+    NamespaceProperties,
+    RuntimeProperties,
+    StoreView,
+)
+from busbar.model.commands import Command, Inspect, Peek
+from busbar.model.effects import Effect, Inspected, Peeked
+from busbar.model.entities import Description, EntityKind, TopicDescription
+from busbar.model.errors import BusbarError
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
+from busbar.model.taps import TapChange, TapDescription
+
+
+class LocalBroker(EffectDispatcher):
+    """A BrokerApi over the stores of a namespace, and the catalogue of this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stores: StoreSet | None = None
+        self._known: Catalogue | None = None
+        self._inspecting: dict[int, asyncio.Future[Effect]] = {}
+        self._last_inspection = 0
+        self._sinks[BROKER_ORIGIN] = self._inspected
+
+    def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
+        """Where commands go and entities are found."""
+        self._stores = stores
+        self._known = catalogue
+        self.homes = stores.homes
+
+    # ---- entities ----
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        assert self._known is not None, "serve() comes before any question"
+        return self._known
+
+    def entities(self) -> Iterable[EntityView]:
+        return self._catalogue.entities()
+
+    async def entity(self, path: str) -> EntityView:
+        return self._catalogue.find(path)
+
+    async def create(
+        self, path: str, description: Description, default_rule: NamedRule | None = None
+    ) -> EntityView:
+        return await self._catalogue.create(path, description, default_rule)
+
+    async def update(self, path: str, description: Description) -> EntityView:
+        return await self._catalogue.update(path, description)
+
+    async def delete(self, path: str) -> None:
+        await self._catalogue.delete(path)
+
+    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
+        return self._catalogue.page(kind, parent, skip, top)
+
+    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
+        return await self._catalogue.create_tap(path, tap)
+
+    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
+        return await self._catalogue.change_tap(path, name, dead_letter, change)
+
+    async def namespace(self) -> NamespaceProperties:
+        return self._catalogue.properties
+
+    def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
+        return self._catalogue.watch(changed)
+
+    def in_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
+        self._catalogue.note_links(paths, gateway)
+
+    def out_of_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
+        self._catalogue.note_no_links(paths, gateway)
+
+    def gateway_ended(self, gateway: Hashable) -> None:
+        self._catalogue.note_gateway_ended(gateway)
+
+    async def runtime(self, path: str) -> RuntimeProperties:
+        view = self._catalogue.find(path)
+        answers = await asyncio.gather(*self._ask(view.fragments, _inspect))
+        with contextlib.suppress(BusbarError):  # then it is not known how lately it was used
+            await self._catalogue.refresh_last_used(view)
+        inspected = [answer for answer in answers if isinstance(answer, Inspected)]
+        counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
+        return RuntimeProperties(
+            active=counts[ACTIVE],
+            dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
+            scheduled=counts[SCHEDULED],
+            deferred=counts[DEFERRED],
+            size=sum(answer.size for answer in inspected) + await self._size_of_copies(view),
+            accessed=self._catalogue.last_used(view),
+            subscriptions=len(self._catalogue.subscriptions(view.path)),
+            available=len(inspected) == len(view.fragments),
+            sql_filters=self._catalogue.filter_count(view.path, correlation=False),
+            correlation_filters=self._catalogue.filter_count(view.path, correlation=True),
+        )
+
+    async def _size_of_copies(self, topic: EntityView) -> int:
+        """What the subscriptions of a topic keep is part of its size."""
+        if not isinstance(topic.description, TopicDescription):
+            return 0
+        fragments = [
+            fragment for one in self._catalogue.subscriptions(topic.path) for fragment in one.fragments
+        ]
+        answers = await asyncio.gather(*self._ask(fragments, _inspect))
+        return sum(answer.size for answer in answers if isinstance(answer, Inspected))
+
+    async def fragments(self, path: str) -> Sequence[FragmentView]:
+        view = self._catalogue.find(path)
+        inspected = self._ask(view.fragments, _inspect)
+        peeked = self._ask(view.fragments, _peek_first)
+        answers = zip(await asyncio.gather(*inspected), await asyncio.gather(*peeked), strict=True)
+        found = []
+        for index, (counters, first) in enumerate(answers):
+            id, store = view.fragments[index], view.stores[index]
+            assert self._stores is not None
+            home = self._stores.homes.sink_of(id)
+            broker = home.broker if home is not None else ""
+            if not isinstance(counters, Inspected):
+                reason = home.reason if home is not None else ""
+                found.append(FragmentView(index, id, store, "out", reason, broker=broker))
+                continue
+            counts = counters.counts
+            found.append(
+                FragmentView(
+                    index,
+                    id,
+                    store,
+                    "open",
+                    active=counts[ACTIVE],
+                    dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
+                    scheduled=counts[SCHEDULED],
+                    deferred=counts[DEFERRED],
+                    size=counters.size,
+                    oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
+                    broker=broker,
+                )
+            )
+        return found
+
+    async def stores(self) -> Sequence[StoreView]:
+        assert self._stores is not None
+        return await self._stores.views()
+
+    async def stores_out(self) -> Sequence[str]:
+        assert self._stores is not None
+        return sorted(self._stores.unavailable())
+
+    async def change_store(self, name: str, to: str) -> StoreView:
+        assert self._stores is not None
+        return await self._stores.change(name, to)
+
+    def _ask(
+        self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
+    ) -> Sequence[asyncio.Future[Effect]]:
+        """Questions of our own to fragments."""
+        loop = asyncio.get_running_loop()
+        commands: Commands = []
+        answers = []
+        for fragment in fragments:
+            self._last_inspection += 1
+            answers.append(loop.create_future())
+            self._inspecting[self._last_inspection] = answers[-1]
+            commands.append(question(fragment, BROKER_ORIGIN, self._last_inspection))
+        if commands:
+            self.submit(commands)
+        return answers
+
+    def _inspected(self, effects: Effects) -> None:
+        for effect in effects:
+            answer = self._inspecting.pop(effect.request, None)
+            if answer is not None and not answer.done():
+                answer.set_result(effect)
+
+
+def _inspect(fragment: int, origin: int, request: int) -> Command:
+    return Inspect(fragment, origin, request)
+
+
+def _peek_first(fragment: int, origin: int, request: int) -> Command:
+    return Peek(fragment, origin, request, ACTIVE, 1, 1, 1)

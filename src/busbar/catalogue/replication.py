@@ -1,0 +1,185 @@
+"""The entries of the catalogue, with a copy of each in every store.
+
+Rules:
+1. Every entry has the version of the change that wrote it, also one that was deleted (a tombstone). A change is one
+   transaction in each store, with one version for all its entries.
+2. A change is made when a majority of the stores has it, and every store that holds a fragment of what it is about. If it
+   cannot be, nothing is written, or what was written is written back; the caller is told to retry.
+3. At the start the newest version of each entry that any store has is taken. So a change that was cut short is finished if
+   one of the stores that are there has it, and is as if it had never been otherwise: for all its entries together, since
+   they are in one transaction.
+4. Every start takes a term, which a majority of the stores learns before anything is changed: versions of different starts
+   never meet. What only a store has that was out at the start was never made; when it comes back it learns what is.
+5. A store that is open has what is in force, or what it lacks is known here and written with the next change.
+6. A tombstone goes when every store has it.
+
+In a store an entry is its name and `v<version>=<value>` or `v<version>-`; a value without that is of version 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from busbar.catalogue.store_set import StoreSet
+from busbar.model.errors import BusbarError, ServerBusy
+from busbar.store.contract import StoreError
+
+TERM_BITS = 32
+TERM = "term"
+
+Changes = Mapping[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedEntry:
+    version: int
+    value: bytes | None
+
+
+def encode_entry(entry: VersionedEntry) -> bytes:
+    if entry.value is None:
+        return b"v%d-" % entry.version
+    return b"v%d=%s" % (entry.version, entry.value)
+
+
+def decode_entry(encoded: bytes) -> VersionedEntry:
+    """Raises StoreError for what nobody wrote."""
+    if not encoded.startswith(b"v"):
+        return VersionedEntry(0, encoded)
+    end = 1
+    while encoded[end : end + 1].isdigit():
+        end += 1
+    mark = encoded[end : end + 1]
+    if end == 1 or mark not in (b"=", b"-"):
+        raise StoreError("an entry of the catalogue is damaged")
+    return VersionedEntry(int(encoded[1:end]), encoded[end + 1 :] if mark == b"=" else None)
+
+
+class ReplicatedEntries:
+    """What is in force, and who has it."""
+
+    def __init__(self, stores: StoreSet) -> None:
+        self._stores = stores
+        self._entries: dict[str, VersionedEntry] = {}
+        self._version = 0
+        self._stale: dict[str, set[str]] = {}  # by store: entries that it lacks although it is open
+        self._tombstones: set[str] = set()  # that every store has
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        return {name: entry.value for name, entry in self._entries.items() if entry.value is not None}
+
+    def merge(self, copies: Iterable[Mapping[str, bytes]]) -> None:
+        """Rules 3 and 4: before anything else."""
+        for copy in copies:
+            for name, encoded in copy.items():
+                entry = decode_entry(encoded)
+                known = self._entries.get(name)
+                if known is None or entry.version > known.version:
+                    self._entries[name] = entry
+        newest = max((entry.version for entry in self._entries.values()), default=0)
+        self._version = ((newest >> TERM_BITS) + 1) << TERM_BITS
+        self._entries[TERM] = VersionedEntry(self._version, b"")
+
+    def set(self, name: str, value: bytes) -> None:
+        """Change an entry here; the stores get it when they are brought up to date."""
+        self._entries[name] = VersionedEntry(self._next(), value)
+
+    async def rewrite(self, names: Iterable[str]) -> None:
+        """Give all open stores entries that were `set`. What fails is repaired when that store comes back."""
+        await self._write_everywhere(names, ())
+
+    def repairs(self, copy: Mapping[str, bytes]) -> dict[str, bytes | None]:
+        """What makes a store's copy equal to what is in force."""
+        fixes: dict[str, bytes | None] = {}
+        for name in self._entries.keys() | copy.keys():
+            ours = self._entries.get(name)
+            theirs = decode_entry(copy[name]) if name in copy else None
+            if ours == theirs:
+                continue
+            if ours is None:
+                if theirs is not None:
+                    fixes[name] = (
+                        None if theirs.value is None else encode_entry(VersionedEntry(self._next(), None))
+                    )
+            elif ours.value is None and theirs is None:
+                continue
+            else:
+                if theirs is not None and theirs.version > ours.version:
+                    ours = self._entries[name] = VersionedEntry(self._next(), ours.value)
+                fixes[name] = encode_entry(ours)
+        return fixes
+
+    def mark_repaired(self, store: str) -> None:
+        self._stale.pop(store, None)
+
+    def require_writable(self, holders: Iterable[str]) -> None:
+        """Rule 2, before anything is done. Raises ServerBusy."""
+        out = self._stores.unavailable()
+        missing = sorted(set(holders) & out)
+        if missing:
+            raise ServerBusy(
+                f"The messaging store {missing[0]} is out, which holds a part of it; nothing was changed. Retry later."
+            )
+        if not self._stores.has_majority_without(out):
+            count = len(self._stores.names)
+            raise ServerBusy(
+                f"{len(out)} of {count} messaging stores are out; a majority is needed. Retry later."
+            )
+
+    async def write(self, changes: Changes, holders: Iterable[str]) -> None:
+        """Rule 2. One at a time."""
+        holders = set(holders)
+        self.require_writable(holders)
+        before = {name: self._entries.get(name) for name in changes}
+        version = self._next()
+        self._entries.update({name: VersionedEntry(version, value) for name, value in changes.items()})
+        purged, self._tombstones = self._tombstones - changes.keys(), set()
+        failed = await self._write_everywhere(changes.keys(), purged)
+        missing = failed.keys() | self._stores.unavailable()
+        if holders & missing or not self._stores.has_majority_without(missing):
+            await self._revert(before)
+            name = min(holders & missing or missing)
+            reason = failed.get(name)
+            raise ServerBusy(
+                f"The messaging store {name} failed, and the change was taken back. Retry later."
+            ) from reason
+        for name in purged:
+            del self._entries[name]
+        if not missing:
+            self._tombstones = {name for name, value in changes.items() if value is None}
+
+    async def _revert(self, before: Mapping[str, VersionedEntry | None]) -> None:
+        """Stores that fail at this too are out, and learn what is in force when they come back."""
+        version = self._next()
+        for name, entry in before.items():
+            self._entries[name] = VersionedEntry(version, None if entry is None else entry.value)
+        await self._write_everywhere(before.keys(), ())
+
+    async def _write_everywhere(self, names: Iterable[str], purged: Iterable[str]) -> dict[str, Exception]:
+        """Write entries to all open stores; those that do not have them now, with the reason."""
+        hosts = [host for host in self._stores.hosts if host.is_open]
+        names = set(names)
+        work = []
+        for host in hosts:
+            wanted = names | self._stale.pop(host.name, set())
+            rows: dict[str, bytes | None] = dict.fromkeys(purged)
+            rows.update({name: encode_entry(self._entries[name]) for name in wanted if name in self._entries})
+            self._stale[host.name] = wanted
+            work.append(host.write_catalogue(rows))
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        failed: dict[str, Exception] = {}
+        for host, outcome in zip(hosts, outcomes, strict=True):
+            if outcome is None:
+                self._stale.pop(host.name, None)
+            elif isinstance(outcome, BusbarError | StoreError):
+                failed[host.name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        return failed
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version

@@ -1,0 +1,146 @@
+"""The messaging stores of a namespace: which host serves which fragment, and what operators see and say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from busbar.broker.host_api import StoreHost, StoreState
+from busbar.broker.refusals import OFFLINE
+from busbar.broker.routes import FragmentRoutes
+from busbar.catalogue.sizes import Sizes
+from busbar.model.api import StoreView
+from busbar.model.errors import ArgumentError, InvalidOperation
+
+FORCED_RESET = "forced-reset"
+SETTLING_SECONDS = 5.0
+"""How long an operator's command waits for what it asked for."""
+
+
+class StoreSet:
+    def __init__(
+        self, hosts: Iterable[StoreHost], make_host: Callable[[str], StoreHost] | None = None
+    ) -> None:
+        """`hosts` are those of the stores that are there; `make_host` serves for those that join, or are missing."""
+        self.hosts: list[StoreHost] = list(hosts)
+        self.needs_majority = True
+        """Only an operator who has lost most of them makes do with fewer."""
+        self._make_host = make_host
+        self.homes: FragmentRoutes[StoreHost] = FragmentRoutes()
+        self._sizes = Sizes()
+
+    # ---- which there are ----
+
+    @property
+    def names(self) -> list[str]:
+        return [host.name for host in self.hosts]
+
+    def host(self, name: str) -> StoreHost:
+        return next(host for host in self.hosts if host.name == name)
+
+    def unavailable(self) -> set[str]:
+        return {host.name for host in self.hosts if not host.is_open}
+
+    def has_majority_without(self, out: Collection[str]) -> bool:
+        """Whether the catalogue can be read and changed without these: what a majority has is never forgotten."""
+        left = len(self.hosts) - len(out)
+        return 2 * left > len(self.hosts) or (left > 0 and not self.needs_majority)
+
+    def add(self, name: str) -> StoreHost:
+        """A host for one more store, not opened yet."""
+        assert self._make_host is not None, "nobody said how to make a host"
+        host = self._make_host(name)
+        self.hosts.append(host)
+        return host
+
+    async def remove(self, host: StoreHost) -> None:
+        """It is no store of this namespace."""
+        self.hosts.remove(host)
+        await host.close()
+
+    def sort_by(self, names: Sequence[str]) -> None:
+        """Stand in the order of the namespace's list, which decides where fragments are placed."""
+        self.hosts.sort(key=lambda host: names.index(host.name))
+
+    # ---- fragments ----
+
+    def assign(self, fragments: Iterable[int], stores: Iterable[str]) -> None:
+        """Note which store each fragment lives in."""
+        hosts = {host.name: host for host in self.hosts}
+        self.homes.assign(fragments, [hosts[name] for name in stores])
+
+    def last_used(self, fragment: int) -> int:
+        host = self.homes.sink_of(fragment)
+        return 0 if host is None else host.last_used(fragment)
+
+    async def refresh_last_used(self, fragments: Iterable[int]) -> None:
+        """Let `active` know what hosts in other processes know. Raises a BusbarError."""
+        groups: dict[StoreHost, list[int]] = {}
+        for fragment in fragments:
+            host = self.homes.sink_of(fragment)
+            if host is not None:
+                groups.setdefault(host, []).append(fragment)
+        await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
+
+    # ---- the end ----
+
+    async def close(self, drain: float) -> bool:
+        """Finish what is under way, keep the locks, close the files. False if that took too long for all of it."""
+        for host in self.hosts:
+            host.stop_timers()
+        drained = await asyncio.gather(*[host.drain(drain) for host in self.hosts])
+        await asyncio.gather(*[host.close() for host in self.hosts])
+        return all(drained)
+
+    # ---- operators ----
+
+    async def views(self) -> list[StoreView]:
+        sizes = await self._sizes.of({host.name: host.place for host in self.hosts})
+        return [self._view(host, sizes.get(host.name, 0)) for host in self.hosts]
+
+    def _view(self, host: StoreHost, size: int) -> StoreView:
+        loss, place = host.loss, host.place
+        return StoreView(
+            name=host.name,
+            url=place.url if place is not None else "",
+            state="open" if host.is_open else "out",
+            since=host.since,
+            reason=host.reason,
+            fragments=self.homes.count(host),
+            size=size,
+            lost_at=loss.at if loss is not None else 0,
+            lost_messages=loss.messages if loss is not None else 0,
+            lost_size=loss.size if loss is not None else 0,
+            broker=host.broker,
+        )
+
+    async def change(self, name: str, to: str) -> StoreView:
+        host = next((host for host in self.hosts if host.name == name), None)
+        if host is None:
+            raise ArgumentError(f"There is no store '{name}'; there are {', '.join(self.names)}.")
+        if to == "offline":
+            await host.take_offline()
+        elif to == "online":
+            host.bring_online()
+            await _until_open(host)
+        elif to in ("reset", FORCED_RESET):
+            if host.is_open or host.place is None:
+                raise InvalidOperation(f"The store '{name}' is in use; only one that is out can be reset.")
+            if host.reason == OFFLINE and to != FORCED_RESET:
+                raise InvalidOperation(
+                    f"The store '{name}' was {OFFLINE}, and as far as anyone knows it is intact. Bring it online; if that "
+                    "fails it can be reset. With --force it is reset as it is."
+                )
+            host.reset()
+            await _until_open(host)
+        else:
+            raise ArgumentError(f"A store can be set offline, online or reset, not '{to}'.")
+        sizes = await self._sizes.of({name: host.place})
+        return self._view(host, sizes[name])
+
+
+async def _until_open(host: StoreHost) -> None:
+    """What keeps it from being opened is seen in its state."""
+    deadline = asyncio.get_running_loop().time() + SETTLING_SECONDS
+    while host.state is StoreState.UNAVAILABLE and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.01)

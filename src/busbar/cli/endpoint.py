@@ -1,0 +1,228 @@
+"""Which running Busbar a command talks to, and how.
+
+1. What is typed wins: `--connection-string`, else the endpoint file of `--data`. Else `BUSBAR_CONNECTION_STRING`, else
+   the endpoint file of `./.busbar`. Before a command changes anything it says which namespace that is (`say_target`).
+2. A connection string means TLS unless it says `UseDevelopmentEmulator=true` or its address starts with `http://`. Without
+   a port: 443 with TLS, else 5300, where the vendor's emulator has its management.
+3. The endpoint file counts only if the process that holds the lock of that very directory wrote it. What a copy of the
+   directory, or a crash, left of one leads nowhere.
+4. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
+5. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
+   a Busbar of the data directory or on loopback, the authority of the data directory.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from busbar.app.endpoint_file import RunningEndpoint, read_endpoint
+from busbar.cli.failure import CommandFailure, ExitCode
+
+VARIABLE = "BUSBAR_CONNECTION_STRING"
+HTTPS_PORT = 443
+EMULATOR_HTTP_PORT = 5300
+DEFAULT_DATA = Path(".busbar")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """What the command line says about the target."""
+
+    connection_string: str | None
+    data: Path
+    ca: Path | None
+    data_typed: bool = False
+    """Whether the data directory was named, and is not the usual one."""
+
+
+def where(connection_string: str | None, data: Path | None, ca: Path | None) -> ConnectionOptions:
+    """From the options as they were typed, None for one that was not."""
+    return ConnectionOptions(connection_string, data or DEFAULT_DATA, ca, data is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementEndpoint:
+    """A namespace that may be running: where it answers and what to show it."""
+
+    host: str
+    """Without brackets."""
+    port: int
+    tls: bool
+    key_name: str = ""
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """A ready-made signature, instead of name and key."""
+    entity_path: str = ""
+    """What the key is limited to; empty for the whole namespace."""
+    authorities: tuple[Path, ...] = ()
+    remedy: str = ""
+    """What to do when nobody answers."""
+    given: str = field(default="", repr=False)
+    """The connection string that named it, if one did."""
+    named_by: str = field(default="", compare=False)
+    """What of the command line or the environment led here, for people."""
+
+    @property
+    def authority(self) -> str:
+        """host:port as an address writes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+    @property
+    def connection_string(self) -> str:
+        """For clients of messaging; has the key. One that was given stays as it is: without a port it means that of
+        AMQP there, and here that of HTTP."""
+        if self.given:
+            return self.given
+        secret = (
+            f"SharedAccessSignature={self.token}"
+            if self.token
+            else f"SharedAccessKeyName={self.key_name};SharedAccessKey={self.key}"
+        )
+        path = f";EntityPath={self.entity_path}" if self.entity_path else ""
+        plain = "" if self.tls else ";UseDevelopmentEmulator=true"
+        return f"Endpoint=sb://{self.authority}/;{secret}{path}{plain}"
+
+
+def find_target(where: ConnectionOptions, environment: Mapping[str, str] | None = None) -> ManagementEndpoint:
+    """Raises CommandFailure if nothing says where."""
+    environment = os.environ if environment is None else environment
+    if where.ca is not None and not where.ca.is_file():
+        raise CommandFailure(f"--ca {where.ca}: there is no such file.", ExitCode.USAGE)
+    given = where.connection_string or ("" if where.data_typed else environment.get(VARIABLE, ""))
+    if given:
+        source = "--connection-string" if where.connection_string else VARIABLE
+        return _from_connection_string(given, source, where)
+    try:
+        endpoint = read_endpoint(where.data)
+        is_served = endpoint is not None and endpoint.is_of(where.data)
+    except (OSError, ValueError) as error:
+        raise CommandFailure(f"The data directory {where.data} cannot be read: {error}.") from None
+    if endpoint is None or not is_served:
+        raise CommandFailure(
+            f"no Busbar is serving the data directory {where.data}{_left(endpoint)}; start one with "
+            f"`{_serve(where.data)}`, or name a running one with --data, --connection-string or {VARIABLE}."
+        )
+    return _from_endpoint(endpoint, where)
+
+
+def say_target(target: ManagementEndpoint) -> None:
+    """Which namespace is about to be changed, on standard error."""
+    text = f"namespace: sb://{target.authority}/ (by {target.named_by})"
+    print("".join(char if char.isprintable() else "?" for char in text), file=sys.stderr, flush=True)
+
+
+def parse_connection_string(text: str, source: str) -> dict[str, str]:
+    """Its parts by lower-case name. Raises CommandFailure, which never quotes a value: it may be a key."""
+    parts: dict[str, str] = {}
+    for part in text.strip().split(";"):
+        if not part.strip():
+            continue
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise CommandFailure(
+                f"{source}: a part without '='; a connection string looks like "
+                "Endpoint=sb://HOST:PORT;SharedAccessKeyName=NAME;SharedAccessKey=KEY",
+                ExitCode.USAGE,
+            )
+        parts[name.strip().lower()] = value.strip()
+    if not parts.get("endpoint"):
+        raise CommandFailure(f"{source} has no Endpoint=sb://HOST:PORT part.", ExitCode.USAGE)
+    has_key = parts.get("sharedaccesskeyname") and parts.get("sharedaccesskey")
+    if not has_key and not parts.get("sharedaccesssignature"):
+        raise CommandFailure(
+            f"{source} needs SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature.",
+            ExitCode.USAGE,
+        )
+    return parts
+
+
+_ENDPOINT = re.compile(
+    r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/@?#\s]+)(?::(?P<port>\d{1,5}))?/?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def _from_connection_string(text: str, source: str, where: ConnectionOptions) -> ManagementEndpoint:
+    parts = parse_connection_string(text, source)
+    match = _ENDPOINT.fullmatch(parts["endpoint"])
+    scheme = (match["scheme"] or "sb").lower() if match else ""
+    if match is None or scheme not in ("sb", "amqp", "amqps", "http", "https"):
+        raise CommandFailure(
+            f"{source}: Endpoint={parts['endpoint']} is not an address like sb://localhost:5672.",
+            ExitCode.USAGE,
+        )
+    emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
+    tls = scheme == "https" or not (emulator or scheme == "http")
+    host = match["host"].strip("[]")
+    port = int(match["port"] or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT))
+    if not 1 <= port <= 65535:
+        raise CommandFailure(f"{source}: {port} is not a port; 1 to 65535 are.", ExitCode.USAGE)
+    local = [where.data / "tls" / "ca.pem"] if _is_loopback(host) else []
+    return ManagementEndpoint(
+        host,
+        port,
+        tls,
+        parts.get("sharedaccesskeyname", ""),
+        parts.get("sharedaccesskey", ""),
+        parts.get("sharedaccesssignature", ""),
+        parts.get("entitypath", "").strip("/"),
+        _authorities(where, local),
+        "start one with `busbar serve`, or correct the connection string",
+        text.strip(),
+        source,
+    )
+
+
+def _from_endpoint(endpoint: RunningEndpoint, where: ConnectionOptions) -> ManagementEndpoint:
+    host = endpoint.host.strip("[]")
+    tls = not _is_loopback(host)
+    own = [Path(endpoint.ca)] if endpoint.ca else []
+    return ManagementEndpoint(
+        host,
+        endpoint.tls_port if tls else endpoint.port,
+        tls,
+        endpoint.key_name,
+        endpoint.key,
+        authorities=_authorities(where, own),
+        remedy=f"start one with `{_serve(where.data)}`",
+        named_by=f"the data directory {where.data.absolute()}",
+    )
+
+
+def _left(endpoint: RunningEndpoint | None) -> str:
+    """What an endpoint file tells that nobody stands behind."""
+    if endpoint is None:
+        return ""
+    if not endpoint.is_running:
+        return f" (process {endpoint.pid} has ended without a clean stop)"
+    return (
+        f" (its endpoint.json is that of another directory, or of an earlier start: process {endpoint.pid})"
+    )
+
+
+def _authorities(where: ConnectionOptions, own: list[Path]) -> tuple[Path, ...]:
+    given = [where.ca] if where.ca else []
+    return tuple(given + [file for file in own if file.is_file()])
+
+
+def _serve(data: Path) -> str:
+    return "busbar serve" if data == DEFAULT_DATA else f"busbar serve --data {data}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

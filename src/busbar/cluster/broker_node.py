@@ -1,0 +1,174 @@
+"""A broker process as a member of the namespace: its gateway, its port to all fragments, and the other broker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol
+
+from busbar.broker.routes import CommandSink
+from busbar.cluster import protocol
+from busbar.cluster.channel import Channel
+from busbar.cluster.cluster_broker import ClusterBroker
+from busbar.cluster.codec import WireError
+from busbar.cluster.controller_connection import ControllerConnection
+from busbar.cluster.fd_passing import CLIENT, FdReceiver
+from busbar.cluster.node_settings import NodeSettings, decode
+from busbar.cluster.peer_server import PeerServer
+from busbar.cluster.remote_store import RemoteStore
+from busbar.model.effects import Effect
+
+PEER = "peer"
+"""The label of a socket that leads to the stores of another broker process, whose name follows."""
+SERVED = "served"
+"""Of one from which another broker process uses the stores of this one."""
+
+_log = logging.getLogger(__name__)
+
+
+class ServingGateway(Protocol):
+    """The gateway of this broker process, as far as sockets are handed to it."""
+
+    @property
+    def connection_count(self) -> int:
+        """How many client connections there are."""
+
+    def adopt(self, what: socket.socket) -> None:
+        """Serve a client that the serving process has accepted."""
+
+    def evict_oldest(self) -> None:
+        """Close the oldest connection, since descriptors have run out."""
+
+    async def stop(self) -> None: ...
+
+
+GatewayOpener = Callable[[NodeSettings, ClusterBroker], Awaitable[ServingGateway]]
+
+
+class BrokerNode:
+    """A controller_connection.NodeHandler."""
+
+    def __init__(
+        self, name: str, end: socket.socket, clock: Callable[[], int], open_gateway: GatewayOpener
+    ) -> None:
+        self.channel: ControllerConnection | None = None
+        """To the serving process; set before anything comes from there."""
+        self._name = name
+        self._port = ClusterBroker()
+        self._clock = clock
+        self._open_gateway = open_gateway
+        self._gateway: ServingGateway | None = None
+        self._hatch = FdReceiver(
+            end,
+            self._on_socket,
+            lambda: self._gateway.connection_count if self._gateway else 0,
+            self._exhausted,
+        )
+        self._linking: set[asyncio.Task[object]] = set()
+        self._served: dict[str, list[PeerServer]] = {}
+        """By broker process: those that use stores of this one, or left somebody behind."""
+
+    def emit(self, effects: list[Effect]) -> None:
+        self._port.dispatch(effects)
+
+    def perform(self, operation: protocol.NodeOperation) -> Coroutine[None, None, object] | None:
+        if isinstance(operation, protocol.EntitySnapshot):
+            self._port.load_entities(operation.definitions)
+            return None
+        if isinstance(operation, protocol.EntityChanged):
+            self._port.entity_changed(operation.path, operation.definition)
+            return _acknowledged()
+        if isinstance(operation, protocol.Ping):
+            return _acknowledged()
+        if isinstance(operation, protocol.OpenGateway):
+            self._take_part(decode(operation.settings))
+            return self._open(decode(operation.settings))
+        if isinstance(operation, protocol.Ended):
+            self._settle(operation.broker, None)
+            return None
+        if isinstance(operation, protocol.ConnectPeers):
+            return self._port.wait_for_peers(operation.brokers)
+        return self._close()
+
+    def _take_part(self, settings: NodeSettings) -> None:
+        """Before anything is told of entities: know where their fragments can be."""
+        assert self.channel is not None
+        loop = asyncio.get_running_loop()
+        takers: list[CommandSink] = []
+        for store, broker in settings.owners.items():
+            if broker == self._name:
+                takers.append(self.channel.takers[store])
+            else:
+                takers.append(RemoteStore(store, broker, loop, self._clock, self._port.dispatch))
+        self._port.configure(self.channel, takers)
+
+    async def _open(self, settings: NodeSettings) -> None:
+        self._gateway = await self._open_gateway(settings, self._port)
+
+    async def _close(self) -> None:
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.stop()
+
+    def _on_socket(self, label: str, what: socket.socket) -> None:
+        kind, _, broker = label.partition(" ")
+        if kind == CLIENT:
+            if self._gateway is not None:
+                self._gateway.adopt(what)
+            else:
+                what.close()
+        elif kind == PEER:
+            self._link(self._port.add_peer(broker), what)
+        elif kind == SERVED:
+            self._link(self._serve(broker), what)
+        else:
+            raise WireError(f"A broker process was handed a socket as {label!r}.")
+
+    def _serve(self, broker: str) -> PeerServer:
+        assert self.channel is not None
+        peers, hosts = self.channel.peers, self.channel.hosts
+
+        def ended(peer: PeerServer) -> None:
+            peers.discard(peer)
+            if not peer.stranded and peer in self._served.get(broker, ()):
+                self._served[broker].remove(peer)
+
+        served = PeerServer(
+            self._port, lambda: [*hosts.values()], ended, lambda peer: self._settle(broker, peer)
+        )
+        peers.add(served)
+        self._served.setdefault(broker, []).append(served)
+        return served
+
+    def _settle(self, broker: str, last: PeerServer | None) -> None:
+        """What that broker process said over earlier channels than the last one is over."""
+        peers = self._served.pop(broker, [])
+        if last is not None:
+            self._served[broker] = [last]
+        for peer in peers:
+            if peer is not last:
+                peer.settle()
+
+    def _link(self, channel: Channel, what: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[object] = loop.create_task(loop.create_unix_connection(lambda: channel, sock=what))
+        self._linking.add(task)
+
+        def linked(task: asyncio.Task[object]) -> None:
+            self._linking.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                _log.error("a channel to another broker process cannot be used", exc_info=task.exception())
+                what.close()
+                channel.connection_lost(None)
+
+        task.add_done_callback(linked)
+
+    def _exhausted(self, label: str) -> None:
+        if self._gateway is not None:
+            self._gateway.evict_oldest()
+
+
+async def _acknowledged() -> None:
+    """It was."""

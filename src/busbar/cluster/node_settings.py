@@ -1,0 +1,53 @@
+"""What a broker process needs to know to open its gateway. It has secrets, and crosses on a socket that nobody else has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
+
+
+class NodeSettings(msgspec.Struct, array_like=True):
+    rules: list[SasRule]
+    """Those of the namespace."""
+    limits: Limits
+    certificate: str
+    certificate_key: str
+    owners: dict[str, str]
+    """By store, the name of the broker that has it."""
+
+
+SHARED = (
+    "max_connections",
+    "max_entity_connections",
+    "max_http_connections",
+    "max_unproven_connections",
+    "max_silent_connections",
+)
+"""Limits of connections. They are the namespace's, whichever gateway a client came to."""
+
+
+def share_of(limits: Limits, number: int, gateways: int) -> Limits:
+    """What one gateway of several may have of the namespace's limits, by its number from 0 on.
+
+    All shares together are the limit; the first gateways have what is left of the division. A limit that is lower than the
+    number of gateways cannot be shared: each has one then."""
+    shares = {}
+    for name in SHARED:
+        each, left = divmod(getattr(limits, name), gateways)
+        shares[name] = max(1, each + (number < left))
+    return replace(limits, **shares)
+
+
+_settings = msgspec.msgpack.Decoder(NodeSettings)
+
+
+def encode(settings: NodeSettings) -> bytes:
+    return msgspec.msgpack.encode(settings)
+
+
+def decode(settings: bytes) -> NodeSettings:
+    return _settings.decode(settings)

@@ -1,0 +1,123 @@
+"""What a broker process owes to gateways: who waits for an answer, for messages, for the end of a drain.
+
+The machines that know it are in that process. When it is killed, this is what is left of it: requests are refused, since
+nobody can say what became of them, drains are answered, and consumers' credit is asked for again when the store is back.
+It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe. Of a client
+that has left nothing is kept: nobody hears the answers to what it asked, neither here nor there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from busbar.cluster.held_sessions import HeldSessions
+from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Demand, Leave
+from busbar.model.effects import Delivered, Drained, Effect, SessionLost
+
+Asked = tuple[int, int]
+"""Origin and request."""
+
+
+class OutstandingRequests:
+    def __init__(self) -> None:
+        self._unanswered: dict[int, set[int]] = {}
+        """Requests, by origin."""
+        self._awaits: dict[Asked, int] = {}
+        """By request, the fragment: these may be taken back without an answer."""
+        self._demands: dict[int, dict[tuple[int, int], Demand]] = {}
+        """By fragment; by origin and consumer."""
+        self._drains: Counter[tuple[int, int]] = Counter()
+        self._sessions = HeldSessions()
+
+    def sent(self, command: Command) -> None:
+        kind = type(command)
+        if kind is AwaitSession:
+            self._awaits[command.origin, command.request] = command.fragment
+        elif command.request > 0:
+            requests = self._unanswered.get(command.origin)
+            if requests is None:
+                self._unanswered[command.origin] = {command.request}
+            else:
+                requests.add(command.request)
+            if kind is AcceptSession:
+                self._sessions.said(command)
+        elif isinstance(command, Demand):
+            self._demand(command)
+        elif isinstance(command, Leave):
+            self._leave(command)
+        elif isinstance(command, CancelAwait):
+            self._awaits.pop((command.origin, command.awaited), None)
+
+    def answered(self, effect: Effect) -> None:
+        if effect.request > 0:
+            requests = self._unanswered.get(effect.origin)
+            if requests is not None:
+                requests.discard(effect.request)
+            if self._awaits:
+                self._awaits.pop((effect.origin, effect.request), None)
+            self._sessions.heard(effect)
+        elif isinstance(effect, SessionLost):
+            self._sessions.heard(effect)
+        elif isinstance(effect, Delivered):
+            demand = self._demands.get(effect.fragment, {}).get((effect.origin, effect.consumer))
+            if demand is not None:
+                demand.credit = max(0, demand.credit - len(effect.records))
+        elif isinstance(effect, Drained):
+            key = (effect.origin, effect.consumer)
+            if self._drains[key] > 1:
+                self._drains[key] -= 1
+            else:
+                del self._drains[key]
+
+    def gone(self, origin: int) -> None:
+        """The client has left, after it left every fragment that it waited for."""
+        self._unanswered.pop(origin, None)
+        self._sessions.gone(origin)
+
+    def drop_fragment(self, fragment: int) -> None:
+        """The fragment is gone, and was answered for."""
+        self._demands.pop(fragment, None)
+        self._sessions.forget(fragment)
+
+    def take_holders(self) -> list[SessionLost]:
+        """What is to be said to consumers that hold a session."""
+        return [SessionLost(origin, consumer) for origin, consumer in self._sessions.take()]
+
+    def fail_all(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:
+        """Requests without an answer, drains to be answered, and by fragment what consumers still wait for."""
+        unanswered = [
+            (origin, request) for origin, requests in self._unanswered.items() for request in requests
+        ]
+        asked = sorted([*unanswered, *self._awaits])
+        drained = [Drained(origin, consumer) for origin, consumer in self._drains.elements()]
+        demands = {fragment: list(waiting.values()) for fragment, waiting in self._demands.items()}
+        self._unanswered, self._awaits, self._demands, self._drains = {}, {}, {}, Counter()
+        return asked, drained, demands
+
+    def _demand(self, command: Demand) -> None:
+        key = (command.origin, command.consumer)
+        waiting = self._demands.setdefault(command.fragment, {})
+        if command.drain:
+            # What is left of the credit will be forgotten, by the machine or with it.
+            waiting.pop(key, None)
+            self._drains[key] += 1
+            return
+        known = waiting.get(key)
+        credit = max(0, command.credit + (known.credit if known is not None else 0))
+        waiting[key] = Demand(
+            command.fragment, command.origin, command.consumer, command.sub, credit, False, command.delete
+        )
+
+    def _leave(self, command: Leave) -> None:
+        self._sessions.said(command)
+        waiting = self._demands.get(command.fragment, {})
+        for key in [key for key in waiting if key[0] == command.origin and command.consumer in (0, key[1])]:
+            del waiting[key]
+        for key in [
+            key for key in self._drains if key[0] == command.origin and command.consumer in (0, key[1])
+        ]:
+            del self._drains[key]
+        if command.consumer == 0:
+            for asked, fragment in list(self._awaits.items()):
+                if asked[0] == command.origin and fragment == command.fragment:
+                    del self._awaits[asked]

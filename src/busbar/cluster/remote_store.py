@@ -1,0 +1,192 @@
+"""A store that another process has, as those see it who have commands for its fragments.
+
+Rules:
+1. Everything is passed on in the order in which it was said; the state of the store is what the other process last said.
+2. When the channel to the other process ends, its stores are out, like those with any other fault: whoever waits for an
+   answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers
+   asked for is kept (standing.py, parking.py). Most often the other process has ended; if not, they are introduced again.
+3. When the store is open again, consumers' credit is asked for again.
+4. Message locks and sessions are memory of the process that ended: who holds a message finds that it is lost. Who holds a
+   session is told at once: somebody else gets it when its lock would have ended (session_bar.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+import msgspec
+
+from busbar.broker.host_api import StoreState
+from busbar.broker.offline_buffer import OfflineBuffer
+from busbar.broker.refusals import STORE_FAILED, STORE_UNAVAILABLE
+from busbar.cluster import protocol
+from busbar.cluster.channel import Channel
+from busbar.cluster.codec import WireError, commands_codec, effects_codec
+from busbar.cluster.outstanding import OutstandingRequests
+from busbar.model.commands import Command, Tick
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import ServerBusy
+from busbar.store.location import StoreLoss
+
+ENDED = "its broker process ended"
+OUT_OF_REACH = "its broker process ended, or the channel to it"
+
+
+class RemoteStore:
+    """A homes.Taker."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        emit: Callable[[list[Effect]], None],
+    ) -> None:
+        self.name = name
+        self.broker = broker
+        self.state = StoreState.CLOSED
+        self.since = 0
+        self.reason = ""
+        self.loss: StoreLoss | None = None
+        self.clock = clock
+        self.detached = True
+        """The other process was not met yet, or ended, and the store is not open since."""
+        self._loop = loop
+        self._emit = emit
+        self._channel: Channel | None = None
+        self._standing = OutstandingRequests()
+        self._parking = OfflineBuffer()
+
+    # ---- the other process ----
+
+    def connected(self, channel: Channel) -> None:
+        """The other process is there."""
+        if self._channel is not None:  # another one in its place, before we heard of the end of the first
+            self.disconnected(OUT_OF_REACH)
+        self._channel = channel
+
+    def channel_closed(self, channel: Channel) -> None:
+        """The channel to the other process ended. It may have been replaced before we heard of it."""
+        if channel is self._channel:
+            self.disconnected(OUT_OF_REACH)
+
+    def disconnected(self, reason: str) -> None:
+        """Rule 2."""
+        self._channel = None
+        self.detached = True
+        self._enter(StoreState.UNAVAILABLE, reason)
+        asked, drained, demands = self._standing.fail_all()
+        answers: list[Effect] = [self._busy(*one, STORE_FAILED, certain=False) for one in asked]
+        answers += drained
+        answers += self._standing.take_holders()
+        for fragment, waiting in demands.items():
+            self._parking.reset(fragment, waiting)
+        self._emit(answers)
+
+    def status_changed(self, frame: protocol.StoreStatus) -> None:
+        """The store has another state, there."""
+        loss = frame.loss
+        self.loss = None if loss is None else StoreLoss(*loss)
+        self._enter(StoreState(frame.state), frame.reason)
+        if self.detached and self.state is StoreState.OPEN:
+            self.detached = False
+            self.submit(self._parking.replay())
+
+    def effects_received(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._standing.answered(effect)
+        self._emit(effects)
+
+    def _enter(self, state: StoreState, reason: str) -> None:
+        if state is not self.state:
+            self.since = self.clock()
+        self.state, self.reason = state, reason
+
+    # ---- commands ----
+
+    def submit(self, commands: Iterable[Command]) -> None:
+        commands = list(commands)
+        if self._channel is None or self.detached:
+            self._loop.call_soon(self._emit, self._answers_while_out(commands))
+            return
+        said = self._standing.sent
+        for command in commands:
+            said(command)
+        if commands:
+            self._channel.write(
+                protocol.CommandsFrame(self.name, msgspec.Raw(commands_codec.encode(commands)))
+            )
+
+    def _answers_while_out(self, commands: list[Command]) -> list[Effect]:
+        answers: list[Effect] = []
+        for command in commands:
+            if command.request > 0:
+                answers.append(self._busy(command.origin, command.request, self._out_text, certain=True))
+            elif not isinstance(command, Tick):
+                drained = self._parking.add(command)
+                if drained is not None:
+                    answers.append(drained)
+        return answers
+
+    def gone(self, origin: int) -> None:
+        """A client has left, and its consumers with it."""
+        self._standing.gone(origin)
+
+    def drop_fragment(self, fragment: int) -> None:
+        """There is no such fragment any more."""
+        self._parking.drop(fragment)
+        self._standing.drop_fragment(fragment)
+
+    @property
+    def _out_text(self) -> str:
+        return f"{STORE_UNAVAILABLE} ({self.name} is out.)"
+
+    def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:
+        return Refused(origin, request, ServerBusy.condition, text, certain)
+
+
+class PeerClient(Channel):
+    """To the stores of another broker process."""
+
+    def __init__(self, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
+        super().__init__()
+        self.connected: asyncio.Event = asyncio.Event()
+        """All its stores have shown themselves, or it has ended."""
+        self._stores = stores
+        self._ended = ended
+        self._unseen = {*stores}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.is_aborted:  # another one has taken its place before it began
+            return
+        for store in self._stores.values():
+            store.connected(self)
+        self.notify("", protocol.Met())
+
+    def handle_frame(
+        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
+    ) -> None:
+        store = self._stores.get(frame.store)
+        if store is None:
+            raise WireError(f"A broker process spoke of the store {frame.store}.")
+        if isinstance(frame, protocol.EffectsFrame):
+            store.effects_received(effects_codec.decode(frame.effects))
+        elif isinstance(frame, protocol.StoreStatus):
+            store.status_changed(frame)
+            self._unseen.discard(frame.store)
+            if not self._unseen:
+                self.connected.set()
+        else:
+            raise WireError("Commands came where effects should.")
+
+    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
+        raise WireError(f"A gateway was asked for {type(operation).__name__}.")
+
+    def closed(self) -> None:
+        self.connected.set()
+        for store in self._stores.values():
+            store.channel_closed(self)
+        self._ended()

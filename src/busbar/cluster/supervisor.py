@@ -1,0 +1,344 @@
+"""The broker processes of `busbar serve --brokers N`: started, introduced to each other, started again, and ended.
+
+Rules:
+1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
+   partitioned entity, which lie in consecutive stores, are handled by different brokers.
+2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
+   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it. A
+   broker whose channel to another one broke asks for another channel.
+3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
+4. A broker that dies is started again after a short pause, which grows while it dies at once.
+5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
+   until its first answer it may take longer.
+6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
+   broker that has the fewest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from busbar.cluster import protocol
+from busbar.cluster.broker_node import PEER, SERVED
+from busbar.cluster.catalogue_publisher import CataloguePublisher
+from busbar.cluster.channel import ChannelClosed
+from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.remote_store import ENDED
+from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+SETTLED_SECONDS = 10.0
+"""Who has lived so long did not die of being started."""
+END_SECONDS = 5.0
+START_SECONDS = 30.0
+"""So long a broker may take at least until it answers for the first time: its program has to be loaded."""
+INTRODUCED_SECONDS = 0.5
+"""A channel that was made so lately may still be on its way."""
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerProcess:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        lock: int,
+        members: CataloguePublisher,
+        patience: float,
+        store_patience: float,
+    ) -> None:
+        """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
+        self.name = name
+        self.hosts: dict[str, RemoteStoreHost] = {}
+        self.channel: BrokerConnection | None = None
+        self.hatch: FdSender | None = None
+        self.on_restart: Callable[[BrokerProcess], Awaitable[None]] | None = None
+        """Hears that it was started again."""
+        self.on_exit: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
+        """Hears that it has ended, and gets the clients that were meant for it."""
+        self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
+        """Hears that it has no channel to another broker."""
+        self._directory = directory
+        self._lock = lock
+        self._members = members
+        self._patience = patience
+        self._store_patience = store_patience
+        self._watching: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._pause = FIRST_PAUSE
+        self._stopping = False
+        self._restarting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        our_hatch, their_hatch = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs, their_hatch:
+            self._spawn(theirs.fileno(), their_hatch.fileno())
+        loop = asyncio.get_running_loop()
+        self._started = loop.time()
+        self.hatch = FdSender(our_hatch)
+        channel = BrokerConnection(
+            self.hosts, self._lost, self._members, lambda other: self.misses(self, other)
+        )
+        await loop.create_unix_connection(lambda: channel, sock=ours)
+        self.channel = channel
+        self._watching = loop.create_task(self._watch(channel))
+        for host in self.hosts.values():
+            host.attach_channel(channel)
+        await asyncio.gather(*[host.restore() for host in self.hosts.values()])
+
+    def _spawn(self, channel: int, hatch: int) -> None:
+        # It imports from where this process does, and not from the directory that somebody happened to start it in.
+        program = [sys.executable, "-P", "-m", "busbar.app.broker_main"]
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._process = subprocess.Popen(
+            [*program, self.name, str(self._directory), str(channel), str(hatch), str(self._store_patience)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+            pass_fds=(channel, hatch, self._lock),
+        )
+
+    def assign_store(self, host: RemoteStoreHost) -> None:
+        """One more store is this broker's."""
+        self.hosts[host.name] = host
+        if self.channel is not None and not self.channel.is_lost:
+            host.attach_channel(self.channel)
+
+    async def open_gateway(self, settings: bytes) -> None:
+        """Rule 6, but for the others. Raises ChannelClosed, or what the gateway raises."""
+        if self.channel is None or self.channel.is_lost:  # it has ended again already
+            raise ChannelClosed
+        opened = self.channel.start_call("", protocol.OpenGateway(settings))
+        self._members.add_broker(self.channel)
+        await opened
+
+    async def _watch(self, channel: BrokerConnection) -> None:
+        """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
+        silent = 0
+        patience = max(START_SECONDS, self._patience)
+        while silent < 2:
+            try:
+                async with asyncio.timeout(patience / 2):
+                    await channel.call("", protocol.Ping())
+                silent, patience = 0, self._patience
+                await asyncio.sleep(patience / 4)
+            except TimeoutError:
+                silent += 1
+            except ChannelClosed:
+                return
+        _log.error("%s does not answer for %g s and is ended", self.name, patience)
+        if self._process is not None:
+            self._process.kill()
+
+    async def close_gateway(self) -> None:
+        if self.channel is not None:
+            with contextlib.suppress(ChannelClosed):
+                await self.channel.call("", protocol.CloseGateway())
+
+    def give_up(self) -> None:
+        """It is of no use as it is; rule 4."""
+        if self.channel is not None:
+            self.channel.close()
+
+    async def stop(self) -> None:
+        """All its stores are closed."""
+        self._stopping = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.gather(self._restarting, return_exceptions=True)
+        if self.channel is not None:
+            self.channel.close()
+        if self.hatch is not None:
+            self._close_hatch()
+        await self._reap(END_SECONDS, END_SECONDS)
+
+    def _close_hatch(self) -> list[socket.socket]:
+        hatch, self.hatch = self.hatch, None
+        return hatch.close() if hatch is not None else []
+
+    def _lost(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.channel is not None:
+            self._members.remove_broker(self.channel)
+        left = self._close_hatch()
+        if self._stopping:
+            for client in left:
+                client.close()
+            return
+        for host in self.hosts.values():
+            host.disconnected(ENDED)
+        self._restarting = asyncio.get_running_loop().create_task(self._restart())
+        self.on_exit(self, left)
+
+    async def _restart(self) -> None:
+        """Rule 4."""
+        loop = asyncio.get_running_loop()
+        self.channel = None
+        code = await self._reap(0.5)
+        _log.error("%s ended with code %s and is started again", self.name, code)
+        if loop.time() - self._started > SETTLED_SECONDS:
+            self._pause = FIRST_PAUSE
+        while True:
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            try:
+                await self.start()
+                break
+            except OSError as error:
+                _log.error("%s cannot be started: %s", self.name, error)
+        if self.on_restart is not None:
+            await self.on_restart(self)
+
+    async def _reap(self, patience: float, longest: float | None = None) -> int | None:
+        """Its exit code. Whoever is there without a channel is of no use, and may hold stores. One with a disk that hangs
+        may not even die of being killed until that answers: it is waited for no `longest`, if that is given."""
+        process = self._process
+        if process is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(process.wait, patience)
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(process.wait, longest)
+        _log.error("%s does not end, since a disk of its does not answer", self.name)
+        return None
+
+
+class BrokerSupervisor:
+    def __init__(
+        self,
+        count: int,
+        directory: Path,
+        lock: int,
+        members: CataloguePublisher,
+        patience: float,
+        store_patience: float,
+    ) -> None:
+        self._brokers = [
+            BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_patience)
+            for number in range(count)
+        ]
+        self._settings: dict[BrokerProcess, bytes] = {}
+        self._open: set[BrokerProcess] = set()
+        """Those that have a gateway."""
+        self._ready: set[BrokerProcess] = set()
+        """Those that get clients."""
+        self._introduced: dict[tuple[str, str], float] = {}
+        """When a channel was last made from one to another."""
+
+    async def start(self) -> None:
+        await asyncio.gather(*[broker.start() for broker in self._brokers])
+
+    async def stop(self) -> None:
+        await asyncio.gather(*[broker.stop() for broker in self._brokers])
+
+    def owner(self, store: str) -> BrokerProcess:
+        """Rule 1."""
+        number = re.search(r"\d+$", store)
+        return self._brokers[int(number[0]) % len(self._brokers) if number is not None else 0]
+
+    # ---- gateways (rule 6) ----
+
+    @property
+    def count(self) -> int:
+        return len(self._brokers)
+
+    async def open_gateways(self, settings: Sequence[bytes]) -> None:
+        """With the settings of each."""
+        self._settings = dict(zip(self._brokers, settings, strict=True))
+        for broker in self._brokers:
+            broker.on_restart = self._join
+            broker.on_exit = self._ended
+            broker.misses = self._misses
+        await asyncio.gather(*[self._join(broker) for broker in self._brokers])
+        # The first had nobody to meet: once more, now that all are there.
+        await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
+
+    async def close_gateways(self) -> None:
+        self._ready.clear()
+        self._open.clear()  # nobody is introduced any more
+        await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
+
+    def accept_delay(self) -> float:
+        """0 if one more client can be handed over now, else the seconds to wait."""
+        return 0.0 if any(self._takes(broker) for broker in self._ready) else 0.05
+
+    def dispatch(self, client: socket.socket) -> None:
+        # In their order: of several with equally many the first, which may have a larger share of the limits.
+        takers = [broker.hatch for broker in self._brokers if broker in self._ready and self._takes(broker)]
+        hatches = [hatch for hatch in takers if hatch is not None]
+        if hatches:
+            min(hatches, key=lambda hatch: hatch.connection_count).send(CLIENT, client)
+        else:
+            client.close()
+
+    def _takes(self, broker: BrokerProcess) -> bool:
+        return broker.hatch is not None and not broker.hatch.is_full
+
+    async def _join(self, broker: BrokerProcess) -> None:
+        """It has been started; let it have a gateway, and the others know of it."""
+        try:
+            await broker.open_gateway(self._settings[broker])
+            for other in self._open:
+                self._connect(broker, other)
+                self._connect(other, broker)
+            self._open.add(broker)
+            await self._connect_peers(broker)
+            self._ready.add(broker)
+        except ChannelClosed:
+            pass  # it ended, and is started again
+        except Exception:
+            _log.exception("%s cannot open its gateway", broker.name)
+            broker.give_up()
+
+    async def _connect_peers(self, broker: BrokerProcess) -> None:
+        others = [other.name for other in self._open if other is not broker]
+        if broker.channel is not None:
+            await broker.channel.call("", protocol.ConnectPeers(others))
+
+    def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
+        self._open.discard(broker)
+        self._ready.discard(broker)
+        for other in self._open:
+            if other.channel is not None:
+                other.channel.notify("", protocol.Ended(broker.name))
+        for client in left:
+            self.dispatch(client)
+
+    # ---- rule 2 ----
+
+    def _connect(self, here: BrokerProcess, there: BrokerProcess) -> None:
+        """A channel from the gateway of one to the stores of the other."""
+        if here.hatch is None or there.hatch is None:  # one of them has just ended
+            return
+        try:
+            leading, served = socket.socketpair()
+        except OSError as error:
+            _log.error("%s cannot be introduced to %s: %s", here.name, there.name, error)
+            return  # it will ask
+        self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
+        here.hatch.send(f"{PEER} {there.name}", leading)
+        there.hatch.send(f"{SERVED} {here.name}", served)
+
+    def _misses(self, broker: BrokerProcess, name: str) -> None:
+        """One that is not there yet is introduced when it is."""
+        now = asyncio.get_running_loop().time()
+        lately = now - self._introduced.get((broker.name, name), 0.0) < INTRODUCED_SECONDS
+        other = next((one for one in self._open if one.name == name), None)
+        if broker in self._open and other is not None and not lately:
+            _log.warning("%s and %s have lost each other and are introduced again", broker.name, name)
+            self._connect(broker, other)

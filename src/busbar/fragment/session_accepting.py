@@ -1,0 +1,265 @@
+"""Sessions are awaited, offered, accepted and renewed; their states are read and written.
+
+Rules
+- Accepting a named session needs nothing but that nobody holds it: it may be empty, or new. Accepting the next one takes
+  the first in the line.
+- Whoever awaits a session is told once that there is one; nothing is locked by that. Offers are made in the order of
+  the awaits, as many as sessions wait, so that a single session does not wake everybody. An offer is used up by the next
+  accept; one that was not used for Bounds.offer_ms is made to others.
+- A session that is about to be offered or accepted, and of which a message has expired, is not handed out: the fragment
+  takes it into its own hand and removes its messages first (session_serving.py). If somebody accepts it by name
+  meanwhile, the rest is removed under that holder.
+- Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
+- Only the holder reads and writes the state. Its bytes count in the entity's size, and a state that would take the
+  entity over its quota is refused.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from busbar.fragment.consumers import Consumer
+from busbar.fragment.reads import Read, ReadSession, ReadSessionIds
+from busbar.fragment.serving import add_credit, refuse_receiving
+from busbar.fragment.session_serving import expire_session
+from busbar.fragment.sessions import Key, MessageSession, MessageSessions
+from busbar.fragment.state import State
+from busbar.model.commands import (
+    AcceptSession,
+    AwaitSession,
+    CancelAwait,
+    Command,
+    GetSessionState,
+    ListSessions,
+    RenewSession,
+    SetSessionState,
+)
+from busbar.model.effects import Done, Renewed, SessionAccepted, SessionOffered, SessionState
+from busbar.model.effects import SessionList as SessionIds
+from busbar.model.errors import (
+    InvalidOperation,
+    OperationTimeout,
+    QuotaExceeded,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from busbar.model.message import ACTIVE
+
+# ---- awaiting ----
+
+
+def await_session(sessions: MessageSessions, command: AwaitSession) -> None:
+    key: Key = (command.origin, command.request)
+    sessions.awaits[key] = True
+
+
+def cancel_await(sessions: MessageSessions, command: CancelAwait) -> None:
+    key: Key = (command.origin, command.awaited)
+    if key in sessions.awaits:
+        del sessions.awaits[key]
+    elif sessions.offers > 0:
+        sessions.offers -= 1  # it was offered one and does not want it: others may
+
+
+def forget_awaits(sessions: MessageSessions, origin: i64) -> None:
+    """The origin is gone."""
+    gone = [key for key in sessions.awaits if key[0] == origin]
+    for key in gone:
+        del sessions.awaits[key]
+
+
+def offer(state: State, sessions: MessageSessions, now: i64) -> None:
+    """Tell those who await of the sessions that wait."""
+    if not sessions.awaits or not state.serves(ACTIVE):
+        return
+    if sessions.offers > 0 and now >= sessions.offered_at + sessions.bounds.offer_ms:
+        sessions.offers = 0
+    if not _front_is_good(state, sessions, now):
+        return
+    count: i64 = len(sessions.line)
+    while sessions.awaits and sessions.offers < count:
+        key, _ = sessions.awaits.popitem(last=False)
+        sessions.offers += 1
+        sessions.offered_at = now
+        state.effects.append(SessionOffered(key[0], key[1]))
+
+
+def _front_is_good(state: State, sessions: MessageSessions, now: i64) -> bool:
+    """Is the first in the line, as far as that is known, one that can be accepted? Those that have expired are taken out."""
+    line = sessions.line
+    first = line.first()
+    while first is not None and first.overdue(now):
+        if not first.exact:
+            return False
+        in_hand = len(sessions.held) - len(sessions.by_consumer)
+        if in_hand >= sessions.bounds.sessions_at_once:
+            return False
+        session = MessageSession(first.id, None, 0, 0, sessions.bounds)
+        expire_session(state, session)
+        sessions.hold(session)
+        first = line.first()
+    return first is not None
+
+
+def could_offer(state: State, sessions: MessageSessions, now: i64) -> bool:
+    """Somebody awaits, and there is something to be done about it at once."""
+    if not sessions.awaits or not state.serves(ACTIVE):
+        return False
+    first = sessions.line.first()
+    if first is None:
+        return not sessions.line.complete
+    return first.overdue(now) or sessions.offers < len(sessions.line)
+
+
+def line_reads(state: State, sessions: MessageSessions, now: i64) -> list[Read]:
+    if not sessions.awaits or not state.serves(ACTIVE):
+        return []
+    return sessions.line.reads(now)
+
+
+def offer_ends(sessions: MessageSessions) -> i64:
+    """When offers that were not used go to others; 0: never."""
+    if sessions.offers == 0 or not sessions.awaits or len(sessions.line) == 0:
+        return 0
+    return sessions.offered_at + sessions.bounds.offer_ms
+
+
+# ---- accepting ----
+
+
+def accept_reads(state: State, sessions: MessageSessions, command: AcceptSession, now: i64) -> list[Read]:
+    if command.session is not None or not state.serves(ACTIVE):
+        return []
+    return sessions.line.reads(now)
+
+
+def accept(state: State, sessions: MessageSessions, command: AcceptSession, now: i64) -> None:
+    if not state.serves(ACTIVE):
+        refuse_receiving(state, command)
+        return
+    if sessions.of(command.origin, command.consumer) is not None:
+        text = "The receiver holds a session already; it can hold one."
+        state.refuse(command, InvalidOperation.condition, text)
+        return
+    id = command.session
+    if id is None:
+        if sessions.offers > 0:
+            sessions.offers -= 1
+        first = sessions.line.first() if _front_is_good(state, sessions, now) else None
+        if first is None:
+            text = "There is no session with messages that is not held by another receiver."
+            state.refuse(command, OperationTimeout.condition, text)
+            return
+        id = first.id
+    until = now + state.settings.lock_ms
+    session = sessions.held.get(id)
+    if session is None:
+        session = MessageSession(id, None, 0, 0, sessions.bounds)
+    elif session.consumer is not None:
+        text = f"The session '{id}' is held by another receiver."
+        state.refuse(command, SessionCannotBeLocked.condition, text)
+        return
+    _take(state, sessions, session, command, until)
+    state.effects.append(SessionAccepted(command.origin, command.request, command.consumer, id, until))
+
+
+def _take(
+    state: State, sessions: MessageSessions, session: MessageSession, command: AcceptSession, until: i64
+) -> None:
+    key: Key = (command.origin, command.consumer)
+    consumer = state.consumers.get(key)
+    if consumer is None:
+        consumer = Consumer(command.origin, command.consumer, ACTIVE, False)
+        state.consumers[key] = consumer
+    elif consumer.waiting:  # with credit, and no session so far
+        consumer.waiting = False
+        state.window_of(consumer).waiting.remove(consumer)
+    session.consumer = consumer
+    session.request = command.request
+    session.until = until
+    sessions.hold(session)
+    sessions.lost.pop(key, None)
+    add_credit(state, consumer, 0)
+
+
+# ---- the holder's own ----
+
+
+def _of_holder(
+    state: State, sessions: MessageSessions, command: Command, consumer: i64, now: i64
+) -> MessageSession | None:
+    session = sessions.of(command.origin, consumer)
+    if session is not None and session.until > now:
+        return session
+    text = "The session lock has expired or was released; accept the session again."
+    state.refuse(command, SessionLockLost.condition, text)
+    return None
+
+
+def renew(state: State, sessions: MessageSessions, command: RenewSession, now: i64) -> None:
+    session = _of_holder(state, sessions, command, command.consumer, now)
+    if session is not None:
+        sessions.renew(session, now + state.settings.lock_ms)
+        state.effects.append(Renewed(command.origin, command.request, session.until))
+
+
+def state_reads(sessions: MessageSessions, origin: i64, consumer: i64, with_state: bool) -> list[Read]:
+    session = sessions.of(origin, consumer)
+    if session is None or (session.state_size >= 0 and not with_state):
+        return []
+    return [ReadSession(session.id, with_state)]
+
+
+def read_state(state: State, sessions: MessageSessions, command: GetSessionState, now: i64) -> None:
+    session = _of_holder(state, sessions, command, command.consumer, now)
+    if session is not None:
+        found = _supplied(state, session)
+        state.effects.append(SessionState(command.origin, command.request, found))
+
+
+def write_state(state: State, sessions: MessageSessions, command: SetSessionState, now: i64) -> None:
+    session = _of_holder(state, sessions, command, command.consumer, now)
+    if session is None:
+        return
+    _supplied(state, session)
+    before = session.state_size
+    after: i64 = len(command.state) if command.state is not None else 0
+    quota = state.settings.quota_bytes if state.shared_quota == 0 else state.shared_quota
+    size = state.ledger.head.size + state.topic_bytes
+    if after > before and quota > 0 and size + after - before > quota:
+        text = (
+            f"The maximum entity size has been reached: the entity holds {size} bytes, a session state of {after} bytes "
+            f"instead of {before} would exceed its maximum of {quota} bytes."
+        )
+        state.refuse(command, QuotaExceeded.condition, text)
+        return
+    state.ledger.set_state(session.id, now, command.state, after - before)
+    session.state_size = after
+    state.effects.append(Done(command.origin, command.request))
+
+
+def _supplied(state: State, session: MessageSession) -> bytes | None:
+    """The state that was read, if it was; its size is known from now on."""
+    for read in state.supplied:
+        if isinstance(read, ReadSession) and read.session == session.id:
+            session.state_size = read.size if read.size > 0 else 0
+            return read.state
+    return None
+
+
+# ---- enumeration ----
+
+
+def list_reads(state: State, command: ListSessions) -> list[Read]:
+    most = state.bounds.turn_messages
+    top: i64 = command.top if command.top < most else most
+    skip: i64 = command.skip if command.skip > 0 else 0
+    return [ReadSessionIds(command.updated_after, skip, top)] if top > 0 else []
+
+
+def list_sessions(state: State, command: ListSessions) -> None:
+    ids: list[str] = []
+    for read in state.supplied:
+        if isinstance(read, ReadSessionIds):
+            ids = read.ids
+    state.effects.append(SessionIds(command.origin, command.request, ids))

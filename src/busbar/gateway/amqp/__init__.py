@@ -1,0 +1,1 @@
+"""AMQP connections of clients: links, requests, authorization."""

@@ -1,0 +1,189 @@
+"""Decides what a link that a client attaches becomes, or why it is refused.
+
+    who sends   address                 becomes
+    client      $cbs, x/$management     RequestLink
+    broker      $cbs, x/$management     ReplyLink
+    client      queue, topic            IncomingLink    needs Send
+    broker      queue or subscription,
+                its dead letters        OutgoingLink    needs Listen
+    broker      either with sessions    SessionLink     needs Listen; waits for a session
+
+The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
+again after the wait for a session.
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.link import Link
+from busbar.gateway.address import Node, NodeKind, node_of
+from busbar.gateway.amqp.cbs import MAX_REQUEST, TokenNode
+from busbar.gateway.amqp.incoming import MIXED_BATCHES, IncomingLink
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.management import ManagementNode
+from busbar.gateway.amqp.outgoing import OutgoingLink
+from busbar.gateway.amqp.requests import ReplyLink, RequestLink
+from busbar.gateway.amqp.session_filter import SessionFilter, locked_until, session_wish, wait_of
+from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST, SessionConsumer, SessionLink
+from busbar.gateway.amqp.writer_properties import BATCH, WRITER, writer_of_link
+from busbar.gateway.entity_checks import (
+    check_can_receive,
+    check_can_send,
+    check_no_transfer,
+    check_not_via,
+    check_served,
+    message_size,
+    requires_session,
+)
+from busbar.model.api import EntityView
+from busbar.model.errors import (
+    ArgumentError,
+    BusbarError,
+    InvalidOperation,
+    NotImplementedHere,
+    SessionLockLost,
+    Unauthorized,
+)
+from busbar.model.message import ACTIVE, DEAD
+from busbar.model.partitioning import index_of_key
+from busbar.model.sas import LISTEN, SEND
+from busbar.partitions.session_accept import accept_named, accept_next
+
+GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
+RepliesByNode = dict[str, list[ReplyLink]]
+"""The reply links of one AMQP session, by the node they belong to."""
+
+MAX_ADDRESS = 2_048
+"""Characters of an address of either end; it is kept for as long as the link lives."""
+SETTLED = 1
+"""snd-settle-mode: the broker settles as it sends, which is ReceiveAndDelete."""
+
+
+DEAD_LETTERS = "/$deadletterqueue"
+NO_SESSIONS = (
+    "A sessionful message receiver cannot be created on an entity that does not require sessions. Ensure RequiresSession "
+    "is set to true when creating a Queue or Subscription to enable sessionful behavior: '{}' does not require sessions."
+)
+ONLY_SESSIONS = (
+    "It is not possible for an entity that requires sessions to create a non-sessionful message receiver; '{}' requires "
+    "sessions: accept one to receive from it."
+)
+
+
+async def attach(peer: LinkConnection, link: Link, replies: RepliesByNode) -> GatewayLink:
+    """The gateway's end of a link, with the engine's end accepted; raises BusbarError to refuse."""
+    for end in (link.source, link.target):
+        if end is not None and end.address is not None and len(end.address) > MAX_ADDRESS:
+            raise ArgumentError(
+                f"An address has {len(end.address)} characters; at most {MAX_ADDRESS} are allowed."
+            )
+    end = link.source if link.sending else link.target
+    if end is not None and end.coordinator:
+        raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+    node = node_of(None if end is None else end.address)
+    if node.kind is NodeKind.CBS:
+        return _request_response(peer, link, node, replies, None)
+    _authorize(peer, link, node)
+    entity = await peer.service.broker.entity(node.path)
+    check_served(entity)
+    check_no_transfer(entity, node.transfer)
+    peer.add_link_to(link, entity.path)
+    if node.kind is NodeKind.MANAGEMENT:
+        return _request_response(peer, link, node, replies, entity)
+    if not link.sending:
+        return _incoming(peer, link, node, entity)
+    check_can_receive(entity)
+    wish = session_wish(link, peer.service.limits)
+    if not requires_session(entity) or node.dead_letter:
+        if wish is not None:
+            raise InvalidOperation(
+                NO_SESSIONS.format(f"{entity.path}{DEAD_LETTERS if node.dead_letter else ''}")
+            )
+        return _outgoing(peer, link, node, entity)
+    if wish is None:
+        raise InvalidOperation(ONLY_SESSIONS.format(entity.path))
+    return await _session(peer, link, node, entity, wish)
+
+
+def _authorize(peer: LinkConnection, link: Link, node: Node) -> None:
+    if node.kind is NodeKind.MANAGEMENT:
+        if not (peer.may(LISTEN, node.resource) or peer.may(SEND, node.resource)):
+            raise Unauthorized(f"A link to '{node.resource}' needs the right Listen or Send.")
+        return
+    right = LISTEN if link.sending else SEND
+    if not peer.may(right, node.resource):
+        raise Unauthorized(
+            f"A link to '{node.resource}' needs the right {right}; put a token that grants it to $cbs first."
+        )
+
+
+def _incoming(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> IncomingLink:
+    check_not_via(link.properties)
+    check_can_send(entity, node.dead_letter)
+    size = message_size(entity, peer.service.limits)
+    mixed = MIXED_BATCHES in (link.desired_capabilities or ())
+    writer = writer_of_link(link.properties)
+    said: dict[object, object] | None = None if writer is None else {WRITER: writer.name, BATCH: writer.batch}
+    link.accept(size, properties=said, offered_capabilities=[MIXED_BATCHES] if mixed else None)
+    return IncomingLink(peer, link, entity, size, mixed, writer)
+
+
+def _outgoing(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
+    link.accept(message_size(entity, peer.service.limits))
+    return OutgoingLink(
+        peer, link, entity, DEAD if node.dead_letter else ACTIVE, link.snd_settle_mode == SETTLED
+    )
+
+
+async def _session(
+    peer: LinkConnection, link: Link, node: Node, entity: EntityView, wish: SessionFilter
+) -> SessionLink:
+    seat = SessionConsumer(peer)
+    index = 0
+    try:
+        if wish.session is None:
+            wait = wait_of(link, peer.service.limits)
+            link.shed()
+            turns = peer.service.session_turns.of(entity.path, len(entity.fragments))
+            index, accepted = await accept_next(peer, entity.fragments, seat.number, turns, wait)
+        else:
+            link.shed()
+            index = index_of_key(wish.session, len(entity.fragments))
+            accepted = await accept_named(peer, entity.fragments[index], seat.number, wish.session)
+    except BaseException:
+        seat.give_up()
+        raise
+    end = SessionLink(peer, link, entity, seat, index, accepted, link.snd_settle_mode == SETTLED)
+    try:
+        _authorize(peer, link, node)
+        if seat.lost:
+            raise SessionLockLost(SESSION_LOCK_LOST)
+    except BusbarError:
+        end.closed()
+        raise
+    link.accept(
+        message_size(entity, peer.service.limits),
+        properties=locked_until(accepted.until),
+        filter=wish.granted(accepted.session),
+    )
+    return end
+
+
+def _request_response(
+    peer: LinkConnection, link: Link, node: Node, replies: RepliesByNode, entity: EntityView | None
+) -> GatewayLink:
+    siblings = replies.setdefault(node.key, [])
+    size = MAX_REQUEST
+    if entity is not None:
+        # Several messages to be scheduled, or the state of a session.
+        limits = peer.service.limits
+        size = max(4 * message_size(entity, limits), limits.max_message_size + MAX_REQUEST)
+    link.accept(size)
+    if link.sending:
+        reply = ReplyLink(peer, link)
+        siblings.append(reply)
+        return reply
+    if entity is None:
+        return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
+    sub = DEAD if node.dead_letter else ACTIVE
+    management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
+    return RequestLink(peer, link, siblings, management.perform, size)

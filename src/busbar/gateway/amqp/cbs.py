@@ -1,0 +1,52 @@
+"""The `$cbs` node: a client puts tokens, and the connection may then use what they grant.
+
+The kind of a token is seen from its text, not from the request's `type`: the Python SDK labels signatures `jwt`.
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.types import Int
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.operations import MAX_TEXT
+from busbar.gateway.services import wall_clock
+from busbar.message.decoded import DecodedMessage
+from busbar.model.errors import ArgumentError, BusbarError, Unauthorized
+
+MAX_REQUEST = 64 * 1024
+
+
+class TokenNode:
+    def __init__(self, peer: LinkConnection) -> None:
+        self._peer = peer
+
+    async def perform(self, request: DecodedMessage) -> DecodedMessage:
+        try:
+            self._put_token(request)
+        except Unauthorized as error:
+            token = request.value if isinstance(request.value, str) else ""
+            service = self._peer.service
+            service.authority.refused.token(self._peer.address, token, error.text, wall_clock())
+            return _reply(401, f"{error.text[:MAX_TEXT]} {service.tracking}")
+        except BusbarError as error:
+            return _reply(400, error.text[:MAX_TEXT])
+        return _reply(202, "Accepted")
+
+    def _put_token(self, request: DecodedMessage) -> None:
+        properties = request.application_properties or {}
+        operation = properties.get("operation")
+        if operation != "put-token":
+            raise ArgumentError(f"The operation {operation!r:.80} is not known here; 'put-token' is.")
+        audience = properties.get("name")
+        if not isinstance(audience, str) or not audience:
+            raise ArgumentError("A put-token request needs the application property 'name': the audience.")
+        if not isinstance(request.value, str):
+            raise ArgumentError("A put-token request needs the token, a string, as its value.")
+        self._peer.granted(self._peer.service.authority.verify_token(request.value, audience, wall_clock()))
+
+
+def _reply(code: int, text: str) -> DecodedMessage:
+    reply = DecodedMessage()
+    # No key that says "error" on success: the Python SDK takes its presence for a failure.
+    reply.application_properties = {"status-code": Int(code), "status-description": text}
+    reply.value = None
+    return reply

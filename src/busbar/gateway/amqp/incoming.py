@@ -1,0 +1,172 @@
+"""A link on which a client sends to an entity.
+
+Every complete delivery of one read becomes one Send command for each fragment it concerns (routing.py: one, on a regular
+entity); a Service Bus batch is a Send of its own, all or none. A delivery is answered once it is durable: accepted, or
+rejected with the error - never anything else (SDKs hang on it).
+
+With the link capability MIXED_BATCHES, which a client asks for and the broker then offers, the messages of a batch to a
+partitioned entity may have different keys (sends.py says what becomes of them). With the properties of a writer it is a link
+of that writer (writers.py).
+"""
+
+from __future__ import annotations
+
+from busbar.amqp.events import Delivery
+from busbar.amqp.link import Link
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.message.parsing import message_format_batch, parse_batch, parse_message
+from busbar.model.api import EntityView
+from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
+from busbar.model.message import Draft
+from busbar.partitions.routing import Router
+from busbar.partitions.sends import FailoverSend, MixedBatch, PendingSend, WriterBatch, send_of
+
+CREDIT = 1_000
+MIXED_BATCHES = "busbar:mixed-batches"
+
+
+class IncomingLink:
+    """Client to entity. Credit is topped up at half, so that the client never waits for it."""
+
+    def __init__(
+        self,
+        peer: LinkConnection,
+        link: Link,
+        entity: EntityView,
+        max_message_size: int,
+        mixed_batches: bool = False,
+        writer: WriterBatch | None = None,
+    ) -> None:
+        self._peer = peer
+        self._link = link
+        self._router = Router(entity, writer is not None)
+        self._writer = writer
+        self._fresh_id = peer.fresh_id if writer is None else _no_id
+        self._max_message_size = max_message_size
+        self._max_id = peer.service.limits.max_id_length
+        self._max_header = peer.service.limits.max_header_size
+        self._mixed_batches = mixed_batches
+
+    def opened(self) -> None:
+        self._link.grant(CREDIT)
+
+    def closed(self) -> None:
+        """Nothing to give back: what was sent is answered by nobody, but it is stored."""
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        drafts: list[Draft] = []
+        ids: list[int] = []
+        size = 0
+        for delivery in deliveries:
+            try:
+                self._check(delivery)
+                payload = delivery.payload
+                if delivery.format == message_format_batch:
+                    self._send_each(drafts, ids, size)
+                    drafts, ids, size = [], [], 0
+                    batch = parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
+                    if self._writer is not None:
+                        _check_ids(batch, self._writer)
+                    self._send_batch(batch, -1 if delivery.settled else delivery.id, len(payload))
+                    continue
+                draft = parse_message(
+                    payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header
+                )
+                if self._writer is not None:
+                    _check_ids([draft], self._writer)
+                drafts.append(draft)
+                ids.append(-1 if delivery.settled else delivery.id)
+                size += len(payload)
+            except BusbarError as error:
+                self._reject(-1 if delivery.settled else delivery.id, error)
+        self._send_each(drafts, ids, size)
+        if self._link.credit <= CREDIT // 2:
+            self._link.grant(CREDIT)
+
+    def _check(self, delivery: Delivery) -> None:
+        if delivery.oversized:
+            raise MessageSizeExceeded(
+                f"The message is larger than the limit of {self._max_message_size} bytes on this link."
+            )
+        if delivery.txn is not None:
+            raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+
+    def _reject(self, delivery_id: int, error: BusbarError) -> None:
+        if delivery_id >= 0:
+            self._link.reject_delivery(delivery_id, error.condition, error.text)
+
+    # Messages that are answered one by one
+
+    def _send_each(self, drafts: list[Draft], ids: list[int], size: int) -> None:
+        if not drafts:
+            return
+        if not self._router.partitioned:
+            self._send(0, drafts, ids, size, atomic=False)
+            return
+        router = self._router
+        if router.keyless(drafts):
+            self._send_any(drafts, ids, size, atomic=False)
+            return
+        by_index: dict[int, tuple[list[Draft], list[int]]] = {}
+        for draft, delivery_id in zip(drafts, ids, strict=True):
+            try:
+                index = router.index(draft)
+            except BusbarError as error:
+                self._reject(delivery_id, error)
+                continue
+            part = by_index.get(index)
+            if part is None:
+                by_index[index] = part = ([], [])
+            part[0].append(draft)
+            part[1].append(delivery_id)
+        for index, (theirs, their_ids) in by_index.items():
+            if index >= 0:
+                self._send(index, theirs, their_ids, _size(theirs), atomic=False)
+            else:
+                self._send_any(theirs, their_ids, _size(theirs), atomic=False)
+
+    # Batches
+
+    def _send_batch(self, drafts: list[Draft], delivery_id: int, size: int) -> None:
+        router = self._router
+        if not router.partitioned:
+            self._send(0, drafts, [delivery_id], size, atomic=True)
+            return
+        if self._mixed_batches:
+            MixedBatch(self._peer, self._link, router, delivery_id, drafts, self._writer).send()
+            return
+        index = router.index_of_batch(drafts)
+        if index >= 0:
+            self._send(index, drafts, [delivery_id], size, atomic=True)
+        else:
+            self._send_any(drafts, [delivery_id], size, atomic=True)
+
+    # Commands
+
+    def _send(self, index: int, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
+        """To this fragment and no other."""
+        peer = self._peer
+        peer.arriving(size)
+        request = peer.expect(PendingSend(peer, self._link, ids, size, atomic))
+        fragment = self._router.fragments[index]
+        peer.command(send_of(self._writer, fragment, peer.origin, request, drafts, atomic))
+
+    def _send_any(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
+        """To any fragment that takes it."""
+        self._peer.arriving(size)
+        FailoverSend(self._peer, self._link, ids, size, atomic, self._router, drafts).send()
+
+
+def _no_id() -> str:
+    return ""
+
+
+def _check_ids(drafts: list[Draft], writer: WriterBatch) -> None:
+    if not all(draft.message_id for draft in drafts):
+        raise ArgumentError(
+            f"A message of the writer '{writer.name}' has no message id, by which it would be known again."
+        )
+
+
+def _size(drafts: list[Draft]) -> int:
+    return sum([len(draft.content) for draft in drafts])

@@ -1,0 +1,78 @@
+"""What a link needs of the connection it lives on. Links know this, never the connection's class."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol, TypeVar
+
+from busbar.amqp.link import Link
+from busbar.gateway.authority import Grant
+from busbar.gateway.services import GatewayServices
+from busbar.partitions.origin import AwaitingOrigin, CreditListener, SendingOrigin
+
+T = TypeVar("T")
+
+
+class HeldSession(Protocol):
+    """A message session that a link of the connection holds."""
+
+    index: int
+    """Of the fragment it lies in."""
+    fragment: int
+    consumer: int
+
+    def renewed(self, until: int) -> None:
+        """Its lock ends then."""
+
+
+class LargeReplies(Protocol):
+    async def take(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Make a large reply when it is its turn, and the client takes what it was answered before."""
+
+
+class LinkConnection(AwaitingOrigin, SendingOrigin, Protocol):
+    """The connection, as its links see it."""
+
+    service: GatewayServices
+    writable: bool
+    """False while the client reads too slowly: then nothing more is asked for it."""
+
+    @property
+    def address(self) -> str:
+        """Of the client, without its port; empty if it is not known."""
+
+    @property
+    def pages(self) -> LargeReplies: ...
+
+    def replies_wait(self) -> bool:
+        """A reply on some link waits for the client to take it."""
+
+    def held_session(self, path: str, session: str) -> HeldSession | None:
+        """The message session of that entity, if the connection holds it."""
+
+    def session_lost(self, consumer: int) -> None:
+        """The lock of the message session that this consumer holds has ended by time: its link ends and says so."""
+
+    def hold_reply(self, size: int) -> None:
+        """A reply of this size waits for the client to take it. Ends the connection if that is too much."""
+
+    def release_reply(self, size: int) -> None:
+        """It waits no more."""
+
+    def retry(self, who: CreditListener) -> None:
+        """Let it replenish once more after the client's next bytes."""
+
+    def may(self, right: str, path: str) -> bool:
+        """Whether a grant that has not expired gives the right on the path."""
+
+    def granted(self, grant: Grant) -> None: ...
+
+    def add_link_to(self, link: Link, path: str) -> None:
+        """The link is to this entity. Raises QuotaExceeded."""
+
+    def fresh_id(self) -> str:
+        """A message id for a message that came without one."""
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run work that belongs to this connection and ends with it."""

@@ -1,0 +1,388 @@
+"""The `<entity>/$management` node: peek, renew, schedule, cancel, deferred messages, settlement by token, deletion. What
+concerns message sessions alone is in session_management.py, what concerns taps in tap_management.py, rules in
+rule_management.py. Messages are scheduled in a queue or a topic; all else is done where they are received.
+
+Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
+errorCondition a symbol.
+
+On a partitioned entity a request reaches the fragments that its sequence numbers or lock tokens name (fragments.py), or the
+one that its message's key chooses (routing.py). All or none holds within a fragment. A peek walks from fragment to fragment,
+in the order of sequence numbers; it leaves out fragments that are unavailable, but does not say that there is nothing more
+while one of them may have it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from busbar.amqp.types import Array, Int, Timestamp
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.management_request import Reply, RequestBody
+from busbar.gateway.amqp.operations import Operations, Perform, answer
+from busbar.gateway.amqp.outgoing import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    dead_letter_overlay,
+    overlay_of,
+)
+from busbar.gateway.amqp.rule_management import RuleOperations
+from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
+from busbar.gateway.amqp.session_management import SessionOperations
+from busbar.gateway.amqp.tap_management import TapOperations
+from busbar.gateway.entity_checks import not_received_from, not_sent_to
+from busbar.message.decoded import DecodedMessage
+from busbar.message.delivery import (
+    STATE_ACTIVE,
+    STATE_DEFERRED,
+    STATE_SCHEDULED,
+    encode_delivery,
+    encode_peeked,
+)
+from busbar.message.lock_token import lock_tag, tag_to_uuid
+from busbar.message.parsing import parse_message
+from busbar.model.api import EntityView
+from busbar.model.commands import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    CancelScheduled,
+    Peek,
+    Purge,
+    ReceiveDeferred,
+    Renew,
+    Send,
+    Settle,
+)
+from busbar.model.effects import DeferredReceived, Peeked, Purged, Renewed, Sent
+from busbar.model.entities import SubscriptionDescription, TopicDescription
+from busbar.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    InvalidOperation,
+    MessageLockLost,
+    MessageSizeExceeded,
+    QuotaExceeded,
+    ServerBusy,
+    SessionLockLost,
+    error_of,
+)
+from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
+from busbar.model.partitioning import index_of_key
+from busbar.model.sas import LISTEN, SEND
+from busbar.partitions.resolver import FragmentResolver
+from busbar.partitions.routing import Router
+
+LONG: Final = 0x81
+TIMESTAMP: Final = 0x83
+STATES: Final = {
+    DEFERRED: STATE_DEFERRED,
+    DEAD_DEFERRED: STATE_DEFERRED,
+    SCHEDULED: STATE_SCHEDULED,
+}
+STATUSES: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "suspended": DEAD_LETTER,
+    "defered": DEFER,  # sic: so it is spelt on the wire
+    "deferred": DEFER,
+    "unlocked": RELEASE,
+}
+READ_STATE: Final = "com.microsoft:get-session-state"
+MAX_NUMBER: Final = (1 << 63) - 1
+
+
+class ManagementNode:
+    """The operations of one entity, or of its dead-letter queue."""
+
+    def __init__(
+        self, peer: LinkConnection, entity: EntityView, resource: str, sub: int, max_message_size: int
+    ) -> None:
+        self._peer = peer
+        self._entity = entity
+        self._resource = resource
+        self._fragments = FragmentResolver(entity)
+        self._router = Router(entity)
+        self._sub = sub
+        self._max_message_size = max_message_size
+        self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
+        self._taps = TapOperations(peer, entity, sub)
+        self._rules: RuleOperations | None = None
+        if isinstance(entity.description, SubscriptionDescription) and sub == ACTIVE:
+            self._rules = RuleOperations(peer, entity.path)
+
+    def _operations(self) -> Operations:
+        """Made for each request: a node that kept them would refer to itself, and so would its connection."""
+        sending, receiving = self._sending(), self._receiving()
+        description = self._entity.description
+        if isinstance(description, SubscriptionDescription):
+            sending = {name: (right, self._not_sent_to) for name, (right, _) in sending.items()}
+        if isinstance(description, TopicDescription):
+            receiving = {name: (right, self._not_received_from) for name, (right, _) in receiving.items()}
+        operations = sending | receiving | self._taps.operations
+        return operations if self._rules is None else operations | self._rules.operations
+
+    def _sending(self) -> Operations:
+        return {
+            "com.microsoft:schedule-message": (SEND, self._schedule),
+            "com.microsoft:cancel-scheduled-message": (SEND, self._cancel),
+        }
+
+    async def _not_sent_to(self, body: RequestBody) -> Reply:
+        raise InvalidOperation(not_sent_to(self._entity.path))
+
+    async def _not_received_from(self, body: RequestBody) -> Reply:
+        raise InvalidOperation(not_received_from(self._entity.path))
+
+    def _receiving(self) -> Operations:
+        operations: Operations = {
+            "com.microsoft:peek-message": (LISTEN, self._in_turn(self._peek)),
+            "com.microsoft:renew-lock": (LISTEN, self._renew),
+            "com.microsoft:receive-by-sequence-number": (LISTEN, self._in_turn(self._receive)),
+            "com.microsoft:update-disposition": (LISTEN, self._settle),
+            "com.microsoft:batch-delete-messages": (LISTEN, self._delete),
+        }
+        for name, perform in self._sessions.operations.items():
+            operations[name] = (LISTEN, self._in_turn(perform) if name == READ_STATE else perform)
+        return operations
+
+    def _in_turn(self, perform: Perform) -> Perform:
+        """Its reply may be large: it is made when the client takes what it has asked for."""
+
+        async def later(body: RequestBody) -> Reply:
+            return await self._peer.pages.take(lambda: perform(body))
+
+        return later
+
+    async def perform(self, request: DecodedMessage) -> DecodedMessage:
+        return await answer(request, self._operations(), self._peer, self._resource)
+
+    async def _peek(self, body: RequestBody) -> Reply:
+        limits = self._peer.service.limits
+        count = body.integer("message-count")
+        if count < 1:
+            raise ArgumentOutOfRange(f"message-count is {count}; at least 1 is needed.")
+        session = self._sessions.named(body)
+        omit_body = body.get("omit-message-body") is True
+        index, number = self._fragments.position(body.integer("from-sequence-number"))
+        last = len(self._fragments)
+        if session is not None:
+            # A session lies in one fragment.
+            only = index_of_key(session, last)
+            if index < only:
+                index, number = only, 1
+            last = only + 1
+        count = min(count, limits.peek_count)
+        left = limits.peek_bytes
+        messages: list[object] = []
+        busy: ServerBusy | None = None
+        while index < last and len(messages) < count:
+            try:
+                found = await self._peek_at(index, number, count - len(messages), left, session)
+            except ServerBusy as error:
+                busy, found = error, None
+            if found is not None:
+                for record, lane in zip(found.records, found.lanes, strict=True):
+                    if record.size > left and messages:
+                        return 200, {"messages": messages}  # full: the next call begins here
+                    left -= record.size
+                    shown = self._fragments.sequence_number(index, record.n)
+                    partition = self._fragments.partition_id(index)
+                    messages.append(
+                        {
+                            "message": encode_peeked(
+                                record, shown, partition, STATES.get(lane, STATE_ACTIVE), omit_body
+                            )
+                        }
+                    )
+                if found.records and not self._fragments.partitioned:
+                    break
+                if found.records:
+                    number = found.records[-1].n + 1  # the page may have been cut short
+                    continue
+            index, number = index + 1, 1
+        if messages:
+            return 200, {"messages": messages}
+        if busy is not None:
+            raise busy
+        return 204, {}
+
+    async def _peek_at(self, index: int, number: int, count: int, size: int, session: str | None) -> Peeked:
+        effect = await self._peer.ask(
+            lambda request: Peek(
+                self._fragments.ids[index],
+                self._peer.origin,
+                request,
+                self._sub,
+                number,
+                count,
+                max(1, size),
+                session,
+            )
+        )
+        assert isinstance(effect, Peeked)
+        return effect
+
+    async def _renew(self, body: RequestBody) -> Reply:
+        if self._sessions.required:
+            raise InvalidOperation(
+                f"'{self._entity.path}' requires sessions: a message is locked with its session. Renew the session lock."
+            )
+        tokens = body.uuids("lock-tokens")
+        expirations = [Timestamp(0)] * len(tokens)
+        for fragment, indexes, numbers, nonces in self._fragments.resolve_tokens(tokens):
+            until = await self._renew_in(fragment, numbers, nonces)
+            for index in indexes:
+                expirations[index] = Timestamp(until)
+        return 200, {"expirations": Array(TIMESTAMP, list(expirations))}
+
+    async def _renew_in(self, fragment: int, numbers: list[int], nonces: list[int]) -> int:
+        effect = await self._peer.ask(
+            lambda request: Renew(fragment, self._peer.origin, request, numbers, nonces)
+        )
+        assert isinstance(effect, Renewed)
+        return effect.until
+
+    async def _receive(self, body: RequestBody) -> Reply:
+        fragments = self._fragments
+        index, numbers = fragments.resolve_numbers(body.integers("sequence-numbers"))
+        fragment = fragments.ids[index]
+        delete = body.integer("receiver-settle-mode") == 0
+        consumer = self._sessions.holder(body).consumer if self._sessions.required else 0
+        effect = await self._peer.ask(
+            lambda request: ReceiveDeferred(
+                fragment, self._peer.origin, request, self._sub, numbers, delete, consumer
+            )
+        )
+        assert isinstance(effect, DeferredReceived)
+        messages: list[object] = []
+        for record in effect.records:
+            number = fragments.sequence_number(index, record.n)
+            tag = b"" if delete else lock_tag(fragment, record.n, effect.nonce)
+            partition = fragments.partition_id(index)
+            encoded = encode_delivery(record, number, effect.until, partition, tag, STATE_DEFERRED)
+            message: dict[str, object] = {"message": encoded}
+            if not delete:
+                message["lock-token"] = tag_to_uuid(tag)
+            messages.append(message)
+        return 200, {"messages": messages}
+
+    async def _settle(self, body: RequestBody) -> Reply:
+        status = body.text("disposition-status")
+        outcome = STATUSES.get(status)
+        if outcome is None:
+            raise ArgumentError(
+                f"disposition-status is '{status}'; it is one of {', '.join(sorted(STATUSES))}."
+            )
+        if self._sessions.required and body.get("session-id") is not None:
+            self._sessions.holder(body)
+        tokens = body.uuids("lock-tokens")
+        properties = dict(body.mapping("properties-to-modify"))
+        if outcome == DEAD_LETTER:
+            properties[DEAD_LETTER_REASON] = body.get("deadletter-reason")
+            properties[DEAD_LETTER_DESCRIPTION] = body.get("deadletter-description")
+            overlay = dead_letter_overlay(properties, self._peer.service.limits)
+        else:
+            overlay = overlay_of(properties)
+        try:
+            for fragment, _indexes, numbers, nonces in self._fragments.resolve_tokens(tokens):
+                await self._settle_in(fragment, outcome, numbers, nonces, overlay)
+        except MessageLockLost:
+            if self._sessions.required:
+                raise SessionLockLost(SESSION_LOCK_LOST) from None
+            raise
+        return 200, {}
+
+    async def _settle_in(
+        self, fragment: int, outcome: int, numbers: list[int], nonces: list[int], overlay: Overlay | None
+    ) -> None:
+        await self._peer.ask(
+            lambda request: Settle(
+                fragment, self._peer.origin, request, outcome, numbers, nonces, overlay, True
+            )
+        )
+
+    async def _schedule(self, body: RequestBody) -> Reply:
+        if self._sub != ACTIVE:
+            raise ArgumentError("Messages cannot be scheduled in a dead-letter queue.")
+        limits = self._peer.service.limits
+        entries = body.items("messages")
+        if not 1 <= len(entries) <= limits.schedule_count:
+            raise ArgumentOutOfRange(
+                f"messages has {len(entries)} entries; 1 to {limits.schedule_count} are allowed."
+            )
+        drafts = []
+        for entry in entries:
+            payload = RequestBody("schedule-message", entry).binary("message")
+            if len(payload) > self._max_message_size:
+                raise MessageSizeExceeded(
+                    f"The message has {len(payload)} bytes; at most {self._max_message_size} are allowed."
+                )
+            drafts.append(
+                parse_message(
+                    payload,
+                    0,
+                    len(payload),
+                    self._peer.fresh_id(),
+                    limits.max_id_length,
+                    limits.max_header_size,
+                )
+            )
+        index, effect = await self._send(drafts)
+        if effect.refused:
+            _index, condition, text = effect.refused[0]
+            raise error_of(condition, text)
+        numbers = [self._fragments.sequence_number(index, number) for number in effect.numbers]
+        return 200, {"sequence-numbers": Array(LONG, list(numbers))}
+
+    async def _send(self, drafts: list[Draft]) -> tuple[int, Sent]:
+        """Store messages together, and say in which fragment."""
+        index, others = self._router.destination(drafts)
+        while True:
+            try:
+                return index, await self._send_to(index, drafts)
+            except (ServerBusy, QuotaExceeded) as error:
+                if not others or not error.certain:
+                    raise
+                others -= 1
+                index = self._router.next_index_after(index)
+
+    async def _send_to(self, index: int, drafts: list[Draft]) -> Sent:
+        effect = await self._peer.ask(
+            lambda request: Send(self._fragments.ids[index], self._peer.origin, request, drafts, True)
+        )
+        assert isinstance(effect, Sent)
+        return effect
+
+    async def _cancel(self, body: RequestBody) -> Reply:
+        index, numbers = self._fragments.resolve_numbers(body.integers("sequence-numbers"))
+        await self._peer.ask(
+            lambda request: CancelScheduled(self._fragments.ids[index], self._peer.origin, request, numbers)
+        )
+        return 200, {}
+
+    async def _delete(self, body: RequestBody) -> Reply:
+        limit = self._peer.service.limits.delete_count
+        count = body.integer("message-count")
+        if not 1 <= count <= limit:
+            raise ArgumentOutOfRange(f"message-count is {count}; 1 to {limit} are allowed.")
+        before = body.integer("enqueued-time-utc")
+        deleted = 0
+        session = self._sessions.named(body)
+        among = self._fragments.ids if session is None else (self._sessions.holder(body).fragment,)
+        for fragment in among:
+            while deleted < count:
+                gone = await self._purge(fragment, min(before, MAX_NUMBER), count - deleted, session)
+                if not gone:
+                    break
+                deleted += gone
+        return (200, {"message-count": Int(deleted)}) if deleted else (204, {})
+
+    async def _purge(self, fragment: int, before: int, count: int, session: str | None) -> int:
+        """One step of a deletion: a fragment bounds what it deletes at a time."""
+        effect = await self._peer.ask(
+            lambda request: Purge(fragment, self._peer.origin, request, self._sub, before, count, session)
+        )
+        assert isinstance(effect, Purged)
+        return effect.count

@@ -1,0 +1,94 @@
+"""The body of a management request: a map whose values are read by type, with errors that name key, value and rule."""
+
+from __future__ import annotations
+
+import uuid
+
+from busbar.amqp.types import Array
+from busbar.model.errors import ArgumentError, ArgumentOutOfRange
+
+MAX_ITEMS = 10_000
+
+Reply = tuple[int, dict[str, object]]
+"""The status of the answer and its own body."""
+
+
+class RequestBody:
+    """Keys may be strings or symbols; arrays and lists are the same here; integers have any width."""
+
+    def __init__(self, operation: str, value: object) -> None:
+        if not isinstance(value, dict):
+            raise ArgumentError(f"The body of {operation} is a {type(value).__name__}; it has to be a map.")
+        self._operation = operation
+        self._map = {str(key): item for key, item in value.items()}
+
+    def has(self, key: str) -> bool:
+        return key in self._map
+
+    def get(self, key: str) -> object:
+        return self._map.get(key)
+
+    def integer(self, key: str) -> int:
+        value = self._map.get(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._wrong(key, value, "an integer")
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ArgumentOutOfRange(f"'{key}' is {value}; it has to fit in 64 bits.")
+        return int(value)
+
+    def flag(self, key: str) -> bool:
+        """False if it is not there."""
+        value = self._map.get(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "a boolean")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self._map.get(key)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return str(value)
+
+    def binary(self, key: str) -> bytes:
+        value = self._map.get(key)
+        if not isinstance(value, bytes):
+            raise self._wrong(key, value, "a binary value")
+        return value
+
+    def mapping(self, key: str) -> dict[object, object]:
+        value = self._map.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._wrong(key, value, "a map")
+        return value
+
+    def items(self, key: str) -> list[object]:
+        value = self._map.get(key)
+        if isinstance(value, Array):
+            value = value.items
+        if not isinstance(value, list):
+            raise self._wrong(key, value, "an array or a list")
+        if not value or len(value) > MAX_ITEMS:
+            raise ArgumentOutOfRange(f"'{key}' has {len(value)} items; 1 to {MAX_ITEMS} are allowed.")
+        return value
+
+    def integers(self, key: str) -> list[int]:
+        items = self.items(key)
+        for item in items:
+            if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < 1 << 63:
+                raise self._wrong(key, item, "an array of sequence numbers")
+        return [int(item) for item in items if isinstance(item, int)]
+
+    def uuids(self, key: str) -> list[uuid.UUID]:
+        items = self.items(key)
+        tokens = [item for item in items if isinstance(item, uuid.UUID)]
+        if len(tokens) != len(items):
+            raise self._wrong(key, items[0], "an array of uuids")
+        return tokens
+
+    def _wrong(self, key: str, value: object, rule: str) -> ArgumentError:
+        shown = "missing" if value is None else f"a {type(value).__name__}"
+        return ArgumentError(f"'{key}' of {self._operation} is {shown}; it has to be {rule}.")

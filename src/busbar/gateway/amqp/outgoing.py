@@ -1,0 +1,221 @@
+"""A link on which a client receives from an entity.
+
+The client's credit becomes demand on the entity's fragments (supply.py): never more than the client can take now (credit,
+unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader costs little
+memory.
+
+A settlement takes the same road as a send: the client is answered when the fragment's change is durable. Deliveries of
+several fragments that are settled together are settled fragment by fragment.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from busbar.amqp.codec import encode_value
+from busbar.amqp.link import Link
+from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.services import wall_clock
+from busbar.message.delivery import encode_deliveries
+from busbar.message.lock_token import split_by_fragment, split_tags
+from busbar.model.api import EntityView
+from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
+from busbar.model.effects import Effect, Refused, Settled
+from busbar.model.errors import ArgumentOutOfRange, BusbarError, MessageLockLost, NotImplementedHere
+from busbar.model.limits import Limits
+from busbar.model.message import Overlay, Record
+from busbar.partitions.credit_allocation import FragmentCredit
+from busbar.partitions.origin import Origin
+from busbar.partitions.receiver import PartitionedReceiver
+from busbar.partitions.resolver import LOCK_LOST
+
+DEAD_LETTER_REASON = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
+
+
+class OutgoingLink:
+    """Entity to client."""
+
+    lost_error: ClassVar[type[BusbarError]] = MessageLockLost
+    lost_text: ClassVar[str] = LOCK_LOST
+
+    def __init__(
+        self,
+        peer: LinkConnection,
+        link: Link,
+        entity: EntityView,
+        sub: int,
+        delete: bool,
+        asker: Origin | None = None,
+    ) -> None:
+        """`asker` asks the fragments in the place of the connection."""
+        self._peer = peer
+        self._link = link
+        self._fragments = entity.fragments
+        self._delete = delete
+        self._max_unsettled = peer.service.limits.max_unsettled
+        self._supply = PartitionedReceiver(asker or peer, self, entity, sub, delete, wall_clock)
+
+    def opened(self) -> None:
+        """Clients may grant credit in the same breath as they attach."""
+        if self._link.credit > 0 or self._link.drain:
+            self.credit_changed(self._link.drain)
+
+    def closed(self) -> None:
+        self._supply.close()
+
+    def vanished(self) -> None:
+        """The connection is lost: what was not delivered need not wait for the end of its lock."""
+        self._supply.release_all()
+
+    def credit_changed(self, drain: bool) -> None:
+        if drain:
+            self._supply.drain()
+        else:
+            self._supply.replenish()
+
+    def replenish(self) -> None:
+        self._supply.replenish()
+
+    # What the client can take
+
+    def credit(self) -> int:
+        return self._link.credit
+
+    def capacity(self) -> int:
+        link = self._link
+        return min(link.credit, self._max_unsettled - link.unsettled)
+
+    def wanted(self, most: int) -> int:
+        if not self._peer.writable:
+            return 0
+        queued = self._link.queued
+        if queued:
+            self._peer.retry(self)  # the client's session window is shut: look again when it has spoken
+        return min(self.capacity(), most - queued)
+
+    def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
+        tags, payloads = encode_deliveries(
+            records, demand.fragment, demand.index, nonce, until, demand.partition
+        )
+        self._link.deliver(tags, payloads, self._delete)
+
+    def drained(self) -> None:
+        self._link.drained()
+
+    # Settlement
+
+    def disposed(self, ids: list[int], tags: list[bytes], settled: bool, outcome: Outcome | None) -> None:
+        if self._delete:
+            return  # deleted when they were delivered: nothing to settle
+        try:
+            code, action, overlay = _action(outcome, self._peer.service.limits)
+        except BusbarError as error:
+            if settled:
+                code, action, overlay = RELEASED, RELEASE, None
+            else:
+                for delivery_id in ids:
+                    self._link.deny(delivery_id, error.condition, error.text)
+                return
+        if action < 0:
+            return  # `received`: a progress report, not an outcome
+        if len(self._fragments) == 1:
+            numbers, nonces = split_tags(tags)
+            self._settle(self._fragments[0], ids, numbers, nonces, settled, code, action, overlay)
+        else:
+            for fragment, indexes, numbers, nonces in split_by_fragment(tags):
+                theirs = ids if len(indexes) == len(ids) else [ids[index] for index in indexes]
+                self._settle(fragment, theirs, numbers, nonces, settled, code, action, overlay)
+        if settled:
+            self._supply.replenish()
+
+    def _settle(
+        self,
+        fragment: int,
+        ids: list[int],
+        numbers: list[int],
+        nonces: list[int],
+        settled: bool,
+        code: int,
+        action: int,
+        overlay: Overlay | None,
+    ) -> None:
+        peer = self._peer
+        request = 0 if settled else peer.expect(_Settling(self, self._link, ids, code))
+        peer.command(Settle(fragment, peer.origin, request, action, numbers, nonces, overlay, False))
+
+
+class _Settling:
+    """Deliveries whose settlement is on its way to the store."""
+
+    __slots__ = ("_code", "_ids", "_link", "_owner")
+
+    def __init__(self, owner: OutgoingLink, link: Link, ids: list[int], code: int) -> None:
+        self._owner = owner
+        self._link = link
+        self._ids = ids
+        self._code = code
+
+    def answered(self, effect: Effect) -> None:
+        link, ids, owner = self._link, self._ids, self._owner
+        if isinstance(effect, Refused):
+            for delivery_id in ids:
+                link.deny(delivery_id, effect.condition, effect.text)
+        else:
+            assert isinstance(effect, Settled)
+            if effect.lost:
+                lost = set(effect.lost)
+                for index in effect.lost:
+                    link.deny(ids[index], owner.lost_error.condition, owner.lost_text)
+                ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in lost]
+            if ids:
+                link.confirm(ids, self._code)
+        owner.replenish()
+
+
+def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay | None]:
+    """The code to confirm with, the settlement it asks for (-1: none), and the properties it sets."""
+    if outcome is None:
+        return RELEASED, RELEASE, None
+    if outcome.txn is not None:
+        raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+    if outcome.code == ACCEPTED:
+        return ACCEPTED, COMPLETE, None
+    if outcome.code == MODIFIED:
+        # Only undeliverable-here tells defer from abandon: SDKs leave delivery-failed as it comes.
+        action = DEFER if outcome.undeliverable else ABANDON
+        return MODIFIED, action, overlay_of(outcome.annotations)
+    if outcome.code == REJECTED:
+        error = outcome.error
+        info = dict(error.info or {}) if error is not None else {}
+        if error is not None and error.description and DEAD_LETTER_DESCRIPTION not in info and info:
+            info[DEAD_LETTER_DESCRIPTION] = error.description
+        return REJECTED, DEAD_LETTER, dead_letter_overlay(info, limits)
+    if outcome.code == RELEASED:
+        return RELEASED, RELEASE, None
+    return 0, -1, None
+
+
+def overlay_of(properties: dict[object, object] | None) -> Overlay | None:
+    """Properties to set on a message, encoded one by one."""
+    if not properties:
+        return None
+    return {str(name): encode_value(value) for name, value in properties.items()}
+
+
+def dead_letter_overlay(info: dict[object, object], limits: Limits) -> Overlay | None:
+    """The properties of a dead-lettering; reason and description are bounded, and left out when empty."""
+    kept: dict[object, object] = {}
+    for name, value in info.items():
+        if name in (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION):
+            if value is None or value == "":
+                continue
+            text = str(value)
+            if len(text) > limits.max_dead_letter_text:
+                raise ArgumentOutOfRange(
+                    f"{name} has {len(text)} characters; at most {limits.max_dead_letter_text} are allowed."
+                )
+            value = text
+        kept[name] = value
+    return overlay_of(kept)

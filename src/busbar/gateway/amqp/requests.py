@@ -1,0 +1,154 @@
+"""Request-response nodes: `$cbs` and `<entity>/$management`.
+
+A client attaches a pair of links to the node in one AMQP session: requests come on one, replies go out on the other.
+The reply's correlation-id is the request's message-id with its AMQP type, or clients drop it without a word.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from busbar.amqp.codec import MAX_ELEMENTS, DecodeError
+from busbar.amqp.events import Delivery
+from busbar.amqp.link import Link
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.message.decoded import DecodedMessage, decode_message, encode_message
+from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere, ServerBusy
+
+CREDIT = 100
+MAX_PENDING = 100
+"""Requests of one link under way at a time, and replies waiting for credit on another."""
+
+
+class ReplyLink:
+    """The client's receiving half of a pair."""
+
+    def __init__(self, peer: LinkConnection, link: Link) -> None:
+        self._peer = peer
+        self._link = link
+        self._waiting: deque[bytes] = deque()
+        self._sent = 0
+        self._watching = False
+
+    @property
+    def address(self) -> str | None:
+        """Where replies are to be sent: the target that the client gave its own end."""
+        target = self._link.target
+        return None if target is None else target.address
+
+    @property
+    def waiting(self) -> bool:
+        """The client does not take what it was answered: there is no credit, or its AMQP session is full."""
+        return bool(self._waiting) or bool(self._link.session.backlog)
+
+    def opened(self) -> None:
+        """Replies follow requests."""
+
+    def closed(self) -> None:
+        while self._waiting:
+            self._peer.release_reply(len(self._waiting.popleft()))
+
+    def send(self, payload: bytes) -> None:
+        if not self._waiting and self._can_take():
+            self._deliver(payload)
+        elif len(self._waiting) < MAX_PENDING:
+            self._waiting.append(payload)
+            self._watch_window()
+            self._peer.hold_reply(len(payload))  # may end the connection, and with it this link
+
+    def credit_changed(self, drain: bool) -> None:
+        self.replenish()
+        if drain:
+            self._link.drained()
+
+    def replenish(self) -> None:
+        """Send what waits, as far as the client takes it now."""
+        self._watching = False
+        while self._waiting and self._can_take():
+            payload = self._waiting.popleft()
+            self._peer.release_reply(len(payload))
+            self._deliver(payload)
+        if self._waiting:
+            self._watch_window()
+
+    def _watch_window(self) -> None:
+        """Where there is credit, the window of the session is closed. It may open without a word about this link."""
+        if self._link.credit > 0 and not self._watching:
+            self._watching = True
+            self._peer.retry(self)
+
+    def _can_take(self) -> bool:
+        return self._link.credit > 0 and not self._link.queued
+
+    def _deliver(self, payload: bytes) -> None:
+        self._sent += 1
+        # Settled at once: no client settles replies reliably, and none needs to.
+        self._link.deliver([self._sent.to_bytes(4, "big")], [payload], True)
+
+
+Perform = Callable[[DecodedMessage], Awaitable[DecodedMessage]]
+"""What a node does with a request; errors are the node's own to answer."""
+
+
+class RequestLink:
+    """The client's sending half of a pair."""
+
+    def __init__(
+        self, peer: LinkConnection, link: Link, replies: list[ReplyLink], perform: Perform, max_size: int
+    ) -> None:
+        self._peer = peer
+        self._link = link
+        self._replies = (
+            replies  # of the same node in the same AMQP session; the session keeps the list up to date
+        )
+        self._perform = perform
+        self._max_size = max_size
+        self._under_way = 0
+
+    def opened(self) -> None:
+        self._link.grant(CREDIT)
+
+    def closed(self) -> None:
+        """Requests under way finish; their replies go out if the other half is still there."""
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            try:
+                if delivery.txn is not None:
+                    raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+                if delivery.oversized:
+                    raise MessageSizeExceeded(f"The request is larger than {self._max_size} bytes.")
+                if self._under_way >= MAX_PENDING:
+                    raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
+                request = decode_message(delivery.payload, MAX_ELEMENTS)
+            except (BusbarError, DecodeError) as error:
+                if not delivery.settled:
+                    condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
+                    self._link.reject_delivery(delivery.id, condition, str(error))
+                continue
+            if not delivery.settled:
+                self._link.accept_deliveries([delivery.id])
+            self._under_way += 1
+            self._peer.arriving(len(delivery.payload))
+            self._peer.spawn(self._answer(request, len(delivery.payload)))
+        if self._link.credit <= CREDIT // 2:
+            self._link.grant(CREDIT)
+
+    async def _answer(self, request: DecodedMessage, size: int) -> None:
+        try:
+            reply = await self._perform(request)
+        finally:
+            self._under_way -= 1
+            self._peer.arriving(-size)
+        reply.correlation_id = request.message_id
+        link = self._reply_link(request.reply_to)
+        if link is not None:
+            link.send(encode_message(reply))
+        self._peer.flush()
+
+    def _reply_link(self, reply_to: object) -> ReplyLink | None:
+        for link in self._replies:
+            if reply_to is not None and link.address == reply_to:
+                return link
+        return self._replies[-1] if self._replies else None

@@ -1,0 +1,151 @@
+"""A link on which a client receives the messages of the one session that it holds.
+
+It is a receiver like any other, of the one fragment that the session lies in. The consumer that accepted the session is the
+one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free; when the
+session lock ends by time, the link is detached and says why.
+
+It is the fragment that ends a lock. While its store is out it cannot: then the link is ended here, a little after its time,
+so that the client does not wait for messages of a session that is not its own any more. The fragment hears of it when its
+store is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from busbar.amqp.link import Link
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.outgoing import OutgoingLink
+from busbar.gateway.services import wall_clock
+from busbar.message.delivery import encode_deliveries
+from busbar.model.api import EntityView
+from busbar.model.commands import Command
+from busbar.model.effects import Effect, SessionAccepted
+from busbar.model.errors import SessionLockLost
+from busbar.model.message import ACTIVE, Record
+from busbar.partitions.credit_allocation import FragmentCredit
+from busbar.partitions.origin import DeliveryHandler, EffectHandler
+
+GRACE = 1_000
+"""Milliseconds that the fragment has to say that the lock has ended."""
+
+SESSION_LOCK_LOST = (
+    "The session lock has expired on the message session. Accept the message session again to go on with it."
+)
+
+
+class SessionConsumer:
+    """The consumer that accepts a session, and later takes its messages.
+
+    It has its number before there is a link; to the link's supply it gives that number as if it were new.
+    """
+
+    def __init__(self, peer: LinkConnection) -> None:
+        self._peer = peer
+        self.origin = peer.origin
+        self.number = peer.consumer(self)
+        self.link: Link | None = None
+        self.lost = False
+        self._taker: DeliveryHandler | None = None
+
+    def leave(self) -> None:
+        """Its link is gone: nobody takes what comes."""
+        self.link = None
+        self._taker = None
+
+    def give_up(self) -> None:
+        """No session was accepted."""
+        self._peer.forget_consumer(self.number)
+
+    # Of a consumer
+
+    def delivered(self, effect: Effect) -> None:
+        if self._taker is not None:
+            self._taker.delivered(effect)
+
+    def drained(self) -> None:
+        if self._taker is not None:
+            self._taker.drained()
+
+    def replenish(self) -> None:
+        if self._taker is not None:
+            self._taker.replenish()
+
+    # Of an asker
+
+    def command(self, command: Command) -> None:
+        self._peer.command(command)
+
+    def expect(self, who: EffectHandler) -> int:
+        return self._peer.expect(who)
+
+    def consumer(self, who: DeliveryHandler) -> int:
+        self._taker = who
+        return self.number
+
+    def forget_consumer(self, number: int) -> None:
+        self._peer.forget_consumer(number)
+
+    def flush(self) -> None:
+        self._peer.flush()
+
+
+class SessionLink(OutgoingLink):
+    """Session to client."""
+
+    lost_error = SessionLockLost
+    lost_text = SESSION_LOCK_LOST
+
+    def __init__(
+        self,
+        peer: LinkConnection,
+        link: Link,
+        entity: EntityView,
+        seat: SessionConsumer,
+        index: int,
+        accepted: SessionAccepted,
+        delete: bool,
+    ) -> None:
+        self.path = entity.path
+        self.session = accepted.session
+        self.index = index
+        self.fragment = entity.fragments[index]
+        self.consumer = seat.number
+        self._partition = index if len(entity.fragments) > 1 else -1
+        self._seat = seat
+        seat.link = link
+        only = replace(entity, fragments=(self.fragment,))
+        super().__init__(peer, link, only, ACTIVE, delete, seat)
+        self._until = accepted.until
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.call_later(self._time_left(), self._time_is_up)
+
+    def closed(self) -> None:
+        self._end.cancel()
+        super().closed()
+        self._seat.leave()
+
+    def vanished(self) -> None:
+        self._end.cancel()
+        super().vanished()
+        self._seat.leave()
+
+    def renewed(self, until: int) -> None:
+        """The lock ends then. (The timer looks again when it is due.)"""
+        self._until = until
+
+    def _time_left(self) -> float:
+        return (self._until + GRACE - wall_clock()) / 1000
+
+    def _time_is_up(self) -> None:
+        left = self._time_left()
+        if left > 0:
+            self._end = self._loop.call_later(left, self._time_is_up)
+        else:
+            self._peer.session_lost(self.consumer)
+            self._peer.flush()
+
+    def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
+        tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
+        self._link.deliver(tags, payloads, self._delete)

@@ -1,0 +1,172 @@
+"""The operations of a management node on message sessions: renewal of the lock, state, and the list of sessions.
+
+Rules:
+1. Who renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it: a link of
+   the same connection does. Otherwise the answer is that the session lock is lost.
+2. A state is no larger than a message of the namespace may be: 256 KB, or 100 MB in the Premium tier, where messages of an
+   entity may be smaller.
+3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen; where the next page
+   begins is kept for them, so that a long list is read once.
+4. A dead-letter queue has no sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from busbar.amqp.types import Array, Int, Timestamp
+from busbar.gateway.amqp.link_connection import HeldSession, LinkConnection
+from busbar.gateway.amqp.management_request import Reply, RequestBody
+from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
+from busbar.gateway.entity_checks import requires_session
+from busbar.model.api import EntityView
+from busbar.model.commands import GetSessionState, ListSessions, RenewSession, SetSessionState
+from busbar.model.effects import Renewed, SessionList, SessionState
+from busbar.model.errors import (
+    ArgumentError,
+    ArgumentOutOfRange,
+    InvalidOperation,
+    QuotaExceeded,
+    SessionLockLost,
+)
+from busbar.model.message import ACTIVE
+
+STRING = 0xA1
+DEFAULT_LISTING = 253_402_300_800_000
+"""As `last-updated-time` (the year 10000): sessions that have messages or a state, whenever they changed."""
+MAX_LISTED = 10_000
+"""Sessions in an answer, and in one question to a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a page of the list begins: so many sessions before it in all, and in its fragment."""
+
+    updated_after: int
+    skipped: int
+    index: int
+    within: int
+
+
+class SessionOperations:
+    def __init__(self, peer: LinkConnection, entity: EntityView, sub: int, max_state_size: int) -> None:
+        self._peer = peer
+        self._entity = entity
+        self._max_state_size = max_state_size
+        self.required = requires_session(entity) and sub == ACTIVE
+        self._next_page = _Place(0, 0, 0, 0)
+
+    @property
+    def operations(self) -> dict[str, Callable[[RequestBody], Awaitable[Reply]]]:
+        return {
+            "com.microsoft:renew-session-lock": self._renew,
+            "com.microsoft:set-session-state": self._write_state,
+            "com.microsoft:get-session-state": self._read_state,
+            "com.microsoft:get-message-sessions": self._list,
+        }
+
+    def named(self, body: RequestBody) -> str | None:
+        """The session that a request is limited to, if it is."""
+        if body.get("session-id") is None:
+            return None
+        self._check()
+        return body.text("session-id")
+
+    def holder(self, body: RequestBody) -> HeldSession:
+        """Rule 1."""
+        self._check()
+        held = self._peer.held_session(self._entity.path, body.text("session-id"))
+        if held is None:
+            raise SessionLockLost(SESSION_LOCK_LOST)
+        return held
+
+    def _check(self) -> None:
+        if not self.required:
+            raise InvalidOperation(
+                f"'{self._entity.path}' has no message sessions here: it does not require them, or this is its dead-letter "
+                "queue."
+            )
+
+    async def _renew(self, body: RequestBody) -> Reply:
+        held = self.holder(body)
+        effect = await self._peer.ask(
+            lambda request: RenewSession(held.fragment, self._peer.origin, request, held.consumer)
+        )
+        assert isinstance(effect, Renewed)
+        held.renewed(effect.until)
+        return 200, {"expiration": Timestamp(effect.until)}
+
+    async def _read_state(self, body: RequestBody) -> Reply:
+        held = self.holder(body)
+        effect = await self._peer.ask(
+            lambda request: GetSessionState(held.fragment, self._peer.origin, request, held.consumer)
+        )
+        assert isinstance(effect, SessionState)
+        return 200, {"session-state": effect.state}
+
+    async def _write_state(self, body: RequestBody) -> Reply:
+        held = self.holder(body)
+        if not body.has("session-state"):
+            raise ArgumentError(
+                "'session-state' is missing; it is a binary value, or null to clear the state."
+            )
+        state = None if body.get("session-state") is None else body.binary("session-state")
+        if state is not None and len(state) > self._max_state_size:
+            raise QuotaExceeded(
+                f"The session state has {len(state)} bytes; at most {self._max_state_size} are allowed, which is the size "
+                "of a message in this namespace."
+            )
+        await self._peer.ask(
+            lambda request: SetSessionState(held.fragment, self._peer.origin, request, held.consumer, state)
+        )
+        return 200, {}
+
+    # Rule 3
+
+    async def _list(self, body: RequestBody) -> Reply:
+        self._check()
+        skip, top = body.integer("skip"), body.integer("top")
+        if skip < 0 or top < 1:
+            raise ArgumentOutOfRange(f"skip is {skip} and top {top}; at least 0 and 1 are needed.")
+        updated = body.integer("last-updated-time")
+        updated_after = 0 if updated >= DEFAULT_LISTING else max(1, updated)
+        ids = await self._page(updated_after, skip, min(top, MAX_LISTED))
+        if not ids:
+            return 204, {}
+        return 200, {"skip": Int(skip), "sessions-ids": Array(STRING, list(ids))}
+
+    async def _page(self, updated_after: int, skip: int, top: int) -> list[str]:
+        place = self._next_page
+        if not skip or (place.updated_after, place.skipped) != (updated_after, skip):
+            place = await self._find(updated_after, skip)
+        index, within = place.index, place.within
+        ids: list[str] = []
+        while index < len(self._entity.fragments) and len(ids) < top:
+            found = await self._ask(index, updated_after, within, top - len(ids))
+            ids += found
+            within += len(found)
+            if not found:  # fewer than asked for may be all that a fragment says at a time
+                index, within = index + 1, 0
+        self._next_page = _Place(updated_after, skip + len(ids), index, within)
+        return ids
+
+    async def _find(self, updated_after: int, skip: int) -> _Place:
+        """The place behind the first `skip` sessions."""
+        index = within = skipped = 0
+        while index < len(self._entity.fragments) and skipped < skip:
+            found = len(await self._ask(index, updated_after, within, min(skip - skipped, MAX_LISTED)))
+            skipped += found
+            within += found
+            if not found:
+                index, within = index + 1, 0
+        return _Place(updated_after, skipped, index, within)
+
+    async def _ask(self, index: int, updated_after: int, skip: int, top: int) -> list[str]:
+        effect = await self._peer.ask(
+            lambda request: ListSessions(
+                self._entity.fragments[index], self._peer.origin, request, updated_after, skip, top
+            )
+        )
+        assert isinstance(effect, SessionList)
+        return effect.ids

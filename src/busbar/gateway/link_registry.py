@@ -1,0 +1,75 @@
+"""Which connections have links to which entities, and which hold grants of an entity's own rules.
+
+Rules:
+1. An entity has links of a limited number of AMQP connections: a queue's are shared by senders and receivers, a topic and
+   each of its subscriptions have their own. HTTP is not counted.
+2. When an entity changes or goes, the connections that use it or rely on its rules are told.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from busbar.model.api import EntityView
+from busbar.model.errors import QuotaExceeded
+from busbar.model.names import key_of
+
+_log = logging.getLogger(__name__)
+
+
+class EntityListener(Protocol):
+    """A connection, as one who has to hear of changes."""
+
+    def entity_changed(self, path: str, view: EntityView | None) -> None: ...
+
+
+class LinkRegistry:
+    def __init__(self, max_connections: int) -> None:
+        self._max = max_connections
+        self._links: dict[str, dict[EntityListener, int]] = {}  # by entity: links of each connection
+        self._relying: dict[str, set[EntityListener]] = {}
+
+    def add_link(self, path: str, who: EntityListener) -> None:
+        """One more link. Raises QuotaExceeded."""
+        links = self._links.setdefault(key_of(path), {})
+        if who not in links and len(links) >= self._max:
+            raise QuotaExceeded(
+                f"'{path}' has links of {len(links)} connections; more than {self._max} are not allowed."
+            )
+        links[who] = links.get(who, 0) + 1
+
+    def remove_link(self, path: str, who: EntityListener) -> bool:
+        """One link less. Whether it was the entity's last one."""
+        links = self._links[key_of(path)]
+        links[who] -= 1
+        if not links[who]:
+            del links[who]
+        if links:
+            return False
+        del self._links[key_of(path)]
+        return True
+
+    def add_grant(self, owner: str, who: EntityListener) -> None:
+        """The connection has a grant of a rule of that entity."""
+        self._relying.setdefault(key_of(owner), set()).add(who)
+
+    def remove_grant(self, owner: str, who: EntityListener) -> None:
+        relying = self._relying.get(key_of(owner))
+        if relying is not None:
+            relying.discard(who)
+            if not relying:
+                del self._relying[key_of(owner)]
+
+    def entities(self) -> list[str]:
+        """The entities that have links now."""
+        return list(self._links)
+
+    def changed(self, path: str, view: EntityView | None) -> None:
+        """Rule 2."""
+        key = key_of(path)
+        for who in {*self._links.get(key, ()), *self._relying.get(key, ())}:
+            try:
+                who.entity_changed(path, view)
+            except Exception:
+                _log.exception("a connection failed on a change of '%s'", path)

@@ -1,0 +1,1 @@
+"""Listeners: accepted sockets, protocol detection, limits of connections."""

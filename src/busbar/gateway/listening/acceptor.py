@@ -1,0 +1,233 @@
+"""What becomes of a new connection. Every one may speak everything: AMQP, HTTP, WebSocket, and all of them inside TLS.
+
+1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
+   read, and a connection that says nothing costs a descriptor and a timer.
+2. From coming to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
+3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_handshakes`: a
+   handshake that has taken longer than the lobby's grace for the silent makes room for one that waits.
+4. How many may be inside at all is the lobby's business. Who was accepted by another process while it has no room waits
+   outside, as in the kernel's queue; who comes when that is full is turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+
+from busbar.gateway.listening.connection_limiter import SILENT_GRACE, ConnectionLimiter, TrackedConnection
+from busbar.gateway.listening.listener import BACKLOG
+from busbar.gateway.listening.protocol_detection import TLS_HANDSHAKE, ProtocolDetector, WireProtocol
+
+FLOOD = 500
+"""As many that wait for a place are more than a restart of the clients explains."""
+
+Successor = Callable[[WireProtocol, TrackedConnection], asyncio.Protocol]
+"""Makes the protocol that takes over a connection which speaks AMQP or HTTP."""
+
+
+class Acceptor:
+    """Of a gateway. `tls` may be None: then a ClientHello is nobody we know."""
+
+    def __init__(self, lobby: ConnectionLimiter, successor: Successor, tls: ssl.SSLContext | None) -> None:
+        self.lobby = lobby
+        self.successor = successor
+        self.tls = tls
+        self.loop = asyncio.get_running_loop()
+        self._backlog: deque[socket.socket] = deque()
+        self._next_admission: asyncio.TimerHandle | None = None
+        self._handshakes: dict[_NewSocket, float] = {}
+        self._waiting_plain: deque[_NewSocket] = deque()
+        self._waiting_tls: deque[_NewSocket] = deque()
+        self._next_look: asyncio.Handle | None = None
+        lobby.place_free = self._look_soon
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accepted(self, accepted: socket.socket) -> None:
+        """Somebody for whom the lobby has room."""
+        _NewSocket(self, accepted)
+
+    def adopt(self, accepted: socket.socket) -> None:
+        """Rule 4: somebody whom another process has accepted."""
+        if len(self._backlog) >= BACKLOG:
+            accepted.close()
+            return
+        self._backlog.append(accepted)
+        if self._next_admission is None:
+            self._admit()
+
+    def _admit(self) -> None:
+        self._next_admission = None
+        while self._backlog:
+            wait = self.lobby.accept_delay()
+            if wait:
+                self._next_admission = self.loop.call_later(min(wait, 0.05), self._admit)
+                return
+            self.accepted(self._backlog.popleft())
+
+    def close(self) -> None:
+        """Give up on those who have not spoken yet."""
+        if self._next_admission is not None:
+            self._next_admission.cancel()
+        while self._backlog:
+            self._backlog.popleft().close()
+        self._waiting_plain.clear()
+        self._waiting_tls.clear()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # Letting in those whose first byte is there
+
+    def first_byte(self, newcomer: _NewSocket, *, tls: bool) -> None:
+        """Let it in when there is a place for it."""
+        (self._waiting_tls if tls else self._waiting_plain).append(newcomer)
+        self._start_waiting()
+
+    def handshake_ended(self, newcomer: _NewSocket) -> None:
+        if self._handshakes.pop(newcomer, None) is not None:
+            self._look_soon()
+
+    def _start_waiting(self) -> None:
+        for waiting, tls in ((self._waiting_plain, None), (self._waiting_tls, self.tls)):
+            while waiting:
+                if waiting[0].dropped:
+                    waiting.popleft()
+                    continue
+                wait = self.lobby.start_delay() or (self._handshake_in() if tls else 0.0)
+                if wait:
+                    self._look_in(wait)
+                    break
+                # In a flood the last come first: those who have waited longest are the likeliest to have given up.
+                newcomer = waiting.popleft() if len(waiting) < FLOOD else waiting.pop()
+                if newcomer.dropped:
+                    continue
+                if tls is not None:
+                    self._handshakes[newcomer] = self.loop.time()
+                newcomer.take_over(tls)
+
+    def _handshake_in(self) -> float:
+        """0 if one more handshake may begin, else the seconds to wait."""
+        if len(self._handshakes) < self.lobby.limits.max_handshakes:
+            return 0.0
+        oldest, began = next(iter(self._handshakes.items()))
+        wait = began + SILENT_GRACE - self.loop.time()
+        if wait > 0:
+            return wait
+        del self._handshakes[oldest]
+        oldest.drop()
+        return 0.0
+
+    def _look_soon(self) -> None:
+        """Something was freed: if anyone waits, look at the end of this turn."""
+        if self._waiting_plain or self._waiting_tls:
+            self._look_in(0.0)
+
+    def _look_in(self, seconds: float) -> None:
+        if self._next_look is not None:
+            if seconds:
+                return  # a look is due anyway; if it comes too early, it asks for another
+            self._next_look.cancel()
+        self._next_look = self.loop.call_later(seconds, self._look_again)
+
+    def _look_again(self) -> None:
+        self._next_look = None
+        self._start_waiting()
+
+    def spawn(self, newcomer: _NewSocket, tls: ssl.SSLContext | None) -> asyncio.Task[None]:
+        task = self.loop.create_task(newcomer.connect(tls))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class _NewSocket:
+    """A socket that nobody has taken over yet."""
+
+    def __init__(self, door: Acceptor, accepted: socket.socket) -> None:
+        self.dropped = False
+        self._door = door
+        self._socket = accepted
+        self._task: asyncio.Task[None] | None = None
+        self._ours = True  # no transport has the socket
+        self._guest = door.lobby.enter(self.drop)
+        limits = door.lobby.limits
+        self._deadline = door.loop.call_later(
+            min(limits.hello_wait, limits.token_wait) / 1000, self._too_late
+        )
+        self._looking = True
+        door.loop.add_reader(accepted, self._look)
+
+    def _look(self) -> None:
+        try:
+            first = self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self.drop()
+            return
+        self._door.loop.remove_reader(self._socket)
+        self._looking = False
+        self._guest.first_byte()
+        self._door.first_byte(self, tls=first == TLS_HANDSHAKE and self._door.tls is not None)
+
+    def take_over(self, tls: ssl.SSLContext | None) -> None:
+        self._ours = False
+        self._guest.start()
+        self._task = self._door.spawn(self, tls)
+
+    async def connect(self, tls: ssl.SSLContext | None) -> None:
+        def sniffer() -> ProtocolDetector:
+            return ProtocolDetector(
+                self._guest, lambda speaks: self._door.successor(speaks, self._guest), self._deadline.cancel
+            )
+
+        try:
+            if tls is None:
+                await self._door.loop.connect_accepted_socket(sniffer, self._socket)
+            else:
+                await self._door.loop.connect_accepted_socket(
+                    sniffer,
+                    self._socket,
+                    ssl=tls,
+                    ssl_handshake_timeout=self._door.lobby.limits.hello_wait / 1000,
+                )
+        except (
+            OSError,
+            EOFError,
+        ):  # ssl.SSLError is an OSError: the client did not keep to the protocol, or left
+            self._end()
+        except asyncio.CancelledError:
+            self._end()
+            raise
+        finally:
+            self._task = None
+            self._door.handshake_ended(self)
+
+    def _too_late(self) -> None:
+        self._guest.evict()
+
+    def drop(self) -> None:
+        """Give up on it, before a transport has it or while it is in its handshake."""
+        if self.dropped:
+            return
+        if self._task is not None:
+            self.dropped = True
+            self._task.cancel()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self.dropped = True
+        self._deadline.cancel()
+        if self._looking:
+            self._looking = False
+            self._door.loop.remove_reader(self._socket)
+        if self._ours:
+            self._socket.close()
+        self._guest.untrack()

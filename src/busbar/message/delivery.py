@@ -1,0 +1,287 @@
+"""A message on its way out: the broker's header and annotations in front of the content (its format: __init__.py).
+
+Clients cast these values hard, so the types are fixed: long for sequence numbers, timestamp for times, short for a
+partition id, int for a state, uuid for a lock token. The header is always there, with the number of earlier deliveries.
+
+Delivery annotations are there in every delivery: with the lock token if the message is locked, and with those that the
+sender set. A peek has no more than the sender's.
+
+Properties that were changed after the send (the record's overlay) are merged into the application properties pair by pair:
+the pairs that are not replaced keep their bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i16_be, write_i16_be, write_i64_be
+from mypy_extensions import i16, i64
+
+from busbar.amqp.codec import encode_value, read_u32, skip_value, write_u32
+from busbar.message.lock_token import uuid_of_tag, write_tag, write_uuid
+from busbar.message.parsing import DELIVERY, DURABLE, ENQUEUED, PRIORITY, VERSION
+from busbar.message.sections import find_sections, open_compound
+from busbar.model.errors import InternalError
+from busbar.model.message import Overlay, Record
+
+STATE_ACTIVE: Final = 0
+STATE_DEFERRED: Final = 1
+STATE_SCHEDULED: Final = 2
+
+_HEADER: Final = b"\x00\x53\x70\xc0"
+_DELIVERY: Final = b"\x00\x53\x71"
+_NO_PAIRS: Final = b"\xc1\x01\x00"
+_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
+_LOCK_TOKEN: Final = _DELIVERY + b"\xc1\x24\x02" + _TOKEN_KEY  # a map of this one pair: the 16 bytes follow
+_UNLOCKED: Final = _DELIVERY + _NO_PAIRS
+_ANNOTATIONS: Final = b"\x00\x53\x72"
+_SEQUENCE_NUMBER: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_ENQUEUED_TIME: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_NOT_ENQUEUED: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81" + bytes(8)  # by a topic: its number is 0
+_LOCKED_UNTIL: Final = b"\xa3\x12x-opt-locked-until\x83"
+_PARTITION_ID: Final = b"\xa3\x12x-opt-partition-id\x61"
+_MESSAGE_STATE: Final = b"\xa3\x13x-opt-message-state\x71"
+_EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
+_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+
+# What the annotations of every delivery take, and what each of the others adds.
+_OWN_COUNT: Final = 6
+_OWN_SIZE: Final = 24 + 8 + 22 + 8 + 22 + 4
+_NOT_ENQUEUED_SIZE: Final = 40
+_LOCKED_SIZE: Final = 21 + 8
+_PARTITION_SIZE: Final = 21 + 2
+
+_CONTENT_HEAD: Final = 8
+
+
+def encode_deliveries(
+    records: list[Record], fragment: i64, index: i64, nonce: i64, locked_until: i64, partition_id: i64
+) -> tuple[list[bytes], list[bytes]]:
+    """The tags and the payloads of messages that go to one receiver. On the wire a sequence number carries the index
+    of its fragment: index << 48 | n."""
+    tags: list[bytes] = []
+    payloads: list[bytes] = []
+    base = index << 48
+    locked = locked_until > 0
+    w = BytesWriter()
+    for record in records:
+        n = record.n
+        content = _content(record)
+        w.truncate(0)
+        write_tag(w, fragment, n, nonce)
+        tag = w.getvalue()
+        tags.append(tag)
+        w.truncate(0)
+        _write_header(w, content, record.ttl, record.deliveries)
+        if content[0] & DELIVERY:
+            _write_delivery_annotations(w, content, tag if locked else b"")
+        elif locked:
+            w.write(_LOCK_TOKEN)
+            write_uuid(w, fragment, n, nonce)
+        else:
+            w.write(_UNLOCKED)
+        _write_annotations(w, record, content, base | n, locked_until, partition_id, STATE_ACTIVE)
+        payloads.append(w.getvalue() + _behind(record, content, False))
+    return tags, payloads
+
+
+def encode_delivery(
+    record: Record,
+    number: i64,
+    locked_until: i64,
+    partition_id: i64,
+    tag: bytes = b"",
+    state: i64 = STATE_ACTIVE,
+) -> bytes:
+    """The message as a receiver gets it; `locked_until` 0 and no `tag`: without a lock, `partition_id` below 0: without
+    one."""
+    content = _content(record)
+    w = BytesWriter()
+    _write_header(w, content, record.ttl, record.deliveries)
+    _write_delivery_annotations(w, content, tag)
+    _write_annotations(w, record, content, number, locked_until, partition_id, state)
+    return w.getvalue() + _behind(record, content, False)
+
+
+def encode_peeked(record: Record, number: i64, partition_id: i64, state: i64, omit_body: bool) -> bytes:
+    """The message as a peek shows it, with its state. Without its body it has an empty data section in that place."""
+    content = _content(record)
+    w = BytesWriter()
+    _write_header(w, content, record.ttl, record.deliveries)
+    if content[0] & DELIVERY:
+        _write_delivery_annotations(w, content, b"")
+    _write_annotations(w, record, content, number, 0, partition_id, state)
+    return w.getvalue() + _behind(record, content, omit_body)
+
+
+def _content(record: Record) -> bytes:
+    content = record.content
+    if content is None:
+        raise InternalError(f"message {record.n} is to be sent without its content")
+    if len(content) < _CONTENT_HEAD or content[0] & 0xF0 != VERSION:
+        raise InternalError(f"message {record.n} has a content of an unknown format")
+    return content
+
+
+def _write_delivery_annotations(w: BytesWriter, content: bytes, tag: bytes) -> None:
+    """The lock token, if there is a tag, and behind it what the sender set."""
+    pairs = BytesWriter()
+    count: i64 = 0
+    if tag:
+        pairs.write(_TOKEN_KEY)
+        pairs.write(uuid_of_tag(tag))
+        count = 2
+    if content[0] & DELIVERY:
+        found = find_sections(content, _CONTENT_HEAD + read_u32(content, 4), len(content))
+        given, first = open_compound(content, found.end + 3, found.whole)
+        pairs.write(content[first : found.whole])
+        count += given
+    w.write(_DELIVERY)
+    _write_map(w, count, pairs.getvalue())
+
+
+def _write_map(w: BytesWriter, count: i64, pairs: bytes) -> None:
+    if len(pairs) <= 254:  # then the count, two bytes a pair at least, is small too
+        w.append(0xC1)
+        w.append(len(pairs) + 1)
+        w.append(count)
+    else:
+        w.append(0xD1)
+        write_u32(w, len(pairs) + 4)
+        write_u32(w, count)
+    w.write(pairs)
+
+
+def _write_annotations(
+    w: BytesWriter,
+    record: Record,
+    content: bytes,
+    number: i64,
+    locked_until: i64,
+    partition_id: i64,
+    state: i64,
+) -> None:
+    """The message annotations up to where the kept ones follow."""
+    count: i64 = _OWN_COUNT + (i64(read_i16_be(content, 2)) & 0xFFFF)
+    size: i64 = _OWN_SIZE + read_u32(content, 4)
+    numbered = content[0] & ENQUEUED != 0  # by the topic it came through: among the kept annotations
+    if not numbered:
+        count += 2
+        size += _NOT_ENQUEUED_SIZE
+    if locked_until > 0:
+        count += 2
+        size += _LOCKED_SIZE
+    if partition_id >= 0:
+        count += 2
+        size += _PARTITION_SIZE
+    w.write(_ANNOTATIONS)
+    if size <= 254:  # then the count, two bytes a pair at least, is small too
+        w.append(0xC1)
+        w.append(size + 1)
+        w.append(count)
+    else:
+        w.append(0xD1)
+        write_u32(w, size + 4)
+        write_u32(w, count)
+    w.write(_SEQUENCE_NUMBER)
+    write_i64_be(w, number)
+    w.write(_ENQUEUED_TIME)
+    write_i64_be(w, record.enqueued)
+    if not numbered:
+        w.write(_NOT_ENQUEUED)
+    if locked_until > 0:
+        w.write(_LOCKED_UNTIL)
+        write_i64_be(w, locked_until)
+    if partition_id >= 0:
+        w.write(_PARTITION_ID)
+        write_i16_be(w, i16(partition_id))
+    w.write(_MESSAGE_STATE)
+    write_u32(w, state)
+
+
+def _write_header(w: BytesWriter, content: bytes, ttl: i64, deliveries: i64) -> None:
+    flags: i64 = content[0]
+    has_ttl = 0 < ttl < 0xFFFFFFFF  # the highest uint means "for ever"
+    size: i64 = 5
+    if flags & PRIORITY:
+        size += 1
+    if has_ttl:
+        size += 4
+    if deliveries > 255:
+        size += 4
+    elif deliveries > 0:
+        size += 1
+    w.write(_HEADER)
+    w.append(size + 1)
+    w.append(5)
+    w.append(0x41 if flags & DURABLE else 0x40)
+    if flags & PRIORITY:
+        w.append(0x50)
+        w.append(content[1])
+    else:
+        w.append(0x40)
+    if has_ttl:
+        w.append(0x70)
+        write_u32(w, ttl)
+    else:
+        w.append(0x40)
+    w.append(0x40)
+    if deliveries > 255:
+        w.append(0x70)
+        write_u32(w, deliveries)
+    elif deliveries > 0:
+        w.append(0x52)
+        w.append(deliveries)
+    else:
+        w.append(0x43)
+
+
+def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
+    """The kept annotations and the sections behind them."""
+    overlay = record.overlay
+    if not overlay and not omit_body and not content[0] & DELIVERY:
+        return content[_CONTENT_HEAD:]
+    start: i64 = _CONTENT_HEAD + read_u32(content, 4)
+    found = find_sections(content, start, len(content))
+    parts = [content[_CONTENT_HEAD : found.application]]
+    if overlay:
+        parts.append(_merged(content, found.application, found.body, overlay))
+    else:
+        parts.append(content[found.application : found.body])
+    parts.append(_EMPTY_DATA if omit_body else content[found.body : found.footer])
+    parts.append(content[found.footer : found.end])
+    return b"".join(parts)
+
+
+def _merged(content: bytes, section: i64, end: i64, overlay: Overlay) -> bytes:
+    """The application properties with those of the overlay in place of, or behind, the sender's."""
+    w = BytesWriter()
+    count: i64 = 0
+    if section < end:
+        left, pos = open_compound(content, section + 3, end)
+        while left > 0:
+            value = skip_value(content, pos, end)
+            after = skip_value(content, value, end)
+            if _name(content, pos, value) not in overlay:
+                w.write(content[pos:after])
+                count += 2
+            pos = after
+            left -= 2
+    for name, encoded in overlay.items():
+        w.write(encode_value(name))
+        w.write(encoded)
+        count += 2
+    out = BytesWriter()
+    out.write(_APPLICATION_PROPERTIES)
+    _write_map(out, count, w.getvalue())
+    return out.getvalue()
+
+
+def _name(content: bytes, pos: i64, end: i64) -> str:
+    """The key at `pos`; one that is no text is nobody's name."""
+    kind: i64 = content[pos]
+    if kind == 0xA1 or kind == 0xA3:
+        return content[pos + 2 : end].decode("utf-8", "replace")
+    if kind == 0xB1 or kind == 0xB3:
+        return content[pos + 5 : end].decode("utf-8", "replace")
+    return ""

@@ -1,0 +1,1 @@
+"""Pages of taps: rows on the wire, and Arrow columns."""

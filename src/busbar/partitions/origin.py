@@ -1,0 +1,68 @@
+"""What the parts that work on several fragments need of the client connection or HTTP request that they work for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+
+
+class EffectHandler(Protocol):
+    """Somebody who waits for the effect of a request."""
+
+    def answered(self, effect: Effect) -> None: ...
+
+
+class CreditListener(Protocol):
+    """Who asks for more when the client can take more."""
+
+    def replenish(self) -> None: ...
+
+
+class DeliveryHandler(CreditListener, Protocol):
+    """Who takes deliveries from a fragment."""
+
+    def delivered(self, effect: Effect) -> None: ...
+
+    def drained(self) -> None: ...
+
+
+class Origin(Protocol):
+    """Who asks fragments: an origin of the port, with what the turn has to say."""
+
+    @property
+    def origin(self) -> int:
+        """Its number at the port."""
+
+    def command(self, command: Command) -> None:
+        """Hand a command over with the others of this turn."""
+
+    def expect(self, who: EffectHandler) -> int:
+        """A new request number whose effect goes to `who`."""
+
+    def consumer(self, who: DeliveryHandler) -> int:
+        """A new consumer number."""
+
+    def forget_consumer(self, number: int) -> None: ...
+
+    def flush(self) -> None:
+        """Send what there is to say and the commands of this turn."""
+
+
+class AwaitingOrigin(Origin, Protocol):
+    """An origin that waits for the effects of its requests."""
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+
+    def forget_request(self, number: int) -> None:
+        """Its effect is not wanted any more."""
+
+
+class SendingOrigin(Origin, Protocol):
+    """An origin whose messages are on their way to fragments."""
+
+    def arriving(self, size: int) -> None:
+        """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""

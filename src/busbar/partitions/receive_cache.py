@@ -1,0 +1,78 @@
+"""What was obtained for a receiver beyond what its client could take: locked, and served to its next receives.
+
+First in, first out, so that messages of a fragment stay in their order. At most `max_bytes` in all (but one message in any
+case). A message here is locked, never deleted; who takes it out gives it to the client, or back to its fragment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from busbar.model.message import Record
+from busbar.partitions.credit_allocation import FragmentCredit
+
+
+class LockedBatch:
+    """Messages of one fragment that were locked together."""
+
+    __slots__ = ("demand", "nonce", "records", "since", "until")
+
+    def __init__(
+        self, demand: FragmentCredit, records: list[Record], nonce: int, until: int, since: int
+    ) -> None:
+        self.demand = demand
+        self.records = records
+        self.nonce = nonce
+        self.until = until
+        self.since = since
+        """When they were locked, in ms."""
+
+    def split(self, count: int) -> tuple[LockedBatch, LockedBatch]:
+        """The first `count` messages, and the rest."""
+        return self.with_records(self.records[:count]), self.with_records(self.records[count:])
+
+    def with_records(self, records: list[Record]) -> LockedBatch:
+        return LockedBatch(self.demand, records, self.nonce, self.until, self.since)
+
+
+class ReceiveCache:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parcels: deque[LockedBatch] = deque()
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parcels)
+
+    def __len__(self) -> int:
+        return sum(len(parcel.records) for parcel in self._parcels)
+
+    def add(self, parcel: LockedBatch) -> LockedBatch:
+        """Keep what there is room for; the rest is returned."""
+        count = 0
+        for record in parcel.records:
+            if self._bytes + record.size > self._max_bytes and (count or self._parcels):
+                break
+            self._bytes += record.size
+            count += 1
+        kept, rest = parcel.split(count)
+        if kept.records:
+            self._parcels.append(kept)
+        return rest
+
+    def take(self, count: int) -> list[LockedBatch]:
+        """The oldest messages, at most `count`."""
+        taken: list[LockedBatch] = []
+        parcels = self._parcels
+        while parcels and count > 0:
+            parcel = parcels.popleft()
+            if len(parcel.records) > count:
+                parcel, rest = parcel.split(count)
+                parcels.appendleft(rest)
+            count -= len(parcel.records)
+            self._bytes -= sum(record.size for record in parcel.records)
+            taken.append(parcel)
+        return taken
+
+    def oldest(self) -> LockedBatch | None:
+        return self._parcels[0] if self._parcels else None

@@ -1,0 +1,125 @@
+"""Which fragment takes what a sender sends.
+
+1. On a regular entity there is nothing to choose.
+2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
+3. Messages without one go round robin, each sender beginning at a fragment of its own, in turns of at most TURN_MESSAGES or
+   TURN_BYTES. A sender that waits for each answer changes the fragment with every message. It stays with a fragment while
+   earlier deliveries are on their way there, and for the whole turn if there were as many as PIPELINED at a time: then
+   they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
+   where turns meet, they share commits.
+4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
+   store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
+5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
+6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from busbar.model.api import EntityView
+from busbar.model.effects import Refused
+from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.errors import InvalidOperation, QuotaExceeded, ServerBusy
+from busbar.model.message import Draft
+from busbar.model.partitioning import index_of_key, key_of
+
+TURN_MESSAGES = 1_000
+TURN_BYTES = 2 * 1024 * 1024
+PIPELINED = 32
+FAILOVER_SECONDS = 15.0
+
+DISTINCT_KEYS = (
+    "Batching messages with distinct SessionId, PartitionKey or, where duplicates are detected, MessageId is not supported "
+    "for an entity with partitioning enabled: a batch is stored whole, in one fragment."
+)
+
+
+class Router:
+    """The fragments of one entity, as one sender reaches them."""
+
+    def __init__(self, entity: EntityView, repeats: bool = False) -> None:
+        self.fragments = entity.fragments
+        self.partitioned = len(entity.fragments) > 1
+        description = entity.description
+        self._detects_duplicates = repeats or (
+            isinstance(description, QueueDescription | TopicDescription)
+            and description.requires_duplicate_detection
+        )
+        self._order = indexes_by_store(entity)
+        self._place = secrets.randbelow(len(entity.fragments))
+        self._turn_messages = 0
+        self._turn_bytes = 0
+        self._under_way = 0
+        """Deliveries that are not answered yet."""
+        self._peak = 0
+        """As many of them as there were at a time, in this turn."""
+
+    def keyless(self, drafts: list[Draft]) -> bool:
+        """None of them has a key."""
+        if self._detects_duplicates:
+            return False
+        return not [draft for draft in drafts if draft.session_id is not None or draft.partition_key]
+
+    def index(self, draft: Draft) -> int:
+        """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""
+        key = key_of(draft, self._detects_duplicates)
+        return -1 if key is None else index_of_key(key, len(self.fragments))
+
+    def index_of_batch(self, drafts: Iterable[Draft]) -> int:
+        """The same for messages that are stored together."""
+        keys = {key_of(draft, self._detects_duplicates) for draft in drafts}
+        if len(keys) > 1:
+            raise InvalidOperation(DISTINCT_KEYS)
+        key = keys.pop()
+        return -1 if key is None else index_of_key(key, len(self.fragments))
+
+    def destination(self, drafts: list[Draft]) -> tuple[int, int]:
+        """Where messages that are stored together go, and how many other fragments may be tried."""
+        index = self.index_of_batch(drafts) if self.partitioned else 0
+        return (index, 0) if index >= 0 else (self.next_index(), len(self.fragments) - 1)
+
+    def next_index(self) -> int:
+        """The next fragment in turn, for what is sent by itself."""
+        self._place = (self._place + 1) % len(self._order)
+        self._turn_messages = self._turn_bytes = self._peak = 0
+        return self._order[self._place]
+
+    def pick_keyless(self, deliveries: int, messages: int, size: int) -> int:
+        """Rule 3: the fragment for messages without a key. The deliveries are on their way until `answered`."""
+        over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
+        if over or not (self._under_way or self._peak >= PIPELINED):
+            self.next_index()
+        self._turn_messages += messages
+        self._turn_bytes += size
+        self._under_way += deliveries
+        self._peak = max(self._peak, self._under_way)
+        return self._order[self._place]
+
+    def answered(self, deliveries: int) -> None:
+        """So many that were sent in turn are not on their way any more."""
+        self._under_way -= deliveries
+
+    def end_turn(self, index: int) -> None:
+        """Rule 4: it did not take a message."""
+        if self._order[self._place] == index:
+            self._turn_messages = TURN_MESSAGES
+
+    def next_index_after(self, index: int) -> int:
+        """The fragment that is asked when this one does not take a message."""
+        return (index + 1) % len(self.fragments)
+
+
+def indexes_by_store(entity: EntityView) -> list[int]:
+    """The indexes of the fragments, those of one store after each other."""
+    stores = entity.stores
+    indexes = range(len(entity.fragments))
+    if len(stores) < len(indexes):
+        return [*indexes]
+    return sorted(indexes, key=lambda index: (stores.index(stores[index]), index))
+
+
+def may_fail_over(refused: Refused) -> bool:
+    """Rule 4: the fragment certainly did not take it, and another one may."""
+    return refused.certain and refused.condition in (ServerBusy.condition, QuotaExceeded.condition)

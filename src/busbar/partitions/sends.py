@@ -1,0 +1,283 @@
+"""Deliveries whose messages are on their way to the store, and what their sender is told.
+
+PendingSend   to one fragment: accepted or rejected as that fragment says
+FailoverSend   without a key: what a fragment certainly did not take is offered to the next one
+MixedBatch    a batch of messages with different keys: a part for each fragment. It is not atomic. It is accepted when all
+              parts are durable, else rejected; the error's info names, by their index in the batch, the messages that
+              failed (busbar:failed) and those of which nobody knows (busbar:unknown). All others are stored
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from busbar.amqp.link import Link
+from busbar.amqp.types import Int, Symbol
+from busbar.model.commands import Send
+from busbar.model.effects import Effect, Refused, Sent
+from busbar.model.errors import BusbarError, QuotaExceeded
+from busbar.model.message import Draft
+from busbar.partitions.origin import SendingOrigin
+from busbar.partitions.routing import FAILOVER_SECONDS, Router, may_fail_over
+
+FAILED = "busbar:failed"
+UNKNOWN = "busbar:unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterBatch:
+    """A writer that may repeat a batch, and the batch: model/commands.py says what a fragment does with them."""
+
+    name: str
+    batch: int
+
+
+def send_of(
+    writer: WriterBatch | None, fragment: int, origin: int, request: int, drafts: list[Draft], atomic: bool
+) -> Send:
+    """The command for messages of a writer, or of anybody else."""
+    if writer is None:
+        return Send(fragment, origin, request, drafts, atomic)
+    return Send(fragment, origin, request, drafts, atomic, writer.name, writer.batch)
+
+
+class PendingSend:
+    """Deliveries that one fragment answers."""
+
+    __slots__ = ("_atomic", "_ids", "_link", "_peer", "_size")
+
+    def __init__(self, peer: SendingOrigin, link: Link, ids: list[int], size: int, atomic: bool) -> None:
+        self._peer = peer
+        self._link = link
+        self._ids = ids  # -1: settled by the sender, who wants no answer
+        self._size = size
+        self._atomic = atomic
+
+    def answered(self, effect: Effect) -> None:
+        self._peer.arriving(-self._size)
+        self._tell(effect)
+
+    def _tell(self, effect: Effect) -> None:
+        ids = self._ids
+        if isinstance(effect, Refused):
+            for delivery_id in ids:
+                self._reject(delivery_id, effect.condition, effect.text)
+            return
+        assert isinstance(effect, Sent)
+        if effect.refused:
+            if self._atomic:
+                _index, condition, text = effect.refused[0]
+                self._reject(ids[0], condition, text)
+                return
+            refused = {index: (condition, text) for index, condition, text in effect.refused}
+            for index, (condition, text) in refused.items():
+                self._reject(ids[index], condition, text)
+            ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in refused]
+        if -1 in ids:
+            ids = [delivery_id for delivery_id in ids if delivery_id >= 0]
+        if ids:
+            self._link.accept_deliveries(ids)
+
+    def _reject(self, delivery_id: int, condition: str, text: str) -> None:
+        if delivery_id >= 0:
+            self._link.reject_delivery(delivery_id, condition, text)
+
+
+class FailoverSend(PendingSend):
+    """Deliveries that any fragment may answer."""
+
+    __slots__ = ("_count", "_drafts", "_index", "_left", "_router", "_until")
+
+    def __init__(
+        self,
+        peer: SendingOrigin,
+        link: Link,
+        ids: list[int],
+        size: int,
+        atomic: bool,
+        router: Router,
+        drafts: list[Draft],
+        rest_of: FailoverSend | None = None,
+    ) -> None:
+        """`rest_of` has tried some fragments already, and answers to the router for its messages."""
+        super().__init__(peer, link, ids, size, atomic)
+        self._router = router
+        self._drafts = drafts
+        self._count = len(ids) if rest_of is None else 0
+        self._index: int = (
+            router.pick_keyless(len(ids), len(drafts), size) if rest_of is None else rest_of._index
+        )
+        self._left: int = len(router.fragments) - 1 if rest_of is None else rest_of._left
+        self._until: float = 0.0 if rest_of is None else rest_of._until
+
+    def send(self) -> None:
+        peer = self._peer
+        fragment = self._router.fragments[self._index]
+        peer.command(Send(fragment, peer.origin, peer.expect(self), self._drafts, self._atomic))
+
+    def answered(self, effect: Effect) -> None:
+        if isinstance(effect, Refused):
+            if may_fail_over(effect) and self._try_next():
+                return
+        elif isinstance(effect, Sent) and effect.refused and not self._atomic:
+            effect = self._retry_part(effect)
+        self._router.answered(self._count)
+        super().answered(effect)
+
+    def _try_next(self) -> bool:
+        """Try the next fragment; False if there is none, or no time."""
+        now = asyncio.get_running_loop().time()
+        if not self._until:
+            self._until = now + FAILOVER_SECONDS
+        if not self._left or now > self._until:
+            return False
+        self._left -= 1
+        self._router.end_turn(self._index)
+        self._index = self._router.next_index_after(self._index)
+        self.send()
+        return True
+
+    def _retry_part(self, effect: Sent) -> Sent:
+        """The fragment had room for some of the messages: the others are tried elsewhere, the rest is answered."""
+        full = [index for index, condition, _text in effect.refused if condition == QuotaExceeded.condition]
+        if not full or not self._left:
+            return effect
+        drafts = [self._drafts[index] for index in full]
+        ids = [self._ids[index] for index in full]
+        rest = FailoverSend(self._peer, self._link, ids, 0, False, self._router, drafts, rest_of=self)
+        if not rest._try_next():
+            return effect
+        gone = set(full)
+        self._ids = [delivery_id for index, delivery_id in enumerate(self._ids) if index not in gone]
+        places = [index for index in range(len(effect.numbers)) if index not in gone]
+        refused = [
+            (places.index(index), condition, text)
+            for index, condition, text in effect.refused
+            if index not in gone
+        ]
+        return Sent(effect.origin, effect.request, [effect.numbers[index] for index in places], refused)
+
+
+class MixedBatch:
+    """One delivery that is answered when the parts of all its fragments are."""
+
+    def __init__(
+        self,
+        peer: SendingOrigin,
+        link: Link,
+        router: Router,
+        delivery_id: int,
+        drafts: list[Draft],
+        writer: WriterBatch | None = None,
+    ) -> None:
+        self._writer = writer
+        self._peer = peer
+        self._link = link
+        self._router = router
+        self._delivery_id = delivery_id
+        self._drafts = drafts
+        self._pending = 0
+        self._failed: dict[int, tuple[str, str]] = {}
+        self._unknown: list[int] = []
+
+    def send(self) -> None:
+        parts: dict[int, list[int]] = {}
+        for place, draft in enumerate(self._drafts):
+            try:
+                parts.setdefault(self._router.index(draft), []).append(place)
+            except BusbarError as error:
+                self._failed[place] = (error.condition, error.text)
+        self._pending = len(parts)
+        for index, places in parts.items():
+            _Part(self, places, self._router.next_index() if index < 0 else index, index < 0).send()
+        if not parts:
+            self._answer()
+
+    def part_done(
+        self, places: list[int], failed: list[tuple[int, str, str]], unknown: tuple[str, str] | None
+    ) -> None:
+        """A part is answered: which of its messages failed, or the error if nobody knows about any of them."""
+        for index, condition, text in failed:
+            self._failed[places[index]] = (condition, text)
+        if unknown is not None:
+            self._unknown += places
+            self._failed.setdefault(-1, unknown)
+        self._pending -= 1
+        if not self._pending:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._delivery_id < 0:
+            return
+        if not self._failed:
+            self._link.accept_deliveries([self._delivery_id])
+            return
+        condition, text = self._failed[min(self._failed)]
+        failed = sorted(place for place in self._failed if place >= 0)
+        unknown = sorted(self._unknown)
+        said = (
+            f"Of the {len(self._drafts)} messages of the batch {len(failed)} were not stored ({_listed(failed)}) and of "
+            f"{len(unknown)} it is not known ({_listed(unknown)}). {text}"
+        )
+        info: dict[object, object] = {
+            Symbol(FAILED): [Int(place) for place in failed],
+            Symbol(UNKNOWN): [Int(place) for place in unknown],
+        }
+        self._link.reject_delivery(self._delivery_id, condition, said, info)
+
+    # For its parts
+
+    def command(self, part: _Part, index: int, drafts: list[Draft]) -> None:
+        peer = self._peer
+        peer.arriving(sum([len(draft.content) for draft in drafts]))
+        fragment = self._router.fragments[index]
+        peer.command(send_of(self._writer, fragment, peer.origin, peer.expect(part), drafts, atomic=False))
+
+    def arrived(self, drafts: list[Draft]) -> None:
+        self._peer.arriving(-sum([len(draft.content) for draft in drafts]))
+
+    def drafts(self, places: list[int]) -> list[Draft]:
+        return [self._drafts[place] for place in places]
+
+    def after(self, index: int) -> int:
+        return self._router.next_index_after(index)
+
+    @property
+    def fragments(self) -> int:
+        return len(self._router.fragments)
+
+
+class _Part:
+    """The messages of a mixed batch that go to one fragment; those without a key go on to the next one if need be."""
+
+    def __init__(self, batch: MixedBatch, places: list[int], index: int, roams: bool) -> None:
+        self._batch = batch
+        self._places = places
+        self._index = index
+        self._left = batch.fragments - 1 if roams else 0
+        self._drafts = batch.drafts(places)
+
+    def send(self) -> None:
+        self._batch.command(self, self._index, self._drafts)
+
+    def answered(self, effect: Effect) -> None:
+        self._batch.arrived(self._drafts)
+        if isinstance(effect, Refused):
+            if self._left and may_fail_over(effect):
+                self._left -= 1
+                self._index = self._batch.after(self._index)
+                self.send()
+            elif effect.certain:
+                failed = [(index, effect.condition, effect.text) for index in range(len(self._places))]
+                self._batch.part_done(self._places, failed, None)
+            else:
+                self._batch.part_done(self._places, [], (effect.condition, effect.text))
+            return
+        assert isinstance(effect, Sent)
+        self._batch.part_done(self._places, effect.refused, None)
+
+
+def _listed(places: list[int]) -> str:
+    shown = ", ".join(str(place) for place in places[:20])
+    return f"{shown}, ..." if len(places) > 20 else shown or "none"

@@ -1,0 +1,1 @@
+"""The embedded messaging store: SQLite files in a directory."""

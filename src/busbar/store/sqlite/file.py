@@ -1,0 +1,199 @@
+"""The file of an embedded store in use: who holds it, its transactions, its log, its failures.
+
+Rules
+    * One holder. A lock file beside the database is held from open to close; a second process gets StoreInUse.
+    * A transaction is synced when `transact` returns: all or none. Before it returns, the paths must still name
+      the files that were written; otherwise what was synced is not what the next start will open: OutcomeUnknown.
+    * No space, and so certainly not committed: rolled back, StoreFull, and the file is as before. When the
+      transaction adds nothing, the reserve is given up and it is tried once more, so that a full disk can be drained.
+    * Any other failure: OutcomeUnknown. The handle is broken from then on, and what it has open is never written or
+      synced again (a second sync may succeed falsely): close it and open another.
+    * The checkpoint runs here, before a transaction that finds the log long; one in the background lets it grow.
+      The log is then written again from its start: it keeps its space, and writing over is cheaper than growing.
+    * `release` leaves a file without a log. `close` writes nothing: the next open recovers what the log holds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from busbar.store.contract import OutcomeUnknown, StoreError, StoreFull, StoreInUse
+from busbar.store.sqlite.close import Identity, close_without_writing, identity_of
+from busbar.store.sqlite.reserve import Reserve
+from busbar.store.sqlite.schema import log_reaches, open_database, wal_of
+
+LOG_LIMIT = 1024  # pages: 8 MiB. A longer log is no faster, and its checkpoint stops the store for longer.
+RESERVE_SIZE = 16 * 1024 * 1024  # bytes: holds what the checkpoint of a full log may add to the database
+_REFILL_EVERY = 64  # transactions between two attempts to set the reserve aside again
+
+T = TypeVar("T")
+
+
+class StoreFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log = wal_of(path)
+        self._reserve = Reserve(path.with_name(path.name + ".reserve"), RESERVE_SIZE)
+        self._connection: sqlite3.Connection | None = None
+        self._lock = -1
+        self._broken = ""
+        self._identities: set[Identity] = set()
+        self._log_file = -1
+        self._since_refill = 0
+
+    # Opening and closing
+
+    def open(self) -> None:
+        """Hold and open the file, created when there is none. Raises StoreInUse, or StoreError for a foreign file."""
+        if self._broken:
+            raise OutcomeUnknown(self._broken)
+        if self._connection is not None:
+            return
+        self._hold()
+        try:
+            self._connection = open_database(self.path)
+        except BaseException:
+            self._let_go()
+            raise
+        try:
+            # Opening has read, and reading has made a log.
+            self._log_file = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            self._identities = {identity_of(os.stat(self.path)), identity_of(os.fstat(self._log_file))}
+        except OSError as problem:
+            raise self._break("opened", problem) from problem
+        self._reserve.fill()
+
+    def release(self) -> None:
+        """Close cleanly: everything in one file, which may be opened again."""
+        if self._connection is not None and not self._broken:
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as problem:
+                # Nothing is lost: the log holds it, and the next open reads it.
+                self._break("checkpointed", problem)
+            else:
+                self._connection.close()
+                self._connection = None
+                self._let_go()
+        if self._connection is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Close without writing a byte. The handle cannot be used again."""
+        self._broken = self._broken or f"{self.path} is closed: open it again"
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_without_writing(connection, self._identities)
+        self._let_go()
+
+    def _hold(self) -> None:
+        lock = self.path.with_name(self.path.name + ".lock")
+        try:
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise StoreError(f"{self.path} cannot be opened: {problem}") from problem
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            self._let_go()
+            by = f"process {holder}" if holder.isdigit() else "another process"
+            raise StoreInUse(f"{self.path} is in use by {by}") from None
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # on a full disk: the lock holds all the same, only the text of a refusal is poorer
+
+    def _let_go(self) -> None:
+        for file in (self._log_file, self._lock):
+            if file >= 0:
+                os.close(file)
+        self._log_file = self._lock = -1
+
+    # Reading
+
+    def connection(self) -> sqlite3.Connection:
+        if self._broken:
+            raise OutcomeUnknown(self._broken)
+        if self._connection is None:
+            raise StoreError(f"{self.path} is not claimed")
+        return self._connection
+
+    def select(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        return self.reading(lambda connection: connection.execute(statement, values).fetchall())
+
+    def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do what only reads. A file that cannot be read is broken."""
+        connection = self.connection()
+        try:
+            return work(connection)
+        except (sqlite3.Error, ValueError) as problem:
+            raise self._break("read", problem) from problem
+
+    # Writing
+
+    def transact(self, work: Callable[[sqlite3.Connection], None], adds: bool = True) -> None:
+        """Do the work in one transaction and return when it is durable. `adds`: it may need more space than it frees."""
+        connection = self.connection()
+        try:
+            if log_reaches(self._log_file, LOG_LIMIT):
+                self._checkpoint(connection)
+            self._attempt(connection, work)
+        except StoreFull:
+            if adds or not self._reserve.give_up():
+                raise
+            self._checkpoint(connection)
+            self._attempt(connection, work)
+        self._since_refill += 1
+        if self._since_refill >= _REFILL_EVERY:
+            self._since_refill = 0
+            self._reserve.fill()
+
+    def _attempt(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            work(connection)
+            connection.execute("COMMIT")
+        except BaseException as problem:
+            if not _is_full(problem):
+                raise self._break("written", problem) from problem
+            try:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            except sqlite3.Error as worse:
+                raise self._break("rolled back", worse) from worse
+            raise StoreFull(f"no space is left for {self.path}") from problem
+        self._verify()
+
+    def _verify(self) -> None:
+        """What was synced is what the paths name."""
+        try:
+            named = {identity_of(os.stat(self.path)), identity_of(os.stat(self._log))}
+        except OSError as problem:
+            raise self._break("trusted any more", problem) from problem
+        if named != self._identities:
+            raise self._break("trusted any more", "the file or its log was replaced while in use")
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Copy the log into the database; the next transaction begins it anew."""
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as problem:
+            if not _is_full(problem):
+                raise self._break("checkpointed", problem) from problem
+            raise StoreFull(f"no space is left for {self.path}") from problem
+
+    def _break(self, could_not_be: str, problem: BaseException | str) -> OutcomeUnknown:
+        name = getattr(problem, "sqlite_errorname", "")
+        self._broken = f"{self.path} cannot be {could_not_be}: {problem}" + (f" ({name})" if name else "")
+        return OutcomeUnknown(self._broken)
+
+
+def _is_full(problem: BaseException) -> bool:
+    return getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

@@ -1,0 +1,235 @@
+"""The embedded store: one SQLite file for all fragments of a store, one connection, one thread.
+
+What happens to the file, also when something fails, is in sqlite_file.py; its tables are in sqlite_schema.py. Statements
+for messages are in sqlite_rows.py, and for messages as taps see them in sqlite_spans.py; for ids in sqlite_ids.py, sessions
+in sqlite_sessions.py, taps and events in sqlite_taps.py, repeating writers in sqlite_writers.py. Another process cannot
+claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from json import dumps
+from pathlib import Path
+
+from busbar.fragment.changes import Changes, Head, Lock, TapRow
+from busbar.fragment.reads import (
+    Read,
+    ReadByNumber,
+    ReadDue,
+    ReadEvents,
+    ReadExpiry,
+    ReadIdPage,
+    ReadIds,
+    ReadKept,
+    ReadPage,
+    ReadSession,
+    ReadSessionIds,
+    ReadSpan,
+    ReadTapPage,
+    ReadTime,
+    ReadWaitingSessions,
+    ReadWritten,
+)
+from busbar.model.message import KEPT, KEPT_DEAD
+from busbar.store.contract import StoreError
+from busbar.store.sqlite import duplicate_ids as ids
+from busbar.store.sqlite import rows as rows
+from busbar.store.sqlite import sessions as sessions
+from busbar.store.sqlite import tap_reads as spans
+from busbar.store.sqlite import taps as taps
+from busbar.store.sqlite import writers as writers
+from busbar.store.sqlite.file import StoreFile
+
+
+class SqliteStore:
+    """A store in the file `path`; its directory must be there. Nothing is opened before `claim`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = StoreFile(path)
+
+    # Ownership
+
+    def claim(self) -> int:
+        raised = "UPDATE meta SET value = value + 1 WHERE key = 'epoch'"
+        self._file.open()
+        self._file.transact(lambda connection: _run(connection, raised), adds=False)
+        return int(self._file.select("SELECT value FROM meta WHERE key = 'epoch'")[0][0])
+
+    def release(self) -> None:
+        self._file.release()
+
+    def close(self) -> None:
+        self._file.close()
+
+    # Messages
+
+    def commit(self, batches: Sequence[Changes]) -> None:
+        adds = any(records for changes in batches for records in changes.puts.values()) or any(
+            state is not None for changes in batches for _, state in changes.states.values()
+        )
+        with_sessions = [changes for changes in batches if changes.sessions or changes.states]
+        with_taps = [
+            changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0
+        ]
+        with_writers = [changes for changes in batches if changes.written or changes.writers]
+
+        def work(connection: sqlite3.Connection) -> None:
+            rows.write(connection, batches)
+            ids.write(connection, batches)
+            if with_sessions:
+                sessions.write(connection, with_sessions)
+            if with_taps:
+                taps.write(connection, with_taps)
+            if with_writers:
+                writers.write(connection, with_writers)
+
+        self._file.transact(work, adds)
+
+    def heads(self, only: Sequence[int] | None = None) -> list[Head]:
+        all_of_them = f"SELECT {rows.HEAD_COLUMNS} FROM fragment"
+        if only is None:
+            found = self._file.select(f"{all_of_them} ORDER BY id")
+        else:
+            these = f"{all_of_them} WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+            found = self._file.select(these, (dumps(list(only)),))
+        return [rows.head_of(row) for row in found]
+
+    def create(self, fragment: int) -> None:
+        self._file.transact(lambda connection: rows.create(connection, fragment))
+
+    def drop(self, fragment: int, limit: int) -> bool:
+        gone = False
+
+        def work(connection: sqlite3.Connection) -> None:
+            nonlocal gone
+            gone = _drop_slice(connection, fragment, limit)
+
+        self._file.transact(work, adds=False)
+        return gone
+
+    def read(self, fragment: int, reads: Sequence[Read]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for read in reads:
+                if isinstance(read, ReadPage):
+                    rows.read_page(connection, fragment, read)
+                elif isinstance(read, ReadByNumber):
+                    rows.read_many(connection, fragment, read)
+                elif isinstance(read, ReadDue):
+                    rows.read_due(connection, fragment, read)
+                elif isinstance(read, ReadIds):
+                    ids.read_ids(connection, fragment, read)
+                elif isinstance(read, ReadIdPage):
+                    ids.read_id_page(connection, fragment, read)
+                elif isinstance(read, ReadWaitingSessions):
+                    sessions.read_line(connection, fragment, read)
+                elif isinstance(read, ReadExpiry):
+                    sessions.read_expiry(connection, fragment, read)
+                elif isinstance(read, ReadSession):
+                    sessions.read_session(connection, fragment, read)
+                elif isinstance(read, ReadSessionIds):
+                    sessions.read_ids(connection, fragment, read)
+                elif isinstance(read, ReadSpan):
+                    spans.read_span(connection, fragment, read)
+                elif isinstance(read, ReadTapPage):
+                    spans.read_packed(connection, fragment, read)
+                elif isinstance(read, ReadKept):
+                    spans.read_kept(connection, fragment, read)
+                elif isinstance(read, ReadEvents):
+                    taps.read_events(connection, fragment, read)
+                elif isinstance(read, ReadTime):
+                    spans.read_time(connection, fragment, read)
+                elif isinstance(read, ReadWritten):
+                    writers.read_written(connection, fragment, read)
+                else:
+                    raise StoreError(f"no store knows the read {type(read).__name__}")
+
+        self._file.reading(work)
+
+    def next_due(self, fragment: int) -> int:
+        return self._file.reading(lambda connection: rows.next_due(connection, fragment))
+
+    def shelves(self, fragment: int) -> list[int]:
+        return self._file.reading(lambda connection: ids.shelves(connection, fragment))
+
+    def taps(self, fragment: int) -> list[TapRow]:
+        return self._file.reading(lambda connection: taps.taps(connection, fragment))
+
+    def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
+        return self._file.reading(lambda connection: writers.writers(connection, fragment))
+
+    # Locks over a clean shutdown
+
+    def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
+        kept = [(fragment, lock.lane, lock.record.n, lock.nonce, lock.until) for lock in locks]
+
+        def work(connection: sqlite3.Connection) -> None:
+            _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
+            connection.executemany("INSERT INTO kept_lock VALUES (?, ?, ?, ?, ?)", kept)
+
+        self._file.transact(work)
+
+    def take_locks(self, fragment: int) -> list[Lock]:
+        if not self._file.select("SELECT 1 FROM kept_lock WHERE fragment = ? LIMIT 1", (fragment,)):
+            return []
+        columns = rows.COLUMNS.replace("content", "NULL")
+        found = self._file.select(
+            f"SELECT lane, nonce, until, {columns} FROM kept_lock JOIN msg USING (fragment, lane, n)"
+            " WHERE fragment = ? ORDER BY lane, n",
+            (fragment,),
+        )
+        forget = "DELETE FROM kept_lock WHERE fragment = ?"
+        self._file.transact(lambda connection: _run(connection, forget, fragment), adds=False)
+        return [Lock(rows.record_of(row), lane, nonce, until) for lane, nonce, until, *row in found]
+
+    # Catalogue
+
+    def catalogue(self) -> dict[str, bytes]:
+        return dict(self._file.select("SELECT name, definition FROM catalogue"))
+
+    def write_catalogue(self, entries: dict[str, bytes | None]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for name, definition in entries.items():
+                if definition is None:
+                    _run(connection, "DELETE FROM catalogue WHERE name = ?", name)
+                else:
+                    _run(connection, "INSERT OR REPLACE INTO catalogue VALUES (?, ?)", name, definition)
+
+        self._file.transact(work, adds=any(definition is not None for definition in entries.values()))
+
+
+def _run(connection: sqlite3.Connection, statement: str, *values: object) -> None:
+    connection.execute(statement, values)
+
+
+def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
+    """Delete a slice and take it off the counters, so that they stay true between slices and over a crash."""
+    counts, sizes = rows.drop(connection, fragment, limit)
+    limit = max(0, limit - sum(counts))
+    forgotten = states = events = 0
+    gone = connection.execute("SELECT 1 FROM msg WHERE fragment = ? LIMIT 1", (fragment,)).fetchone() is None
+    if gone:
+        forgotten = ids.drop(connection, fragment, limit)
+        limit = max(0, limit - forgotten)
+        gone = not ids.shelves(connection, fragment)
+    if gone:
+        gone, states = sessions.drop(connection, fragment, limit)
+    if gone:
+        gone, events = taps.drop(connection, fragment, limit)
+    if gone:
+        gone = writers.drop(connection, fragment, limit)
+    if gone:
+        _run(connection, "DELETE FROM kept_lock WHERE fragment = ?", fragment)
+        _run(connection, "DELETE FROM fragment WHERE id = ?", fragment)
+        return True
+    taken = (
+        "UPDATE fragment SET active = active - ?, dead = dead - ?, deferred = deferred - ?, scheduled = scheduled - ?,"
+        " dead_deferred = dead_deferred - ?, kept = kept - ?, kept_dead = kept_dead - ?, size = size - ?,"
+        " kept_size = kept_size - ?, kept_dead_size = kept_dead_size - ?, ids = max(0, ids - ?),"
+        " events = max(0, events - ?) WHERE id = ?"
+    )
+    kept = sizes[KEPT] + sizes[KEPT_DEAD]
+    size = sum(sizes) - kept + states
+    _run(connection, taken, *counts, size, kept, sizes[KEPT_DEAD], forgotten, events, fragment)
+    return False

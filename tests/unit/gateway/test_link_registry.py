@@ -1,0 +1,65 @@
+"""Who is attached to what: the limit of connections, and who hears of changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.gateway.link_registry import LinkRegistry
+from busbar.model.api import EntityView
+from busbar.model.errors import QuotaExceeded
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def entity_changed(self, path: str, view: EntityView | None) -> None:
+        self.heard.append(path)
+        if path == "bad":
+            raise RuntimeError("a fault of this connection alone")
+
+
+def test_connections_are_counted_not_links() -> None:
+    attached = LinkRegistry(2)
+    one, two, three = Connection(), Connection(), Connection()
+    for _ in range(5):
+        attached.add_link("Q", one)
+    attached.add_link("q", two)
+    with pytest.raises(QuotaExceeded, match="'q' has links of 2 connections"):
+        attached.add_link("q", three)
+    attached.add_link("t/subscriptions/s", three)
+    for _ in range(4):
+        attached.remove_link("q", one)
+    with pytest.raises(QuotaExceeded):
+        attached.add_link("q", three)
+    attached.remove_link("q", one)
+    attached.add_link("q", three)
+    assert attached.entities() == ["q", "t/subscriptions/s"]
+    attached.remove_link("q", two)
+    attached.remove_link("q", three)
+    assert attached.entities() == ["t/subscriptions/s"]
+
+
+def test_those_who_use_an_entity_or_rely_on_its_rules_hear_once() -> None:
+    attached = LinkRegistry(10)
+    one, two = Connection(), Connection()
+    attached.add_link("q", one)
+    attached.add_grant("q", one)
+    attached.add_grant("q", two)
+    attached.add_link("other", two)
+    attached.changed("Q", None)
+    assert (one.heard, two.heard) == (["Q"], ["Q"])
+    attached.remove_grant("q", two)
+    attached.changed("Q", None)
+    assert (one.heard, two.heard) == (["Q", "Q"], ["Q"])
+    attached.changed("nobody", None)
+
+
+def test_a_connection_that_fails_hurts_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    attached = LinkRegistry(10)
+    connections = [Connection() for _ in range(3)]
+    for connection in connections:
+        attached.add_link("bad", connection)
+    attached.changed("bad", None)
+    assert [connection.heard for connection in connections] == [["bad"]] * 3
+    assert "a connection failed on a change of 'bad'" in caplog.text
