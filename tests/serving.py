@@ -21,7 +21,7 @@ Properties = Mapping[str, object]
 BROKERS = os.environ.get("BUSBAR_TEST_BROKERS", "")
 """So many broker processes for every server that is not given a number: `make deep` repeats suites with several."""
 READY_SECONDS = 30.0
-PATIENCE = {"hello_wait": 120_000, "token_wait": 120_000, "link_wait": 120_000}
+PATIENCE = {"handshake_timeout": 120_000, "token_timeout": 120_000, "first_link_timeout": 120_000}
 """Limits for servers whose clients share an event loop with tests that block it: a client that is being opened must not be
 taken for one that has nothing to say."""
 

@@ -284,7 +284,7 @@ def test_a_broker_is_killed_under_load_then_all_are_stopped_then_killed(tmp_path
 @pytest.mark.req("P25")
 def test_a_broker_that_hangs_is_replaced_and_others_go_on(tmp_path: Path) -> None:
     text = json.loads(config())
-    text["Busbar"] = {"Limits": {"broker_patience": 4_000}}
+    text["Busbar"] = {"Limits": {"broker_ping_timeout": 4_000}}
     server = Busbar(tmp_path / "data", json.dumps(text), arguments=("--brokers", "2")).start()
     try:
         asyncio.run(one_hangs(server))
@@ -298,7 +298,7 @@ def test_a_broker_that_hangs_is_replaced_and_others_go_on(tmp_path: Path) -> Non
 def test_a_broker_that_hangs_while_it_starts_is_replaced(tmp_path: Path) -> None:
     """It is stopped when it has just opened a store: the rest of its stores, its gateway and the others have to wait."""
     text = json.loads(config())
-    text["Busbar"] = {"Limits": {"broker_patience": 2_000}}
+    text["Busbar"] = {"Limits": {"broker_ping_timeout": 2_000}}
     server = Busbar(tmp_path / "data", json.dumps(text), arguments=("--brokers", "2")).start()
     try:
         before = brokers_of(server)["broker-1"]

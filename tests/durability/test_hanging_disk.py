@@ -23,7 +23,7 @@ from tests.faults.shims import build_shim
 from tests.serving import Busbar, config_text
 
 STORES = [f"store-{number}" for number in range(4)]
-LIMITS = {"store_patience": 500, "broker_patience": 1_500}
+LIMITS = {"store_timeout": 500, "broker_ping_timeout": 1_500}
 HANG = {1: 0.5, 2: 2.0}
 """By the number of brokers: with several, long enough for one to be ended that does not answer."""
 

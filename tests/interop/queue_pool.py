@@ -11,7 +11,7 @@ LIMITS = {
     "min_lock_duration": 100,
     "min_time_to_live": 100,
     "min_size_in_megabytes": 1,
-    "size_step": 1,
+    "size_increment": 1,
     "min_duplicate_window": 100,
 }
 

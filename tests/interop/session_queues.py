@@ -23,8 +23,8 @@ LIMITS = {
     "min_lock_duration": 100,
     "min_time_to_live": 100,
     "min_size_in_megabytes": 1,
-    "size_step": 1,
-    "max_partitioned": 1000,
+    "size_increment": 1,
+    "max_partitioned_entities": 1000,
     "min_duplicate_window": 100,
     "min_auto_delete_on_idle": 300,
 }

@@ -229,7 +229,7 @@ def in_tier(directory: Path, tier: str) -> Busbar:
 
 @pytest.mark.req("P33")
 async def test_the_limits_of_a_namespace_are_settings() -> None:
-    limits = {"max_entities": 4, "max_partitioned": 2, "max_subscriptions": 1, "max_rules": 2}
+    limits = {"max_entities": 4, "max_partitioned_entities": 2, "max_subscriptions": 1, "max_rules": 2}
     with serving({}, limits) as limited:
         async with administrations(limited) as (admin, other):
             await admin.create_queue("p1", enable_partitioning=True)

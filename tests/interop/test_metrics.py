@@ -31,7 +31,7 @@ NAMES = ["metrics", "q0", "q1", "q2", "spread", "zzz"]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
     queues: dict[str, dict[str, object]] = {name: {} for name in NAMES}
     queues["spread"] = {"EnablePartitioning": True}
-    config = json.loads(config_text(queues, {**PATIENCE, "metrics_samples": 200}))
+    config = json.loads(config_text(queues, {**PATIENCE, "max_metrics_samples": 200}))
     news = {"Name": "news", "Subscriptions": [{"Name": "all"}]}
     config["UserConfig"]["Namespaces"][0]["Topics"] = [news]
     config["Busbar"]["AuthorizationRules"] = [
@@ -150,7 +150,7 @@ def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmq
     assert samples['busbar_entity_available{entity="q1"}'] == 1
     assert of_tap(samples, "lag_messages", "letters", "q1", sub="dead_letter") == 1
     assert {value for name, value in samples.items() if name.startswith("busbar_store_up{")} == {1}
-    assert samples["busbar_entities"] == len(NAMES) + 2 and samples["busbar_entities_left_out"] == 0
+    assert samples["busbar_entities"] == len(NAMES) + 2 and samples["busbar_entities_omitted"] == 0
 
 
 @pytest.mark.req("U28")
@@ -179,11 +179,11 @@ def test_a_scrape_is_bounded_and_says_so(server: Busbar, client: PlainAmqp) -> N
     for name in ("a", "b", "c"):
         Taps(client, "spread")("create-tap", name=name)
     samples = scrape(server)
-    assert samples["busbar_entities_left_out"] == 4, "spread, and all that come behind it"
+    assert samples["busbar_entities_omitted"] == 4, "spread, and all that come behind it"
     assert len(samples) < 220
     assert not any('entity="spread"' in name or 'entity="zzz"' in name for name in samples)
     chosen = scrape(server, "?prefix=Z")
-    assert (chosen["busbar_entities"], chosen["busbar_entities_left_out"]) == (1, 0)
+    assert (chosen["busbar_entities"], chosen["busbar_entities_omitted"]) == (1, 0)
     assert {name for name in chosen if "entity=" in name} == {
         'busbar_entity_available{entity="zzz"}',
         'busbar_size_bytes{entity="zzz"}',

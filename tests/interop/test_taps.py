@@ -23,7 +23,7 @@ from tests.serving import PATIENCE, Busbar, config_text, serving
 
 pytestmark = pytest.mark.timeout(60)
 
-LIMITS = {**PATIENCE, "min_lock_duration": 100, "max_taps": 3, "tap_page_bytes": 4096}
+LIMITS = {**PATIENCE, "min_lock_duration": 100, "max_taps": 3, "max_tap_page_bytes": 4096}
 REGULAR, PARTITIONED = 16, 4
 
 

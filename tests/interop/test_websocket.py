@@ -21,7 +21,7 @@ from tests.serving import Busbar, serving
 @pytest.fixture(scope="module")
 def server() -> Iterator[Busbar]:
     with serving(
-        {"sync": {}, "async": {}, "slow": {}}, {"token_wait": 2_000, "hello_wait": 2_000}
+        {"sync": {}, "async": {}, "slow": {}}, {"token_timeout": 2_000, "handshake_timeout": 2_000}
     ) as running:
         yield running
 

@@ -12,7 +12,7 @@ QUEUES = {
     "other": {},
     "bystander": {},
 }
-LIMITS = {"min_lock_duration": 1_000, "token_wait": 1_000}
+LIMITS = {"min_lock_duration": 1_000, "token_timeout": 1_000}
 
 
 @pytest.fixture(scope="session", params=[int(BROKERS)] if BROKERS else [1, 3], ids="brokers-{}".format)
@@ -25,7 +25,7 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[Busbar]:
             queues[f"{road}-{outcome}"] = {"MaxSizeInMegabytes": 1}
             queues[f"roomy-{road}-{outcome}"] = {"MaxSizeInMegabytes": 64}
     # Strangers have time: what they do in it is bounded by other limits, also on a machine that is busy.
-    limits = {**LIMITS, "token_wait": 20_000, "min_size_in_megabytes": 1, "size_step": 1}
+    limits = {**LIMITS, "token_timeout": 20_000, "min_size_in_megabytes": 1, "size_increment": 1}
     with serving(queues, limits, arguments=("--brokers", str(request.param))) as running:
         yield running
 

@@ -22,7 +22,12 @@ from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in
 from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
-LIMITS = {"hello_wait": 1_500, "http_head_wait": 1_000, "http_body_wait": 1_000, "http_idle_wait": 1_000}
+LIMITS = {
+    "handshake_timeout": 1_500,
+    "http_head_timeout": 1_000,
+    "http_body_timeout": 1_000,
+    "http_idle_timeout": 1_000,
+}
 
 
 @pytest.fixture(scope="module")

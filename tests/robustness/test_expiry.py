@@ -39,7 +39,7 @@ PEEK = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Busbar]:
-    with serving({"q": {}, "bystander": {}}, {"token_grace": 0, "token_wait": 1_500}) as running:
+    with serving({"q": {}, "bystander": {}}, {"token_grace": 0, "token_timeout": 1_500}) as running:
         yield running
 
 

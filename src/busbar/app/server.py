@@ -245,11 +245,11 @@ async def _broker(
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
     members = CataloguePublisher(port)
     processes: BrokerSupervisor | None = None
-    store_patience = namespace.limits.store_patience / 1000
+    store_timeout = namespace.limits.store_timeout / 1000
     if brokers > 1:
-        patience = namespace.limits.broker_patience / 1000
+        patience = namespace.limits.broker_ping_timeout / 1000
         processes = BrokerSupervisor(
-            brokers, directory.path, directory.lock, members, patience, store_patience
+            brokers, directory.path, directory.lock, members, patience, store_timeout
         )
 
     def fenced() -> None:
@@ -264,7 +264,7 @@ async def _broker(
             owner.assign_store(host)
             return host
         return LocalStoreHost(
-            name, place.open, loop, wall_clock, nonces, port.dispatch, fenced, place.place, store_patience
+            name, place.open, loop, wall_clock, nonces, port.dispatch, fenced, place.place, store_timeout
         )
 
     stores = StoreSet([make_host(name) for name in found], make_host)

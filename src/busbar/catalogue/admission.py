@@ -214,7 +214,7 @@ class Admission:
                 count = entries.count(EntityKind.QUEUE) + entries.count(EntityKind.TOPIC)
                 _below(count, limits.max_entities, "", "queues and topics")
             if description.enable_partitioning:
-                _below(entries.partitioned, limits.max_partitioned, "", "partitioned entities")
+                _below(entries.partitioned, limits.max_partitioned_entities, "", "partitioned entities")
 
 
 def _below(count: int, most: int, parent: str, what: str) -> None:

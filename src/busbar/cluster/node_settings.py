@@ -24,7 +24,7 @@ SHARED = (
     "max_connections",
     "max_entity_connections",
     "max_http_connections",
-    "max_unproven_connections",
+    "max_unauthenticated_connections",
     "max_silent_connections",
 )
 """Limits of connections. They are the namespace's, whichever gateway a client came to."""

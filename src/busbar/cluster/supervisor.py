@@ -56,7 +56,7 @@ class BrokerProcess:
         lock: int,
         members: CataloguePublisher,
         patience: float,
-        store_patience: float,
+        store_timeout: float,
     ) -> None:
         """`lock` is the descriptor by which the data directory is held; both sorts of patience are in seconds."""
         self.name = name
@@ -73,7 +73,7 @@ class BrokerProcess:
         self._lock = lock
         self._members = members
         self._patience = patience
-        self._store_patience = store_patience
+        self._store_patience = store_timeout
         self._watching: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -226,10 +226,10 @@ class BrokerSupervisor:
         lock: int,
         members: CataloguePublisher,
         patience: float,
-        store_patience: float,
+        store_timeout: float,
     ) -> None:
         self._brokers = [
-            BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_patience)
+            BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_timeout)
             for number in range(count)
         ]
         self._settings: dict[BrokerProcess, bytes] = {}

@@ -1,8 +1,8 @@
 """Replies that their clients do not take: bounded in bytes, for one connection and for all of a gateway.
 
 A reply waits where its link has no credit, or where the window of its AMQP session is closed. Rules:
-1. A connection whose waiting replies are larger than `reply_bytes` is closed.
-2. When those of all connections are larger than `all_reply_bytes`, the connection that holds most of it is closed.
+1. A connection whose waiting replies are larger than `max_reply_bytes` is closed.
+2. When those of all connections are larger than `max_all_reply_bytes`, the connection that holds most of it is closed.
 Clients give credit before they ask, so that nothing of theirs waits for long.
 """
 
@@ -32,10 +32,10 @@ class HeldReplies:
         held = self._held.get(holder, 0) + size + REPLY_COST
         self._held[holder] = held
         self.total += size + REPLY_COST
-        if held > limits.reply_bytes:
-            self._end(holder, limits.reply_bytes)
-        elif self.total > limits.all_reply_bytes:
-            self._end(max(self._held, key=self._held.__getitem__), limits.all_reply_bytes)
+        if held > limits.max_reply_bytes:
+            self._end(holder, limits.max_reply_bytes)
+        elif self.total > limits.max_all_reply_bytes:
+            self._end(max(self._held, key=self._held.__getitem__), limits.max_all_reply_bytes)
 
     def _end(self, holder: Holder, limit: int) -> None:
         held = self._held[holder]

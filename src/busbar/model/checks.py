@@ -201,7 +201,7 @@ def _check_receiving(
 
 
 def _check_sending(what: str, entity: QueueDescription | TopicDescription, limits: Limits) -> None:
-    size, step = entity.max_size_in_megabytes, max(1, limits.size_step)
+    size, step = entity.max_size_in_megabytes, max(1, limits.size_increment)
     if not limits.min_size_in_megabytes <= size <= limits.max_size_in_megabytes or size % step:
         steps = f" in steps of {step}" if step > 1 else ""
         raise ArgumentOutOfRange(

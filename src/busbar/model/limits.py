@@ -21,7 +21,7 @@ class Limits:
     # Entities
     max_name_length: int = 50  # of subscriptions and rules
     max_entities: int = 10_000  # queues and topics; 0: as many as there is room for
-    max_partitioned: int = 100  # of them
+    max_partitioned_entities: int = 100  # of them
     max_subscriptions: int = 2_000  # of a topic
     max_rules: int = 2_000  # of a subscription
     max_authorization_rules: int = 12  # of an entity
@@ -29,54 +29,56 @@ class Limits:
     max_expression_length: int = 1024  # of a filter or an action
     min_size_in_megabytes: int = 1024
     max_size_in_megabytes: int = 5120
-    size_step: int = 1024  # MaxSizeInMegabytes is a multiple of it
+    size_increment: int = 1024  # MaxSizeInMegabytes is a multiple of it
     min_time_to_live: int = 1_000
     min_duplicate_window: int = 20_000
     max_duplicate_window: int = 7 * 86_400_000
     min_auto_delete_on_idle: int = 300_000
     max_entity_connections: int = 5_000  # AMQP connections with a link to one entity
     max_dead_letter_text: int = 4096
-    peek_bytes: int = 256 * 1024
-    peek_count: int = 250
-    schedule_count: int = 100
-    delete_count: int = 4000
+    max_peek_bytes: int = 256 * 1024
+    max_peek_count: int = 250
+    max_schedule_count: int = 100
+    max_delete_count: int = 4000
     # Taps
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
-    tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
-    tap_page_count: int = 20_000
-    metrics_samples: int = 60_000  # of entities and their taps, in one scrape: 10,000 queues without taps
-    # Connections: what a peer may hold before and after it has proven who it is.
+    max_tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
+    max_tap_page_count: int = 20_000
+    max_metrics_samples: int = 60_000  # of entities and their taps, in one scrape: 10,000 queues without taps
+    # Connections: what a client may hold before and after it has authenticated
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000
-    token_wait: int = 20_000  # no successful put-token by then: the connection is dropped
+    token_timeout: int = 20_000  # no successful put-token by then: the connection is dropped
     token_grace: int = 60_000  # an expired token still counts for as long, so that clocks may differ
-    session_wait: int = 60_000  # for the next available message session, if the client does not say
-    link_wait: int = 60_000  # no link by then: closed
+    session_accept_timeout: int = 60_000  # for the next available message session, if the client does not say
+    first_link_timeout: int = 60_000  # no link by then: closed
     max_sessions: int = 256
     max_links: int = 256
     max_unsettled: int = 5_000  # deliveries a link may hold unsettled before it gets no more
     max_connections: int = 5_000
-    max_unproven_connections: int = 1_000  # speaking, no token yet
-    incoming_bytes: int = 4 * 1024 * 1024  # of one connection, not yet durable, before its reading pauses
-    reply_bytes: int = 8 * 1024 * 1024  # of one connection: replies that wait until its client takes them
-    all_reply_bytes: int = 64 * 1024 * 1024  # of all connections together
-    # The door: what is allowed to somebody of whom nothing is known yet.
-    hello_wait: int = (
+    max_unauthenticated_connections: int = 1_000  # they have named a protocol, and put no token yet
+    max_uncommitted_bytes: int = (
+        4 * 1024 * 1024
+    )  # of one connection, not yet durable, before its reading pauses
+    max_reply_bytes: int = 8 * 1024 * 1024  # of one connection: replies that wait until its client takes them
+    max_all_reply_bytes: int = 64 * 1024 * 1024  # of all connections together
+    # Accepted connections that have not named their protocol yet
+    handshake_timeout: int = (
         10_000  # from accepting to the first bytes that name a protocol, the TLS handshake included
     )
     max_silent_connections: int = 4_000  # accepted, and nothing but their first byte is known
-    max_handshakes: int = 200  # TLS handshakes under way at once
+    max_tls_handshakes: int = 200  # TLS handshakes under way at once
     # HTTP
     http_head_size: int = 64 * 1024  # request line and headers together
-    http_head_wait: int = 15_000  # from the first byte of a request to the end of its headers
-    http_body_wait: int = 60_000  # from the end of the headers to the end of the body
-    http_idle_wait: int = 75_000  # between two requests of a connection
+    http_head_timeout: int = 15_000  # from the first byte of a request to the end of its headers
+    http_body_timeout: int = 60_000  # from the end of the headers to the end of the body
+    http_idle_timeout: int = 75_000  # between two requests of a connection
     http_management_body: int = 1024 * 1024
     max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room
     # Messaging stores
-    store_patience: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
+    store_timeout: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
     # Broker processes
-    broker_patience: int = 10_000  # one that does not answer for so long is ended, and started again
+    broker_ping_timeout: int = 10_000  # one that does not answer for so long is ended, and started again
 
 
 def limits_of(tier: Tier) -> Limits:

@@ -257,7 +257,10 @@ def test_limits_can_be_lowered() -> None:
             "RequiresSession is true; the Basic tier has no message sessions",
         ),
         ('{"Busbar": {"Limits": {"lock": 1}}}', "Busbar.Limits.lock is 1; there is no such limit; there are"),
-        ('{"Busbar": {"Limits": {"peek_count": "x"}}}', "peek_count is 'x'; it must be a whole number"),
+        (
+            '{"Busbar": {"Limits": {"max_peek_count": "x"}}}',
+            "max_peek_count is 'x'; it must be a whole number",
+        ),
     ],
 )
 def test_a_bad_value_is_named_with_its_place_and_its_rule(text: str, words: str) -> None:

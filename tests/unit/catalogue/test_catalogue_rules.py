@@ -47,7 +47,7 @@ QUEUE = QueueDescription()
 
 
 async def test_numbers_are_limited(tmp_path: Path) -> None:
-    limits = Limits(max_entities=4, max_partitioned=1, max_subscriptions=2, max_rules=2)
+    limits = Limits(max_entities=4, max_partitioned_entities=1, max_subscriptions=2, max_rules=2)
     async with namespace(tmp_path, limits) as here:
         create = here.catalogue.create
         await create("p", QueueDescription(enable_partitioning=True))
@@ -101,7 +101,7 @@ async def test_two_thousand_subscriptions(tmp_path: Path) -> None:
 
 
 async def test_the_premium_tier_counts_no_entities(tmp_path: Path) -> None:
-    async with namespace(tmp_path, replace(limits_of(Tier.PREMIUM), max_partitioned=0)) as here:
+    async with namespace(tmp_path, replace(limits_of(Tier.PREMIUM), max_partitioned_entities=0)) as here:
         await here.catalogue.create("a", QUEUE)
         with pytest.raises(QuotaExceeded):
             await here.catalogue.create("p", QueueDescription(enable_partitioning=True))

@@ -157,7 +157,7 @@ def test_the_books_are_empty_when_all_have_gone(runner: asyncio.Runner, data: Pa
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00", b"AM"])
 def test_the_time_to_say_something_is_bounded(runner: asyncio.Runner, data: Path, said: bytes) -> None:
     async def scene() -> None:
-        async with opened(data, hello_wait=200) as (door, port):
+        async with opened(data, handshake_timeout=200) as (door, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(said)
             try:
@@ -200,7 +200,7 @@ def test_who_speaks_waits_for_a_place(runner: asyncio.Runner, data: Path) -> Non
     """Two places, twenty honest clients at once: each gets in when another has proven itself; none is turned away."""
 
     async def scene() -> None:
-        async with opened(data, max_unproven_connections=2) as (door, port):
+        async with opened(data, max_unauthenticated_connections=2) as (door, port):
 
             async def client(tls: ssl.SSLContext | None) -> bytes:
                 return await exchange(port, b"AMQP", b"proof", tls=tls)
@@ -223,7 +223,7 @@ def test_handshakes_take_turns(runner: asyncio.Runner, data: Path) -> None:
     """Two places for handshakes, taken by clients that stop in the middle: the third gets its turn all the same."""
 
     async def scene() -> None:
-        async with opened(data, max_handshakes=2) as (_door, port):
+        async with opened(data, max_tls_handshakes=2) as (_door, port):
             stalled = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for _reader, writer in stalled:
                 writer.write(b"\x16\x03\x01\x02\x00\x01")

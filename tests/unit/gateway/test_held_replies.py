@@ -7,7 +7,7 @@ from dataclasses import replace
 from busbar.gateway.held_replies import REPLY_COST, HeldReplies
 from busbar.model.limits import Limits
 
-LIMITS = replace(Limits(), reply_bytes=10_000, all_reply_bytes=20_000)
+LIMITS = replace(Limits(), max_reply_bytes=10_000, max_all_reply_bytes=20_000)
 
 
 class Ended:

@@ -280,7 +280,7 @@ async def test_ends_and_times_leave_out_what_is_out() -> None:
 
 
 async def test_a_page_is_rows() -> None:
-    node = Node(limits=Limits(tap_page_count=50, tap_page_bytes=1_000))
+    node = Node(limits=Limits(max_tap_page_count=50, max_tap_page_bytes=1_000))
     page = await node("read-tap", name="archive", fragment=2, after=4, upto=9, count=60, max_bytes=5_000)
     (row,) = decode_messages(b"".join(page["rows"].parts))
     assert (row.n, row.lane, row.content) == (5, KEPT, CONTENT)

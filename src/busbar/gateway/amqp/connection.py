@@ -90,7 +90,7 @@ class GatewayConnection(asyncio.Protocol):
                 max_links=limits.max_links,
                 max_message_size=limits.max_message_size,
                 # Half-sent messages weigh as much as those that are not durable yet, and at least two must fit.
-                max_partial_bytes=max(limits.incoming_bytes, 2 * limits.max_message_size),
+                max_partial_bytes=max(limits.max_uncommitted_bytes, 2 * limits.max_message_size),
             )
         )
         self._transport: asyncio.Transport | None = None
@@ -276,7 +276,7 @@ class GatewayConnection(asyncio.Protocol):
         """Read while what arrived becomes durable in time, and while the client reads what it is answered."""
         if self._transport is None:
             return
-        limit = self.service.limits.incoming_bytes
+        limit = self.service.limits.max_uncommitted_bytes
         if self._reading and (self._arriving > limit or not self.writable):
             self._reading = False
             self._transport.pause_reading()
@@ -502,20 +502,22 @@ class GatewayConnection(asyncio.Protocol):
         limits = self.service.limits
         deadlines = self._grants.ends()
         if not self._grants:
-            deadlines.append(self._tokenless_since + limits.token_wait)
+            deadlines.append(self._tokenless_since + limits.token_timeout)
         if not self._links and not self._pending:
             deadlines.append(self._linkless_deadline())
         return deadlines
 
     def _linkless_deadline(self) -> int:
         never_had_one = self._linkless_since == self._since
-        return self._linkless_since + (self.service.limits.link_wait if never_had_one else LINKLESS_WAIT)
+        return self._linkless_since + (
+            self.service.limits.first_link_timeout if never_had_one else LINKLESS_WAIT
+        )
 
     def _tick(self) -> None:
         self._timer = None
         now = wall_clock()
         self._handle(self._engine.tick(now))
-        if not self._grants and now >= self._tokenless_since + self.service.limits.token_wait:
+        if not self._grants and now >= self._tokenless_since + self.service.limits.token_timeout:
             self._engine.close(
                 "amqp:connection:forced", "No token was put in time; put one to $cbs after connecting."
             )

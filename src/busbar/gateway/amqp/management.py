@@ -173,8 +173,8 @@ class ManagementNode:
             if index < only:
                 index, number = only, 1
             last = only + 1
-        count = min(count, limits.peek_count)
-        left = limits.peek_bytes
+        count = min(count, limits.max_peek_count)
+        left = limits.max_peek_bytes
         messages: list[object] = []
         busy: ServerBusy | None = None
         while index < last and len(messages) < count:
@@ -308,9 +308,9 @@ class ManagementNode:
             raise ArgumentError("Messages cannot be scheduled in a dead-letter queue.")
         limits = self._peer.service.limits
         entries = body.items("messages")
-        if not 1 <= len(entries) <= limits.schedule_count:
+        if not 1 <= len(entries) <= limits.max_schedule_count:
             raise ArgumentOutOfRange(
-                f"messages has {len(entries)} entries; 1 to {limits.schedule_count} are allowed."
+                f"messages has {len(entries)} entries; 1 to {limits.max_schedule_count} are allowed."
             )
         drafts = []
         for entry in entries:
@@ -363,7 +363,7 @@ class ManagementNode:
         return 200, {}
 
     async def _delete(self, body: RequestBody) -> Reply:
-        limit = self._peer.service.limits.delete_count
+        limit = self._peer.service.limits.max_delete_count
         count = body.integer("message-count")
         if not 1 <= count <= limit:
             raise ArgumentOutOfRange(f"message-count is {count}; 1 to {limit} are allowed.")

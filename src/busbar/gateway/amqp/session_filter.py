@@ -65,7 +65,7 @@ def wait_of(link: Link, limits: Limits) -> float:
     asked = link.properties.get(TIMEOUT)
     if isinstance(asked, int) and not isinstance(asked, bool) and asked >= 0:
         return asked / 1000
-    return limits.session_wait / 1000
+    return limits.session_accept_timeout / 1000
 
 
 def locked_until(until: int) -> dict[object, object]:

@@ -290,8 +290,8 @@ class TapOperations:
             raise ArgumentOutOfRange(
                 f"'after' is {after} and 'upto' {upto}; they are numbers within a fragment."
             )
-        count = body.integer("count") if body.has("count") else limits.tap_page_count
-        size = body.integer("max-bytes") if body.has("max-bytes") else limits.tap_page_bytes
+        count = body.integer("count") if body.has("count") else limits.max_tap_page_count
+        size = body.integer("max-bytes") if body.has("max-bytes") else limits.max_tap_page_bytes
         if count < 1 or size < 1:
             raise ArgumentOutOfRange(f"'count' is {count} and 'max-bytes' {size}; both are at least 1.")
         entity = await self._entity()
@@ -302,7 +302,7 @@ class TapOperations:
             raise InvalidOperation("Events are recorded for taps: 'name' says for which.")
         peer = self._peer
         fragment = self._fragments[index]
-        count, size = min(count, limits.tap_page_count), min(size, limits.tap_page_bytes)
+        count, size = min(count, limits.max_tap_page_count), min(size, limits.max_tap_page_bytes)
         page = await peer.pages.take(
             lambda: peer.ask(
                 lambda request: ReadTap(

@@ -140,7 +140,7 @@ class _Management:
 
     async def _put(self) -> web.Response:
         limits = self._context.limits
-        body = await read_body(self._request, limits.http_management_body, limits.http_body_wait)
+        body = await read_body(self._request, limits.http_management_body, limits.http_body_timeout)
         name, element = read_entry(body)
         expected = _CONTENT[self._target.kind]
         if name not in expected:

@@ -1,8 +1,8 @@
 """One HTTP connection: aiohttp's own protocol, with the limits that it leaves to others.
 
     state       begins                      ends
-    idle        connected, or answered      the first byte of a request; after `http_idle_wait` the connection ends
-    head        that first byte             the empty line; after `http_head_wait` or `http_head_size`, an error
+    idle        connected, or answered      the first byte of a request; after `http_idle_timeout` the connection ends
+    head        that first byte             the empty line; after `http_head_timeout` or `http_head_size`, an error
     request     the empty line              the answer has been written
 
 A client that sends its headers a byte at a time is thus ended by the time of the first one, not of the last.
@@ -41,7 +41,7 @@ class HttpConnection(RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            keepalive_timeout=limits.http_idle_wait / 1000,
+            keepalive_timeout=limits.http_idle_timeout / 1000,
             access_log=None,  # type: ignore[arg-type]  # aiohttp's way to say: none
             max_line_size=min(MAX_LINE, limits.http_head_size),
             max_field_size=limits.http_head_size,
@@ -53,7 +53,7 @@ class HttpConnection(RequestHandler):
         self._lobby = lobby
         self._guest = guest
         self._head_limit = limits.http_head_size
-        self._head_wait = limits.http_head_wait / 1000
+        self._head_wait = limits.http_head_timeout / 1000
         self._in_request = False
         self._head_size = 0
         self._head_end = b""

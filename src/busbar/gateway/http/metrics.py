@@ -7,9 +7,9 @@ Rules
    and a key of an authorization rule (what Prometheus is made for), or by a token as everywhere else.
 2. Nothing is counted for it while messages flow: a scrape asks for the counters that are kept anyway. One is answered
    at a time, however many ask.
-3. A scrape has at most `metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order of
-   names, then topics, each with its subscriptions, and from the first one on that does not fit they are left out;
-   `busbar_entities_left_out` says how many were. `prefix` chooses those whose names begin so.
+3. A scrape has at most `max_metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order
+   of names, then topics, each with its subscriptions. Those from the first one on that does not fit are omitted;
+   `busbar_entities_omitted` says how many were. `prefix` chooses those whose names begin so.
 4. A fragment whose store is out has no samples of taps, and counts of an entity are those of its other fragments; then
    `busbar_entity_available` is 0.
 
@@ -49,7 +49,7 @@ CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
 FAMILIES: Final = {
     "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is out."),
     "busbar_entities": ("gauge", "Queues, topics and subscriptions that the scrape is about."),
-    "busbar_entities_left_out": (
+    "busbar_entities_omitted": (
         "gauge",
         "Those of them that have no samples, because there would be too many.",
     ),
@@ -120,7 +120,7 @@ class Metrics:
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
         chosen: list[EntityView] = []
         found = 0
-        room = self._context.limits.metrics_samples
+        room = self._context.limits.max_metrics_samples
         async for entity in self._entities():
             if not entity.path.lower().startswith(prefix.lower()):
                 continue
@@ -129,7 +129,7 @@ class Metrics:
             if room >= 0:
                 chosen.append(entity)
         page.add("busbar_entities", {}, found)
-        page.add("busbar_entities_left_out", {}, found - len(chosen))
+        page.add("busbar_entities_omitted", {}, found - len(chosen))
         for first in range(0, len(chosen), ASKED_AT_ONCE):
             # Not one after the other: each may have to wait for a commit.
             some = chosen[first : first + ASKED_AT_ONCE]

@@ -132,12 +132,12 @@ async def _send(asked: RuntimeRequest) -> web.StreamResponse:
     now = asked.context.clock()
     if is_batch(content_type):
         # As JSON a batch may be larger than it is: escapes, names of keys.
-        document = await read_body(request, 2 * size + limits.max_header_size, limits.http_body_wait)
+        document = await read_body(request, 2 * size + limits.max_header_size, limits.http_body_timeout)
         payloads = compose_batch(document, now, size)
     else:
         properties = parse_broker_properties(request.headers.get("BrokerProperties"))
         custom = properties_of(request.headers.items())
-        body = await read_body(request, size, limits.http_body_wait)
+        body = await read_body(request, size, limits.http_body_timeout)
         payloads = [compose(properties, custom, content_type, body, now)]
         if len(payloads[0]) > size:
             raise MessageSizeExceeded(

@@ -2,8 +2,8 @@
 
 1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
    read, and a connection that says nothing costs a descriptor and a timer.
-2. From coming to the first bytes that name a protocol, TLS handshake included, a guest has `hello_wait`.
-3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_handshakes`: a
+2. From coming to the first bytes that name a protocol, TLS handshake included, a guest has `handshake_timeout`.
+3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_tls_handshakes`: a
    handshake that has taken longer than the lobby's grace for the silent makes room for one that waits.
 4. How many may be inside at all is the lobby's business. Who was accepted by another process while it has no room waits
    outside, as in the kernel's queue; who comes when that is full is turned away.
@@ -111,7 +111,7 @@ class Acceptor:
 
     def _handshake_in(self) -> float:
         """0 if one more handshake may begin, else the seconds to wait."""
-        if len(self._handshakes) < self.lobby.limits.max_handshakes:
+        if len(self._handshakes) < self.lobby.limits.max_tls_handshakes:
             return 0.0
         oldest, began = next(iter(self._handshakes.items()))
         wait = began + SILENT_GRACE - self.loop.time()
@@ -156,7 +156,7 @@ class _NewSocket:
         self._guest = door.lobby.enter(self.drop)
         limits = door.lobby.limits
         self._deadline = door.loop.call_later(
-            min(limits.hello_wait, limits.token_wait) / 1000, self._too_late
+            min(limits.handshake_timeout, limits.token_timeout) / 1000, self._too_late
         )
         self._looking = True
         door.loop.add_reader(accepted, self._look)
@@ -195,7 +195,7 @@ class _NewSocket:
                     sniffer,
                     self._socket,
                     ssl=tls,
-                    ssl_handshake_timeout=self._door.lobby.limits.hello_wait / 1000,
+                    ssl_handshake_timeout=self._door.lobby.limits.handshake_timeout / 1000,
                 )
         except (
             OSError,

@@ -4,7 +4,7 @@
 
        silent    nothing has come; costs a descriptor and a timer           at most `max_silent_connections` of
        waiting   its first byte is there, unread; waits for a place         these two together
-       unproven  has a place: TLS handshake, first bytes, login, headers    at most `max_unproven_connections`
+       unproven  has a place: TLS handshake, first bytes, login, headers    at most `max_unauthenticated_connections`
        proven    a token (AMQP) or a whole request head (HTTP) has come
 
 2. When there is no room for one more silent guest, the oldest silent one goes, once it is `SILENT_GRACE` old; until then
@@ -136,7 +136,7 @@ class ConnectionLimiter:
 
     def start_delay(self) -> float:
         """The same for a place among the unproven."""
-        if len(self.unauthenticated) < self.limits.max_unproven_connections:
+        if len(self.unauthenticated) < self.limits.max_unauthenticated_connections:
             return 0.0
         return self._make_room(self.unauthenticated, UNPROVEN_GRACE)
 
