@@ -54,11 +54,11 @@ async def test_a_store_is_taken_offline_and_brought_back(port: BrokerApi) -> Non
     (store,) = await port.stores()
     entity = await port.entity("other")
     shown = await port.change_store(store.name, "offline")
-    assert (shown.state, shown.reason) == ("out", "taken offline by an operator")
+    assert (shown.state, shown.reason) == ("unavailable", "taken offline by an operator")
     refused = await sent(port, entity.fragments[0])
     assert isinstance(refused, Refused)
     assert refused.condition == ServerBusy.condition and refused.certain
-    assert (await port.fragments("other"))[0].state == "out"
+    assert (await port.fragments("other"))[0].state == "unavailable"
     assert not (await port.runtime("other")).available
     assert (await port.entity("other")).path == "other", "it is there all the same"
     with pytest.raises(ServerBusy):

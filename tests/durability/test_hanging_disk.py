@@ -1,8 +1,8 @@
 """The disk of one of four messaging stores hangs under load: its calls do not fail, they do not return.
 
-After a patience the store is out like after any other fault. Keyless sends go on, all others are answered in bounded time,
-and so is management. When the disk answers again, or Busbar is started again, the store is back: nothing acknowledged is
-lost, nothing that was refused for certain is there, nothing completed comes again.
+After a patience the store is unavailable like after any other fault. Keyless sends go on, all others are answered in
+bounded time, and so is management. When the disk answers again, or Busbar is started again, the store is back: nothing
+acknowledged is lost, nothing that was refused for certain is there, nothing completed comes again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def under_load(server: Busbar, control: Path, seconds: float) -> None:
 
     hung = time.monotonic()
     await asyncio.to_thread(control.write_text, f"{OUT}.db sync")
-    await state(operator, "out")
+    await state(operator, "unavailable")
     since = time.monotonic()
     assert "has not answered" in (await asyncio.to_thread(operator.store))["reason"]
     assert await asyncio.to_thread(operator.availability, "p") == "Limited"
@@ -144,7 +144,7 @@ async def started_while_it_hangs(server: Busbar, control: Path, book: Book) -> N
     await asyncio.to_thread(server.start)
     assert time.monotonic() - began < 20
     operator = Operator(server)
-    assert (await asyncio.to_thread(operator.store))["state"] == "out"
+    assert (await asyncio.to_thread(operator.store))["state"] == "unavailable"
     await send_some(server, Client(book, "third", in_store("store-2")))
     await asyncio.to_thread(control.unlink)
     await state(operator, "open")

@@ -1,7 +1,7 @@
 """One of four messaging stores goes out under load, in every way it can, and comes back.
 
-Keyless sends go on; keyed ones fail quickly for the share that is out and go on for all others; receives go on; management
-that needs the store fails cleanly; nothing acknowledged is lost and nothing comes twice.
+Keyless sends go on; keyed ones fail quickly for the share that is unavailable and go on for all others; receives go on;
+management that needs the store fails cleanly; nothing acknowledged is lost and nothing comes twice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Step = Callable[[Busbar, Operator, Path], None]
 
 
 def offline(_server: Busbar, operator: Operator, _control: Path) -> None:
-    assert operator.ask("POST", f"stores/{OUT}/offline")["state"] == "out"
+    assert operator.ask("POST", f"stores/{OUT}/offline")["state"] == "unavailable"
 
 
 def online(_server: Busbar, operator: Operator, _control: Path) -> None:
@@ -143,12 +143,12 @@ async def outage(server: Busbar, way: str, control: Path) -> None:
     await asyncio.sleep(0.3)  # the first commit finds out
     since = time.monotonic()
     shown = await asyncio.to_thread(operator.store)
-    assert shown["state"] == "out" and shown["reason"], shown
+    assert shown["state"] == "unavailable" and shown["reason"], shown
     assert await asyncio.to_thread(operator.availability, "p") == "Limited"
     states = {
         view["index"]: view["state"] for view in await asyncio.to_thread(operator.ask, "GET", "fragments/p")
     }
-    assert {index for index, state in states.items() if state == "out"} == lost_share
+    assert {index for index, state in states.items() if state == "unavailable"} == lost_share
     for change in (lambda: operator.create("new"), lambda: operator.delete("p")):
         with pytest.raises(CommandFailure, match=r"failed \(503\)"):
             await asyncio.to_thread(change)

@@ -84,7 +84,7 @@ async def outage(server: Busbar, way: str, control: Path) -> None:
     await asyncio.to_thread(break_it, server, operator, control)
     await asyncio.sleep(0.3)  # the first commit finds out
     since = time.monotonic()
-    assert (await asyncio.to_thread(operator.store))["state"] == "out"
+    assert (await asyncio.to_thread(operator.store))["state"] == "unavailable"
     for path in homes:
         assert await asyncio.to_thread(operator.availability, path) == "Limited"
     await asyncio.sleep(OUTAGE)

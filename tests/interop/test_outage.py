@@ -1,4 +1,5 @@
-"""What management, counts and timeouts are while a messaging store is out, or does not answer, through the vendor's SDK."""
+"""What management, counts and timeouts are while a messaging store is unavailable, or does not answer, through the
+vendor's SDK."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ def fragments_used(server: Busbar, queue: str) -> Counter[int]:
 
 @pytest.mark.req("P26")
 async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(server: Busbar) -> None:
-    """Each change is made in all fragments or in none. What is refused says which store is out, and the same client does it
-    later. Rules are not kept in fragments: they change, and hold in those that come back."""
+    """Each change is made in all fragments or in none. What is refused says which store is unavailable, and the same
+    client does it later. Rules are not kept in fragments: they change, and hold in those that come back."""
     async with administrations(server) as (admin, other):
         for topic in ("t", "doomed-topic"):
             await admin.create_topic(topic, enable_partitioning=True)
@@ -191,10 +192,10 @@ async def test_counts_add_up_over_fragments_and_an_entity_says_that_it_is_limite
         busbar(server, "stores", "offline", OUT)
         assert (await statuses(admin)) == ["Limited"] * 3
         shown = busbar(server, "queue", "show", "p", "--fragments")
-        assert {one["store"] for one in shown if one["state"] == "out"} == {OUT}
+        assert {one["store"] for one in shown if one["state"] == "unavailable"} == {OUT}
         less = await admin.get_queue_runtime_properties("p")
         assert less.active_message_count == sum(
-            one.get("active", 0) for one in shown if one["state"] != "out"
+            one.get("active", 0) for one in shown if one["state"] != "unavailable"
         )
         assert 0 < less.active_message_count < 40, "of the fragments that answer"
 
@@ -257,7 +258,7 @@ def outcomes_of(server: Busbar, name: str, count: int, seconds: float) -> tuple[
 @pytest.mark.req("P19")
 async def test_clients_with_much_and_with_little_time(tmp_path: Path) -> None:
     """While a store does not answer, a client with a second for each send is answered or told that it timed out, not long
-    after. One with more than 15 s gets all its messages through. When a store is out, both do."""
+    after. One with more than 15 s gets all its messages through. When a store is unavailable, both do."""
     control = tmp_path / "stuck"
     environment = {"LD_PRELOAD": str(build_shim("hanging_disk", tmp_path)), "HANG_FILE": str(control)}
     server = Busbar(tmp_path / "data", config_text({"p": WIDE}), environment=environment).start()

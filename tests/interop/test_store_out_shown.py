@@ -1,4 +1,5 @@
-"""A store that is out does not look like an empty queue: lists, `busbar receive` and /health say what cannot be reached."""
+"""A store that is unavailable does not look like an empty queue: lists, `busbar receive` and /health say what cannot be
+reached."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_lists_say_limited_and_which_store_is_out(server: Busbar) -> None:
     assert code == 0
     assert rows[INSIDE] == rows["p"] == ["Limited", "0+", "0+"]
     assert rows[OUTSIDE] == ["Active", "0", "0"]
-    assert err.startswith(f"Limited: the store {OUT} is out since ") and err.count("\n") == 1
+    assert err.startswith(f"Limited: the store {OUT} is unavailable since ") and err.count("\n") == 1
     assert busbar(server, "queue", "show", INSIDE)[2] == err
     assert busbar(server, "queue", "show", OUTSIDE)[2] == ""
 
@@ -69,16 +70,16 @@ def test_lists_say_limited_and_which_store_is_out(server: Busbar) -> None:
 def test_receive_does_not_say_that_there_is_nothing(server: Busbar) -> None:
     code, out, err = busbar(server, "receive", "p")
     assert (code, out) == (1, "")
-    assert "Limited" in err and f"the store {OUT} is out" in err and "no message" not in err
+    assert "Limited" in err and f"the store {OUT} is unavailable" in err and "no message" not in err
     assert busbar(server, "receive", OUTSIDE)[0] == 0
     # Whoever has a message is told that there may be more.
     assert busbar(server, "send", "p", "here")[0] == 0
     code, out, err = busbar(server, "receive", "p", "--max", "2")
-    assert (code, out) == (0, "here\n") and f"{OUT} is out" in err
+    assert (code, out) == (0, "here\n") and f"{OUT} is unavailable" in err
     # A key that may not look at fragments learns as much as everyone.
     connection = f"Endpoint=sb://127.0.0.1:{server.port};{LISTEN}"
     code, _, err = busbar(server, "receive", INSIDE, "--connection-string", connection)
-    assert code == 1 and f"{OUT} is out, and may hold a part of it" in err
+    assert code == 1 and f"{OUT} is unavailable, and may hold a part of it" in err
 
 
 def test_health_names_the_stores_that_are_out(server: Busbar) -> None:

@@ -1,4 +1,5 @@
-"""A store that is out, as clients of the vendor's SDK and operators at a terminal see it; and a start without one."""
+"""A store that is unavailable, as clients of the vendor's SDK and operators at a terminal see it; and a start without
+one."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
     with client_of(server) as client, client.get_queue_sender("p") as sender:
         sender.send_messages(ServiceBusMessage("waits", partition_key=lost))
         (shown,) = busbar(server, "stores", "offline", OUT)
-        assert shown["state"] == "out" and "operator" in shown["reason"]
+        assert shown["state"] == "unavailable" and "operator" in shown["reason"]
 
         with pytest.raises(ServiceBusServerBusyError, match=OUT) as refused:
             sender.send_messages(ServiceBusMessage("no", partition_key=lost))
@@ -128,7 +129,7 @@ async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
     away = file.rename(file.with_name("elsewhere"))
     server.start()
     assert f"the store {OUT} is out: its file is missing" in server.error_text
-    assert {store["name"]: store["state"] for store in busbar(server, "stores")}[OUT] == "out"
+    assert {store["name"]: store["state"] for store in busbar(server, "stores")}[OUT] == "unavailable"
     with client_of(server) as client:
         with client.get_queue_sender(REGULAR_OUT) as sender, pytest.raises(ServiceBusServerBusyError):
             sender.send_messages(ServiceBusMessage("unavailable, not unknown"))
@@ -157,7 +158,7 @@ def test_files_that_do_not_belong_there(server: Busbar) -> None:
     server.start()
     assert "it is the store" not in server.error_text
     shown = {store["name"]: store for store in busbar(server, "stores")}
-    assert shown["store-1"]["state"] == "out" and "missing" in shown["store-1"]["reason"]
+    assert shown["store-1"]["state"] == "unavailable" and "missing" in shown["store-1"]["reason"]
     (shown_anew,) = busbar(server, "stores", "reset", "store-1", "--yes")
     assert (shown_anew["state"], shown_anew["lostMessages"]) == ("open", -1)
     assert server.stop() == 0
@@ -176,7 +177,7 @@ def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFi
     assert run(["stores", "reset", "store-0", "--yes", *data]) == 4
     assert "is in use" in capsys.readouterr().err
     assert run(["stores", "offline", OUT, *data]) == 0
-    assert f"{OUT} is out since" in capsys.readouterr().out
+    assert f"{OUT} is unavailable since" in capsys.readouterr().out
     assert run(["queue", "show", "p", "--fragments", *data]) == 0
     printed = capsys.readouterr().out
     assert printed.count(" out") == 4 and "taken offline by an operator" in printed
@@ -212,7 +213,7 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
     server.start()
     assert f"the store {also_out} is out: its file is missing" in server.error_text
     states = {store["name"]: store["state"] for store in busbar(server, "stores")}
-    assert states == {store: "out" if store == also_out else "open" for store in STORES}
+    assert states == {store: "unavailable" if store == also_out else "open" for store in STORES}
     with (
         client_of(server) as client,
         client.get_queue_sender("p") as sender,

@@ -1,6 +1,6 @@
 """Management requests made to harm: XML that reaches out or blows up, names that are paths or markup elsewhere.
 
-What the connection itself refuses (floods, lengths, slowness) is in test_door.py.
+What the connection itself refuses (floods, lengths, slowness) is in test_acceptor.py.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
 async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
-    """Returns what could not be done for now, since a store is out."""
+    """Returns what could not be done for now, since a store is unavailable."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):

@@ -1,9 +1,9 @@
-"""Putting back a store that `reset` set aside, while Busbar does not run.
+"""Putting back a store that `reset` replaced, while Busbar does not run.
 
 Since the reset the namespace has another store in that place, whose id is on its list, and it went on: entities and taps
 came and went, numbers were given. Rules:
 1. The store in the place must be readable and hold no message, neither to receive nor for a tap: nothing is overwritten. It
-   is set aside in turn.
+   is renamed in turn.
 2. The one that is put back takes over its catalogue and its identity: entities are those of now.
 3. No number is given twice: each fragment goes on after the higher one of its two counters. Fragments and taps that were
    made since come along, with their positions. Fragments of entities that were deleted since go.
@@ -30,7 +30,7 @@ SLICE = 10_000
 
 
 def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
-    """Put the newest file back that was set aside of a store, or the one of that name; the file, and its messages.
+    """Put back the newest file of a store that a reset replaced, or the one of that name; the file, and its messages.
     Raises DataDirectoryError, StoreError, OSError, ArgumentError, InvalidOperation."""
     directory = DataDirectory(data)
     try:
@@ -38,14 +38,14 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
             there = ", ".join(stores_in(directory.path))
             raise ArgumentError(f"There is no store '{name}' in {directory.path}; there are {there}.")
         place = SqliteLocation(directory.path, name)
-        found = [file for file in place.asides() if not aside or file.name == Path(aside).name]
+        found = [file for file in place.replaced_files() if not aside or file.name == Path(aside).name]
         if not found:
-            known = ", ".join(file.name for file in place.asides()) or "nothing"
+            known = ", ".join(file.name for file in place.replaced_files()) or "nothing"
             raise ArgumentError(
-                f"Of the store '{name}' there is {known} set aside, and not {aside or 'a file'}."
+                f"Of the store '{name}' there is {known} that a reset replaced, and not {aside or 'a file'}."
             )
         messages = _prepare(found[-1], place, name)
-        place.set_aside()
+        place.rename_current()
         place.put_back(found[-1])
         return found[-1], messages
     finally:
@@ -53,7 +53,7 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
 
 
 def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
-    """Make what was set aside fit for the namespace as it is; how many messages it has."""
+    """Make the replaced store fit for the namespace as it is; how many messages it has."""
     current, _ = open_store(place.open)
     try:
         _check_empty(current, name)

@@ -17,7 +17,7 @@ Rules:
    that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
    turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
 
-What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
+What happens when a job fails is the host's business (store_host.py): it halts the turns, discards, and resumes them.
 """
 
 from __future__ import annotations

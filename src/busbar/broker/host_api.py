@@ -1,5 +1,5 @@
-"""What the catalogue and the port know of the host of a messaging store: it may be in this process (host.py), or in a broker
-process of its own (remote_host.py)."""
+"""What the catalogue and the port know of the host of a messaging store: it may be in this process (store_host.py), or in
+a broker process of its own (remote_store_host.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = dict[str, bytes | None]
 class StoreState(enum.Enum):
     OPEN = "open"
     ROLLING_BACK = "undoing"  # a group was refused; commands wait until it is undone
-    UNAVAILABLE = "out"  # the store is being opened again
+    UNAVAILABLE = "unavailable"  # the store is being opened again
     CLOSED = "stopped"  # not opened yet, closed, or taken by another owner
 
 

@@ -1,4 +1,4 @@
-"""What consumers say while their store is out, kept for its return.
+"""What consumers say while their store is unavailable, kept for its return.
 
 Rules:
 1. However long it lasts, there is one demand for each consumer: credit adds up, and who leaves is forgotten.

@@ -1,4 +1,4 @@
-"""When a store that is out is opened again: by itself, with growing pauses, or as an operator says."""
+"""When a store that is unavailable is opened again: by itself, with growing pauses, or as an operator says."""
 
 from __future__ import annotations
 

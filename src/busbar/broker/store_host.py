@@ -1,24 +1,25 @@
-"""Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is out.
+"""Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is unavailable.
 
 Rules of failure:
 1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
    applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. For a while after a store
    was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
-2. After an unknown outcome the store is closed and never written again: it is out. So it is when it cannot be opened at the
-   start, and when an operator takes it offline (what was under way is finished then). It is opened anew, with growing pauses
-   or when the operator says so.
-3. While a store is out, commands that have an answer are refused at once, and it is certain that they changed nothing; what
-   consumers asked for is kept (parking.py). When the store is back the undo is done against what it really has, and locks
-   of messages that are not there any more are forgotten. If another owner had it meanwhile, all is read anew.
+2. After an unknown outcome the store is closed and never written again: it is unavailable. So it is when it cannot be
+   opened at the start, and when an operator takes it offline (what was under way is finished then). It is opened anew,
+   with growing pauses or when the operator says so.
+3. While a store is unavailable, commands that have an answer are refused at once, and it is certain that they changed
+   nothing; what consumers asked for is kept (offline_buffer.py). When the store is back the undo is done against what it
+   really has, and locks of messages that are not there any more are forgotten. If another owner had it meanwhile, all is
+   read anew.
 4. A store whose file is gone is not made again silently. If that happened while it was served, it is made anew, empty, after
    MISSING_FILE_GRACE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on from
    where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting. Taps are told that
    they lost what was before.
 5. A store that another owner has claimed is not ours: the host stops and refuses everything.
 6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
-7. A store whose disk does not answer is out too (rule 2), after a patience. The outcome of what its thread was given is
-   unknown; what had not been given to it certainly did not take place. The store is opened anew when the call that hung has
-   returned, and not before: only then does anybody know what it did, and only one thread touches a store.
+7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of what its thread was
+   given is unknown; what had not been given to it certainly did not take place. The store is opened anew when the call
+   that hung has returned, and not before: only then does anybody know what it did, and only one thread touches a store.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class LocalStoreHost:
         self.since = 0
         """When it came into this state, in ms."""
         self.reason = ""
-        """Why it is out."""
+        """Why it is unavailable."""
         self.loss: StoreLoss | None = None
         self.admit: Admit | None = None
         self.shown: Callable[[], None] | None = None
@@ -217,8 +218,8 @@ class LocalStoreHost:
             pass
 
     async def on_store(self, work: Callable[[Store], T]) -> T:
-        """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is out or
-        fails; what fails here starts the recovery as a failed commit does."""
+        """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is
+        unavailable or fails; what fails here starts the recovery as a failed commit does."""
         if not self.is_open:
             raise ServerBusy(self._out_text)
         try:
@@ -330,7 +331,7 @@ class LocalStoreHost:
     @property
     def _out_text(self) -> str:
         """For clients: where the store lies and what exactly is wrong with it is for operators."""
-        return f"{STORE_UNAVAILABLE} ({self.name} is out.)"
+        return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
     def _buffer(self, command: Command) -> None:
         if not isinstance(command, Tick):
@@ -357,7 +358,7 @@ class LocalStoreHost:
         self._comeback.bring_online()
 
     def reset(self) -> None:
-        """Make an empty store in place of one that is out; what is there is set aside."""
+        """Make an empty store in place of one that is unavailable; what is there is renamed."""
         self._comeback.reset()
 
     # ---- failures ----
@@ -454,7 +455,7 @@ class LocalStoreHost:
             return False
         reason = str(error) or type(error).__name__
         if reason != self.reason:
-            _log.error("store %s is still out: %s: %s", self.name, type(error).__name__, reason)
+            _log.error("store %s is still unavailable: %s: %s", self.name, type(error).__name__, reason)
             self.reason = reason
             self._show()
         if not isinstance(error, StoreError | BusbarError | OSError):

@@ -31,7 +31,7 @@ LOOKS = 4
 LONG = 4
 """So many patiences for what may take longer on a slow disk: opening a file, with a log to recover."""
 HOWEVER_LONG = 0
-"""For those who know that the store is out, and whom nobody waits for."""
+"""For those who know that the store is unavailable, and whom nobody waits for."""
 SHORTEST_PATIENCE = 0.05
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 Rules:
 1. Every store that is there is opened; who belongs to the namespace is decided by membership.py.
 2. Stores that are wanted and were never there join, and become part of the list. One that the list has and that is not
-   there, or is not that store, is out; it can come back at any time.
+   there, or is not that store, is unavailable; it can come back at any time.
 3. A majority of the stores must be there, unless an operator gives up what is lost. Then all of them get the catalogue that
-   is in force (copies.py), before anything is served from them; so does a store that comes back later.
+   is in force (replication.py), before anything is served from them; so does a store that comes back later.
 """
 
 from __future__ import annotations

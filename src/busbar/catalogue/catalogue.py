@@ -4,11 +4,12 @@ Rules:
 1. A path is found in any case and keeps the spelling it was created with.
 2. A fragment id is given once and never again, also when its entity is deleted: the counter is part of the catalogue, and
    what a store has is looked at too.
-3. A change is in force when it is durable (copies.py says in which stores), and whoever watches hears of it then. A change
-   that has begun is carried to its end, also when the client that asked for it is gone (change_runner.py). Creation
-   makes the fragments first, then writes the definition, a subscription's together with its first rule; deletion removes
-   the definitions of all that goes in one write, together with a note of the fragments still to be emptied, which a restart
-   finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which nobody uses.
+3. A change is in force when it is durable (replication.py says in which stores), and whoever watches hears of it then. A
+   change that has begun is carried to its end, also when the client that asked for it is gone (change_runner.py).
+   Creation makes the fragments first, then writes the definition, a subscription's together with its first rule; deletion
+   removes the definitions of all that goes in one write, together with a note of the fragments still to be emptied, which
+   a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which nobody
+   uses.
 4. What may be created and changed stands in admission.py.
 5. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
    broker's start) and no link is attached to it (idleness.py).
@@ -182,7 +183,7 @@ class Catalogue:
         here = [host for host in self._stores.hosts if host.is_open]
         adding = [host.add_fragments(self._fragments_in(host.name)) for host in here]
         for outcome in await asyncio.gather(*adding, return_exceptions=True):
-            # A store that failed is out now; its fragments follow when it comes back.
+            # A store that failed is unavailable now; its fragments follow when it comes back.
             if isinstance(outcome, BaseException) and not isinstance(outcome, BusbarError):
                 raise outcome
 
@@ -490,8 +491,8 @@ class Catalogue:
             self._cleaner = asyncio.get_running_loop().create_task(self._purge_deleted())
 
     async def _purge_deleted(self) -> None:
-        """Delete the messages of deleted entities, a slice at a time. What fails, or is in a store that is out, is tried
-        again when a store comes back, at the next deletion or the next start."""
+        """Delete the messages of deleted entities, a slice at a time. What fails, or is in a store that is unavailable,
+        is tried again when a store comes back, at the next deletion or the next start."""
         failed: set[int] = set()
         while True:
             out = self._stores.unavailable()

@@ -7,8 +7,8 @@ Rules:
    link was attached, and what its fragments say of their last use (`stamp`) is the same. The wall clock may jump.
 3. It begins at the first look after a use, and a look that comes late counts for LATE pauses: while the process was stopped
    nobody could use anything. So an entity is deleted a little later than it could be, never earlier.
-4. While a store of the entity is out, it is not idle: nobody could use it. What broker processes know of it is asked for; if
-   there is no answer, the look does not count.
+4. While a store of the entity is unavailable, it is not idle: nobody could use it. What broker processes know of it is
+   asked for; if there is no answer, the look does not count.
 5. A start begins anew.
 """
 

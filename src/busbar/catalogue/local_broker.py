@@ -1,6 +1,6 @@
 """The port of a namespace whose catalogue is in this process.
 
-What an entity holds is the sum over the fragments that answer; one that is out makes it less available, not unknown.
+What an entity holds is the sum over the fragments that answer; one that is unavailable makes it less available, not unknown.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class LocalBroker(EffectDispatcher):
             broker = home.broker if home is not None else ""
             if not isinstance(counters, Inspected):
                 reason = home.reason if home is not None else ""
-                found.append(FragmentView(index, id, store, "out", reason, broker=broker))
+                found.append(FragmentView(index, id, store, "unavailable", reason, broker=broker))
                 continue
             counts = counters.counts
             found.append(

@@ -121,12 +121,13 @@ class ReplicatedEntries:
         missing = sorted(set(holders) & out)
         if missing:
             raise ServerBusy(
-                f"The messaging store {missing[0]} is out, which holds a part of it; nothing was changed. Retry later."
+                f"The messaging store {missing[0]} is unavailable, which holds a part of it; nothing was changed. "
+                "Retry later."
             )
         if not self._stores.has_majority_without(out):
             count = len(self._stores.names)
             raise ServerBusy(
-                f"{len(out)} of {count} messaging stores are out; a majority is needed. Retry later."
+                f"{len(out)} of {count} messaging stores are unavailable; a majority is needed. Retry later."
             )
 
     async def write(self, changes: Changes, holders: Iterable[str]) -> None:
@@ -152,7 +153,7 @@ class ReplicatedEntries:
             self._tombstones = {name for name, value in changes.items() if value is None}
 
     async def _revert(self, before: Mapping[str, VersionedEntry | None]) -> None:
-        """Stores that fail at this too are out, and learn what is in force when they come back."""
+        """Stores that fail at this too are unavailable, and learn what is in force when they come back."""
         version = self._next()
         for name, entry in before.items():
             self._entries[name] = VersionedEntry(version, None if entry is None else entry.value)

@@ -103,7 +103,7 @@ class StoreSet:
         return StoreView(
             name=host.name,
             url=place.url if place is not None else "",
-            state="open" if host.is_open else "out",
+            state="open" if host.is_open else "unavailable",
             since=host.since,
             reason=host.reason,
             fragments=self.homes.count(host),
@@ -125,7 +125,9 @@ class StoreSet:
             await _until_open(host)
         elif to in ("reset", FORCED_RESET):
             if host.is_open or host.place is None:
-                raise InvalidOperation(f"The store '{name}' is in use; only one that is out can be reset.")
+                raise InvalidOperation(
+                    f"The store '{name}' is in use; only one that is unavailable can be reset."
+                )
             if host.reason == OFFLINE and to != FORCED_RESET:
                 raise InvalidOperation(
                     f"The store '{name}' was {OFFLINE}, and as far as anyone knows it is intact. Bring it online; if that "

@@ -261,13 +261,13 @@ def _show(kind: EntityCommandKind, entry: AtomEntry, topic: str, output: OutputF
 
 
 def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomEntry]) -> None:
-    """If a store is out that holds a part of one of them: its numbers are not all there is."""
+    """If a store is unavailable that holds a part of one of them: its numbers are not all there is."""
     from busbar.cli.entity_view import is_limited
 
     if any(map(is_limited, entries)):
-        from busbar.cli.stores import say_which_are_out
+        from busbar.cli.stores import say_which_are_unavailable
 
-        say_which_are_out(client)
+        say_which_are_unavailable(client)
 
 
 def _held(entry: AtomEntry) -> str:

@@ -110,7 +110,7 @@ def receive(
     """Receive messages. ENTITY is a queue, TOPIC/subscriptions/NAME, or one of these with /$DeadLetterQueue.
 
     Without -o json it is the bodies alone: as they are where standard output is no terminal, with a line end after each if
-    --max is more than 1. Nothing there is not an error, unless a store is out that may have something.
+    --max is more than 1. Nothing there is not an error, unless a store is unavailable that may have something.
     """
     from busbar.cli.atom_client import ManagementClient
 

@@ -40,13 +40,13 @@ def _list(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> N
 
 @command(stores_commands, examples=("busbar stores offline store-2",))
 def offline(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
-    """Leave a store alone: its file is closed, and its fragments are out, until it is brought online again."""
+    """Leave a store alone: its file is closed, and its fragments are unavailable, until it is brought online again."""
     _change(name, "offline", output, where)
 
 
 @command(stores_commands, examples=("busbar stores online store-2",))
 def online(*, name: Name, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
-    """Open a store that is out, now."""
+    """Open a store that is unavailable, now."""
     _change(name, "online", output, where)
 
 
@@ -65,7 +65,7 @@ def reset(
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
-    """Begin a store that is out anew, empty. What is in its place is set aside; `restore` can put it back.
+    """Replace an unavailable store with a new, empty one. Its file is renamed; `restore` can put it back.
 
     A store that can be opened is opened, and not reset. Asks first; in a script it needs --yes.
     """
@@ -92,13 +92,13 @@ def restore(
     name: Name,
     file: Annotated[
         str,
-        typer.Option("--file", metavar="FILE", help="Which one.", show_default="the newest set aside"),
+        typer.Option("--file", metavar="FILE", help="Which one.", show_default="the newest replaced one"),
     ] = "",
     where: ConnectionOptions,
 ) -> None:
-    """Put back what a reset set aside of a store of --data, while no Busbar serves it.
+    """Put back what a reset replaced of a store of --data, while no Busbar serves it.
 
-    The store in its place must hold no messages; it is set aside in turn.
+    The store in its place must hold no messages; it is renamed in turn.
     """
     from busbar.app.store_restore import restore_store
 
@@ -116,7 +116,7 @@ def _reset_stopped(name: str, where: ConnectionOptions) -> None:
     with _files_of(where):
         view = asyncio.run(reset_store(where.data, name))
     if view.state != "open":
-        raise CommandFailure(f"the store '{name}' is still out: {view.reason}.")
+        raise CommandFailure(f"the store '{name}' is still unavailable: {view.reason}.")
     print(f"{name} was begun anew, empty.")
 
 
@@ -160,11 +160,12 @@ def show_duplicates(client: ManagementClient, path: str, what: str, output: Outp
         print_table(("Dropped at", "Message id", "Original"), rows, "")
 
 
-def say_which_are_out(client: ManagementClient) -> None:
+def say_which_are_unavailable(client: ManagementClient) -> None:
     """On standard error, for who was shown something limited."""
     out = [view for view in ask(client, "GET", "stores", "the list of stores") if view["state"] != "open"]
     for view in out:
-        text = f"Limited: the store {view['name']} is out since {_time(view['since'])}, with what it holds: {view['reason']}"
+        since = _time(view["since"])
+        text = f"Limited: the store {view['name']} is unavailable since {since}, with what it holds: {view['reason']}"
         print(printable(text), file=sys.stderr)
 
 
@@ -177,15 +178,15 @@ def out_of_reach(client: ManagementClient, entity: str) -> str:
         if not out:
             return ""
         count = sum(view["state"] != "open" for view in views)
-        return f"{count} of its {len(views)} fragments cannot be reached, because {_are_out(out)}"
+        return f"{count} of its {len(views)} fragments cannot be reached, because {_are_unavailable(out)}"
     except CommandFailure:  # the key may not manage: what everyone may know has to do
         out = _names(client)
-        return f"{_are_out(out)}, and may hold a part of it" if out else ""
+        return f"{_are_unavailable(out)}, and may hold a part of it" if out else ""
 
 
-def _are_out(names: list[str]) -> str:
+def _are_unavailable(names: list[str]) -> str:
     one = len(names) == 1
-    return f"the store{'' if one else 's'} {', '.join(names)} {'is' if one else 'are'} out"
+    return f"the store{'' if one else 's'} {', '.join(names)} {'is' if one else 'are'} unavailable"
 
 
 def _names(client: ManagementClient) -> list[str]:
@@ -236,7 +237,7 @@ def _asked(client: ManagementClient, name: str, change: str) -> View:
 
 def _must_be_open(found: View) -> None:
     if found["state"] != "open":
-        raise CommandFailure(f"the store '{found['name']}' is still out: {found['reason']}.")
+        raise CommandFailure(f"the store '{found['name']}' is still unavailable: {found['reason']}.")
 
 
 def _print(found: list[View], output: OutputFormat) -> None:
@@ -257,7 +258,7 @@ def _print(found: list[View], output: OutputFormat) -> None:
     print_table(*_with_brokers(columns, rows, found), "There are no stores.")
     for view in found:
         if view["reason"]:
-            print(f"{view['name']} is out since {_time(view['since'])}: {view['reason']}")
+            print(f"{view['name']} is unavailable since {_time(view['since'])}: {view['reason']}")
         if view["lostAt"]:
             lost = (
                 f"{view['lostMessages']} messages ({size_text(view['lostSize'])}) were lost with the old one"

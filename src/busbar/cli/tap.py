@@ -196,7 +196,7 @@ def _ends(view: TapView, events: bool) -> dict[int, int]:
     out = [str(fragment.index) for fragment in view.fragments if not fragment.available]
     if out:
         raise CommandFailure(
-            f"the stores of fragments {', '.join(out)} are out: where they end is not known."
+            f"the stores of fragments {', '.join(out)} are unavailable: where they end is not known."
         )
     return {f.index: f.event_end if events else f.end for f in view.fragments}
 
@@ -239,7 +239,7 @@ def _show(view: TapView, output: OutputFormat) -> None:
         if view.events:
             row += [str(fragment.event_position), str(fragment.event_end)]
         row += [str(fragment.kept), size_text(fragment.kept_bytes), _state(fragment)]
-        rows.append(row if fragment.available else [row[0], *[""] * (len(row) - 2), "out"])
+        rows.append(row if fragment.available else [row[0], *[""] * (len(row) - 2), "unavailable"])
     print_table(columns, rows, "")
     if view.truncated:
         print("Truncated: a limit was reached. `busbar tap resume` goes on behind what was lost.")

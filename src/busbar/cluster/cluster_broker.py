@@ -1,8 +1,8 @@
 """The port of a broker process that has a gateway of its own: some fragments are here, the others in other broker processes.
 
 Rules:
-1. All entities of the namespace are known here, as the serving process tells of them (members.py). What is not known is
-   asked for: the serving process has the last word on what there is.
+1. All entities of the namespace are known here, as the serving process tells of them (catalogue_publisher.py). What is
+   not known is asked for: the serving process has the last word on what there is.
 2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the serving process.
 3. When a fragment is no more, nothing is kept for those who waited for it in another process.
 4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old

@@ -2,9 +2,10 @@
 
 Rules:
 1. Everything is passed on in the order in which it was said; the state of the store is what the other process last said.
-2. When the channel to the other process ends, its stores are out, like those with any other fault: whoever waits for an
-   answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what consumers
-   asked for is kept (standing.py, parking.py). Most often the other process has ended; if not, they are introduced again.
+2. When the channel to the other process ends, its stores are unavailable, like those with any other fault: whoever waits
+   for an answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what
+   consumers asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended; if not, they
+   are introduced again.
 3. When the store is open again, consumers' credit is asked for again.
 4. Message locks and sessions are memory of the process that ended: who holds a message finds that it is lost. Who holds a
    session is told at once: somebody else gets it when its lock would have ended (session_bar.py).
@@ -141,7 +142,7 @@ class RemoteStore:
 
     @property
     def _out_text(self) -> str:
-        return f"{STORE_UNAVAILABLE} ({self.name} is out.)"
+        return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
     def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:
         return Refused(origin, request, ServerBusy.condition, text, certain)

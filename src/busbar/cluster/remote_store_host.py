@@ -1,6 +1,6 @@
 """The host of a store that a broker process has: this end of it, in the serving process.
 
-Rules, beside those of far_store.py:
+Rules, beside those of remote_store.py:
 1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
    at by the catalogue, and its fragments are taken into service.
 2. Commands of gateways do not come through here. When a fragment was last used is learnt from the broker process; what was

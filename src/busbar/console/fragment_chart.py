@@ -1,7 +1,7 @@
 """The fragments of a queue as bars: how evenly it is spread is seen, not read.
 
-A bar is as high as what its fragment holds, against the fullest one; a fragment whose store is out has a bar of its own
-kind. The same in numbers stands in a table below, for those who read rather than see.
+A bar is as high as what its fragment holds, against the fullest one; a fragment whose store is unavailable has a bar of
+its own kind. The same in numbers stands in a table below, for those who read rather than see.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def _bar(fragment: FragmentSummary, most: int) -> Markup:
         top -= height
         parts.append(tag("rect", x=0, y=round(top, 2), width=10, height=round(height, 2), class_=style))
     if not fragment.open:
-        parts = [tag("rect", x=0, y=0, width=10, height=HEIGHT, class_="out")]
+        parts = [tag("rect", x=0, y=0, width=10, height=HEIGHT, class_="unavailable")]
     said = _said(fragment)
     picture = tag(
         "svg", parts, viewBox=f"0 0 10 {HEIGHT:.0f}", preserveAspectRatio="none", role="img", aria_label=said
     )
     return tag(
         "li",
-        tag("span", count(_held(fragment)) if fragment.open else "out", class_="held"),
+        tag("span", count(_held(fragment)) if fragment.open else "unavailable", class_="held"),
         picture,
         tag("span", str(fragment.index), class_="index"),
         tag("span", fragment.store, class_="store"),
@@ -63,7 +63,7 @@ def _numbers(fragments: Sequence[FragmentSummary]) -> Markup:
         (
             str(fragment.index),
             fragment.store,
-            "open" if fragment.open else "out",
+            "open" if fragment.open else "unavailable",
             *(
                 (
                     count(fragment.messages),
@@ -82,7 +82,7 @@ def _numbers(fragments: Sequence[FragmentSummary]) -> Markup:
 
 def _said(fragment: FragmentSummary) -> str:
     if not fragment.open:
-        return f"Fragment {fragment.index} in {fragment.store} is out"
+        return f"Fragment {fragment.index} in {fragment.store} is unavailable"
     return (
         f"Fragment {fragment.index} in {fragment.store}: {count(fragment.messages)} messages, "
         f"{count(fragment.scheduled)} scheduled, {count(fragment.dead_letters)} dead letters"

@@ -77,7 +77,7 @@ def badges(entity: Entity) -> Markup:
     usual = entity.status == "Active"
     found = [tag("span", entity.status, class_="badge good" if usual else "badge warn")]
     if not entity.available:
-        found.append(tag("span", "limited: a store is out", class_="badge bad"))
+        found.append(tag("span", "limited: a store is unavailable", class_="badge bad"))
     named = (
         (entity.partitioned, "partitioned"),
         (entity.requires_session, "sessions"),

@@ -71,7 +71,7 @@ class FragmentSummary:
     store: str
     open: bool
     reason: str
-    """Why it is out."""
+    """Why it is unavailable."""
     messages: int
     dead_letters: int
     scheduled: int

@@ -137,7 +137,7 @@ def create_page(
 
 def delete_page(entity: Entity, *, csrf: str, place: str, refusal: str = "") -> str:
     address = entity.address
-    # Fragments that are out hold what nobody can count now.
+    # Fragments that are unavailable hold what nobody can count now.
     least = "" if entity.available else "at least "
     held = f"{least}{count(entity.messages + entity.dead_letters + entity.scheduled)} messages"
     if address.kind is EntityType.TOPIC:

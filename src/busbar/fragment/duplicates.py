@@ -10,7 +10,7 @@ Rules
 Where ids are
 - All are in the store, on shelves (changes.py): a shelf is named by the time at which it was begun, and the next
   is begun when it is full, or with a new era.
-- A filter (era_filter.py) says without a read that an id is new. It has eras of a seventh of the window: an era ends
+- A filter (bloom_filter.py) says without a read that an id is new. It has eras of a seventh of the window: an era ends
   when it is as old as that, or full. It goes when all its shelves have. When it is full the filter grows as well.
   Without a free era the newest goes on, and more ids are looked for in the store than need be.
 - The last few thousand are in memory as they are, so that a client which tries again costs no read.

@@ -501,7 +501,7 @@ class Fragment:
         self._state.topic_bytes = size
         self._state.shared_quota = quota
 
-    # ---- for a host whose store is out ----
+    # ---- for a host whose store is unavailable ----
 
     def head(self) -> Head:
         """The counters as they are now."""

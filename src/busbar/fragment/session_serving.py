@@ -6,7 +6,7 @@ Rules
   session, stays in the store.
 - Time to live is a matter of the whole session: when one of its unlocked messages has expired, all that it has are
   removed or dead-lettered, those that are locked when they are given back. This is looked at only when somebody listens: the
-  holder wants messages, or an accept would get the session (accepting.py).
+  holder wants messages, or an accept would get the session (session_accepting.py).
 - What holders want is read for many sessions at once: their demands are noted, and the next tick reads for all that are
   hungry. So a hundred sessions that begin at the same time cost one or two reads of the store, not a hundred.
 - When they expire is known from an index of the store; in memory is a bound. When it has passed the time is looked up.

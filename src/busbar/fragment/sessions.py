@@ -6,8 +6,8 @@ Rules
 - It is the umbrella over the locks of its messages: those are valid while the session is held, and end with it.
   `numbers` are the locked messages of the session, deferred ones too. At most Bounds.session_locks are handed out,
   so that a session ends in one turn.
-- In memory are the held sessions, each with a window of its messages (lane.py), and a part of the line of those
-  that wait (session_line.py). All else is in the store.
+- In memory are the held sessions, each with a window of its messages (window.py), and a part of the line of those
+  that wait (session_waiting.py). All else is in the store.
 - `complete` says of a held session that no available message of it is only in the store. Otherwise that is not
   known, and a page will tell.
 - `expires` is a time before which no unlocked message of the session expires: 0 never, UNKNOWN: it must be looked up.

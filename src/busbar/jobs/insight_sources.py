@@ -99,7 +99,9 @@ def look(secret: Secret, entity: str, name: str) -> TapSpan:
     while not all(each.available for each in view.fragments):
         if time.monotonic() > until:
             out = [each.index for each in view.fragments if not each.available]
-            raise SourceError("BUSBAR_UNAVAILABLE", f"The stores of fragments {out} of {entity!r} are out.")
+            raise SourceError(
+                "BUSBAR_UNAVAILABLE", f"The stores of fragments {out} of {entity!r} are unavailable."
+            )
         time.sleep(POLL_SECONDS)
         view = taps.show(name)
     losses = {

@@ -4,7 +4,7 @@
 - What is read is decoded value by value. One that cannot be decoded (text that is not UTF-8, a compound that does not
   hold) is not there for its reader: a content is what some sender chose, and reading never fails for that.
 - `rewritten` encodes what changes. All other fields, pairs and sections keep their bytes, and the result is again what
-  arrival.py makes: plain descriptors, annotations that are counted.
+  parsing.py makes: plain descriptors, annotations that are counted.
 
 Names of application properties have no case for whoever changes them; a changed one keeps its spelling and its place.
 """

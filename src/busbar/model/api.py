@@ -57,7 +57,7 @@ class RuntimeProperties:
     """0: not since the broker started."""
     subscriptions: int = 0
     available: bool = True
-    """False: a fragment is out, and the numbers are those of the others (`Limited`)."""
+    """False: a fragment is unavailable, and the numbers are those of the others (`Limited`)."""
     sql_filters: int = 0
     """Rules of a topic's subscriptions with an expression; True and False are expressions too."""
     correlation_filters: int = 0
@@ -73,7 +73,7 @@ class NamespaceProperties:
 
 @dataclass(frozen=True, slots=True)
 class FragmentView:
-    """A fragment for its operator. The counts are 0 while it is out. Times in ms since 1970."""
+    """A fragment for its operator. The counts are 0 while it is unavailable. Times in ms since 1970."""
 
     index: int
     id: int
@@ -81,7 +81,7 @@ class FragmentView:
     state: str
     """`open` or `out`."""
     reason: str = ""
-    """Why it is out."""
+    """Why it is unavailable."""
     active: int = 0
     dead_letter: int = 0
     scheduled: int = 0
@@ -187,7 +187,7 @@ class StoreApi(Protocol):
     async def stores(self) -> Sequence[StoreView]: ...
 
     async def stores_out(self) -> Sequence[str]:
-        """The names of those that are out."""
+        """The names of those that are unavailable."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """`offline`, `online`, `reset`, or `forced-reset` for one that an operator took offline; the store as it is then.

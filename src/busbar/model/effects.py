@@ -242,7 +242,7 @@ class TapStates(Effect):
 
 @final
 class TapPage(Effect):
-    """Messages in the order of their positions, packed (packed.py); all up to `upto` was looked at."""
+    """Messages in the order of their positions, packed (tap_page.py); all up to `upto` was looked at."""
 
     def __init__(
         self,

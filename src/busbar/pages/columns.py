@@ -1,4 +1,4 @@
-"""Rows of a bulk read (bulk.py has the format) as columns: the buffers that an Arrow array is made of.
+"""Rows of a bulk read (rows.py has the format) as columns: the buffers that an Arrow array is made of.
 
 For readers that want whole columns and not messages: nothing is decoded into Python values, bytes go from the page to
 the columns. Bodies and whole messages stay in the page, and their columns say where. Integers are little-endian, as Arrow's
@@ -101,7 +101,7 @@ class MessageColumns:
         self._head = b""
 
     def add_rows(self, rows: bytes) -> None:
-        """All rows of the page. Raises MalformedMessage if they are not what bulk.py writes."""
+        """All rows of the page. Raises MalformedMessage if they are not what rows.py writes."""
         self.body.page = rows
         self.raw.page = rows
         start: i64 = 0
@@ -319,7 +319,7 @@ class EventColumns:
         self.reasons = Texts()
 
     def add_rows(self, rows: bytes) -> None:
-        """Raises MalformedMessage if the rows are not what bulk.py writes."""
+        """Raises MalformedMessage if the rows are not what rows.py writes."""
         pos: i64 = 0
         size: i64 = len(rows)
         while pos < size:

@@ -74,7 +74,7 @@ class FragmentCredit:
         self.draining = False
         """It was told to forget what it has not given, and has not answered yet."""
         self.drain_overdue = False
-        """It has not answered a drain in time: its store is out, say. Nobody waits for it any more."""
+        """It has not answered a drain in time: its store is unavailable, say. Nobody waits for it any more."""
         self.returning = False
         """What still comes goes back at once, until it has answered the drain."""
         self.renewing = 0

@@ -1,6 +1,6 @@
 """The messages of an entity for one receiver: asked of all its fragments, handed to the client as it can take them.
 
-    demand      what the client can take becomes demand on the fragments (shares.py)
+    demand      what the client can take becomes demand on the fragments (credit_allocation.py)
     obtained    what a fragment gives is handed over at once if the client can take it; of a regular entity the rest goes
                 back, with all that comes until the fragment has heard of it, of a partitioned one it is cached
                 (receive_cache.py)
@@ -11,7 +11,7 @@
                 not there when the client asked, and others may be waiting for it
     withdrawn   when the client takes nothing more, what a partitioned entity was asked for beyond it is soon called back
     drained     the client wants what there is and an answer: all fragments are drained, in rounds while one may have more.
-                A fragment that does not answer (its store is out) is waited for once, and not for long
+                A fragment that does not answer (its store is unavailable) is waited for once, and not for long
 
 ReceiveAndDelete: a regular entity deletes as it delivers. The fragments of a partitioned one are asked for locked messages,
 since not all that is obtained goes out; each is deleted on its way to the client and handed over when that is durable.

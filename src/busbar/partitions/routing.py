@@ -7,8 +7,8 @@
    earlier deliveries are on their way there, and for the whole turn if there were as many as PIPELINED at a time: then
    they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
    where turns meet, they share commits.
-4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
-   store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
+4. What a fragment certainly did not take, since its store is unavailable or it is full, is offered to the next one (of
+   another store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
 5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
 6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
 """

@@ -9,10 +9,10 @@ Rules:
 3. Only one fragment at a time is asked for a lock, and the next only when it has answered, however long that takes: an
    accept never holds two sessions, not even in passing. Who has given or offered a session lately lives, and answers at
    once; if its store fails in between, the host refuses for it. One that is SLOW is not asked first by others.
-4. Fragments are asked in an order (session_turns.py): of several that have offered, the first in it is claimed. Stores do
+4. Fragments are asked in an order (session_rotation.py): of several that have offered, the first in it is claimed. Stores do
    not answer at the same moment: an offer waits for those before it in the order, but not for long (FIRST_WAIT for whose
    turn it is, ORDER_WAIT for others), or the quickest would always win.
-5. A fragment that is out is asked again from time to time, and the others go on meanwhile.
+5. A fragment that is unavailable is asked again from time to time, and the others go on meanwhile.
 6. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
    and not used: the fragment may offer the session to others at once. A claim that was not taken is followed by a Leave,
    which the fragment sees after the claim: whatever became of it, no lock remains.
@@ -32,7 +32,7 @@ from busbar.partitions.session_rotation import FragmentRotation
 LEAST_WAIT = 0.1
 """Seconds that fragments have for their answers, however short the client's time."""
 RETRY = 0.5
-"""Seconds until a fragment that is out is asked again."""
+"""Seconds until a fragment that is unavailable is asked again."""
 FIRST_WAIT = 0.02
 """Seconds that the fragment whose turn it is has to say whether it has a session now."""
 ORDER_WAIT = 0.005

@@ -22,7 +22,7 @@ class StoreLocation:
 
     url: str
     create: Callable[[], Store]
-    """A new store, not claimed yet; whatever is in its place is set aside."""
+    """A new store, not claimed yet; whatever is in its place is renamed."""
     size: Callable[[], int]
     """Bytes on the disk."""
     fingerprint: Callable[[], object]

@@ -131,5 +131,5 @@ async def started(disks: Disks, wanted: Iterable[str] = NAMES) -> AsyncIterator[
 
 
 def quick_pauses() -> dict[str, float]:
-    """For comeback.py: an outage is over as soon as its cause is."""
+    """For reopening.py: an outage is over as soon as its cause is."""
     return {"MIN_BACKOFF": 0.01, "MAX_BACKOFF": 0.02, "MISSING_FILE_GRACE": 0.1, "WATCH_SECONDS": 0.02}

@@ -1,4 +1,4 @@
-"""Commands in, groups to the store, effects out: the rules of turns.py, each on a running host."""
+"""Commands in, groups to the store, effects out: the rules of commit_loop.py, each on a running host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a commit fails: what is undone, who is told, and what survives (the rules of host.py)."""
+"""When a commit fails: what is undone, who is told, and what survives (the rules of store_host.py)."""
 
 from __future__ import annotations
 

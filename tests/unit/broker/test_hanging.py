@@ -69,7 +69,7 @@ async def test_a_commit_that_hangs_is_of_unknown_outcome_and_what_is_behind_it_w
             refused = await here.refused(request)
             assert refused.certain and refused.condition == ServerBusy.condition
         here.host.submit([send(1, 6)])
-        assert (await here.refused(6)).certain, "nobody waits for a store that is out"
+        assert (await here.refused(6)).certain, "nobody waits for a store that is unavailable"
         await back(here)
         here.host.submit([demand(1, 10), demand(2, 10), send(1, 7)])
         (number,) = (await here.sent(7)).numbers

@@ -1,4 +1,4 @@
-"""Receivers of subscriptions, reads that are under way, any schedule with faults: what test_topic_turns.py leaves out."""
+"""Receivers of subscriptions, reads that are under way, any schedule with faults: what test_topic_commits.py leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several stores: where fragments go, how the catalogue stays whole, and what a store that is out does to whom."""
+"""Several stores: where fragments go, how the catalogue stays whole, and what a store that is unavailable does to whom."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_store_that_is_missing_or_damaged_is_out_and_comes_back() -> Non
         assert refused.condition == ServerBusy.condition, "unavailable, not unknown"
         assert not (await here.port.runtime("q")).available
         states = [(view.store, view.state) for view in await here.port.fragments("q")]
-        assert states.count(("store-1", "out")) == 4 and ("store-2", "open") in states
+        assert states.count(("store-1", "unavailable")) == 4 and ("store-2", "open") in states
         here.port.submit([Demand(out[0], here.origin, 5, 0, 3, False, False)])
         disks.there["store-1"] = kept
         del disks.refusing["store-1"]
@@ -354,7 +354,7 @@ async def test_offline_finishes_what_is_under_way_and_keeps_what_consumers_want(
         here.port.submit([send(here, fragment, request) for request in range(1, 50)])
         here.port.submit([Demand(fragment, here.origin, 1, 0, 10, False, False)])
         shown = await here.port.change_store(store, "offline")
-        assert (shown.state, shown.reason) == ("out", "taken offline by an operator")
+        assert (shown.state, shown.reason) == ("unavailable", "taken offline by an operator")
         answers = {effect.request: effect for effect in here.said if effect.request}
         assert len(answers) == 49, "every one was answered"
         sent = sum(isinstance(answer, Sent) for answer in answers.values())

@@ -246,7 +246,7 @@ async def test_a_store_that_comes_back_without_a_death_has_its_sessions_at_once(
 async def test_a_store_that_is_offline_stays_so_and_one_that_cannot_be_opened_is_tried_again() -> None:
     async with namespace() as here:
         (fragment,) = (await here.catalogue.create("q", QueueDescription())).fragments
-        assert (await here.stores.change("store-0", "offline")).state == "out"
+        assert (await here.stores.change("store-0", "offline")).state == "unavailable"
         await here.kill()
         await here.begin()
         await asyncio.sleep(0.05)
@@ -270,7 +270,7 @@ async def test_errors_are_raised_where_they_are_heard() -> None:
             with pytest.raises(StoreError, match=str(problem)) as raised:
                 await here.host.open()
             assert isinstance(raised.value, type(problem)) or isinstance(problem, OSError)
-        with pytest.raises(ServerBusy, match="store-0 is out"):
+        with pytest.raises(ServerBusy, match="store-0 is unavailable"):
             await here.host.write_catalogue({"a": b"b"})
         await here.kill()
         with pytest.raises(StoreError, match="broker process ended"):

@@ -1,4 +1,4 @@
-"""The operations on taps: what is asked of which fragment, what is shown, and what happens when a store is out."""
+"""The operations on taps: what is asked of which fragment, what is shown, and what happens when a store is unavailable."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_each_operation_needs_its_right() -> None:
 
 async def test_a_tap_is_shown_with_all_its_fragments() -> None:
     node = Node()
-    node.fragments.failing[101] = ServerBusy("out")
+    node.fragments.failing[101] = ServerBusy("unavailable")
     shown = await node("show-tap", name="archive")
     fragments = shown.pop("fragments")
     assert shown == {
@@ -250,7 +250,7 @@ async def test_positions_that_are_none_reach_nobody(positions: dict[object, obje
 
 async def test_what_concerns_all_fragments_reaches_those_that_can_be_reached() -> None:
     node = Node()
-    node.fragments.failing[100] = ServerBusy("out")
+    node.fragments.failing[100] = ServerBusy("unavailable")
     for operation, body, kind in (
         ("advance-tap", {"name": "archive", "owner": "me", "positions": {0: 1, 1: 1, 2: 1}}, AdvanceTap),
         ("resume-tap", {"name": "archive", "owner": "me"}, ResumeTap),
@@ -263,7 +263,7 @@ async def test_what_concerns_all_fragments_reaches_those_that_can_be_reached() -
 
 async def test_ends_and_times_leave_out_what_is_out() -> None:
     node = Node()
-    node.fragments.failing[101] = ServerBusy("out")
+    node.fragments.failing[101] = ServerBusy("unavailable")
     assert await node("ends") == {
         "entity": "q",
         "incarnation": "100",

@@ -48,7 +48,7 @@ def row(
     lane: int = 0,
     overlay: dict[str, object] | None = None,
 ) -> bytes:
-    """A run of one message, by the format's words in bulk.py and not by its code."""
+    """A run of one message, by the format's words in rows.py and not by its code."""
     given = b"" if overlay is None else encode_value(overlay)
     head = struct.pack(">qqqqIBII", n, dead, ENQUEUED, ttl, deliveries, lane, len(given), len(content))
     return struct.pack(">I", 1) + head + given + content

@@ -121,7 +121,7 @@ def test_a_batch_has_one_key_or_none() -> None:
 
 
 def test_only_what_was_certainly_not_taken_is_tried_elsewhere() -> None:
-    assert may_fail_over(Refused(1, 1, ServerBusy.condition, "out"))
+    assert may_fail_over(Refused(1, 1, ServerBusy.condition, "unavailable"))
     assert may_fail_over(Refused(1, 1, QuotaExceeded.condition, "full"))
     assert not may_fail_over(Refused(1, 1, ServerBusy.condition, "failed", False))
     assert not may_fail_over(Refused(1, 1, InvalidOperation.condition, "wrong"))

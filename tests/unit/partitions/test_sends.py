@@ -66,7 +66,7 @@ def roaming(peer: Any, link: Any, count: int = 2, *, atomic: bool = False) -> No
 
 
 def busy(certain: bool = True) -> Refused:
-    return Refused(1, 0, ServerBusy.condition, "out", certain)
+    return Refused(1, 0, ServerBusy.condition, "unavailable", certain)
 
 
 async def test_a_run_that_was_certainly_not_taken_goes_to_the_next_fragment() -> None:

@@ -419,8 +419,8 @@ async def test_a_store_that_goes_out_after_its_offer_does_not_keep_the_accept(fr
 async def test_if_all_are_out_the_client_hears_that_instead_of_a_time_out(fragments: Fragments) -> None:
     accepting = waiting(fragments, count=1, wait=0.1)
     await turn()
-    fragments.refuse(AwaitSession, 100, ServerBusy, "The store is out.")
-    with pytest.raises(ServerBusy, match="The store is out"):
+    fragments.refuse(AwaitSession, 100, ServerBusy, "The store is unavailable.")
+    with pytest.raises(ServerBusy, match="The store is unavailable"):
         await accepting
 
 

@@ -44,7 +44,9 @@ class Place:
 
     def submit(self, command: Command) -> None:
         if command.request and self._chance.random() < self.failures:
-            self._outbox.put_nowait(Refused(command.origin, command.request, ServerBusy.condition, "out"))
+            self._outbox.put_nowait(
+                Refused(command.origin, command.request, ServerBusy.condition, "unavailable")
+            )
         else:
             self._inbox.put_nowait(command)
 

@@ -5,7 +5,7 @@ rule_management.py. Messages are scheduled in a queue or a topic; all else is do
 Types in replies are exact because SDKs cast them: arrays of timestamp and of long, lists of maps, statusCode an int,
 errorCondition a symbol.
 
-On a partitioned entity a request reaches the fragments that its sequence numbers or lock tokens name (fragments.py), or the
+On a partitioned entity a request reaches the fragments that its sequence numbers or lock tokens name (resolver.py), or the
 one that its message's key chooses (routing.py). All or none holds within a fragment. A peek walks from fragment to fragment,
 in the order of sequence numbers; it leaves out fragments that are unavailable, but does not say that there is nothing more
 while one of them may have it.

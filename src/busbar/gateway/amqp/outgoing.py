@@ -1,6 +1,6 @@
 """A link on which a client receives from an entity.
 
-The client's credit becomes demand on the entity's fragments (supply.py): never more than the client can take now (credit,
+The client's credit becomes demand on the entity's fragments (receiver.py): never more than the client can take now (credit,
 unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader costs little
 memory.
 

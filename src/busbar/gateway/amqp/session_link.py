@@ -4,9 +4,9 @@ It is a receiver like any other, of the one fragment that the session lies in. T
 one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free; when the
 session lock ends by time, the link is detached and says why.
 
-It is the fragment that ends a lock. While its store is out it cannot: then the link is ended here, a little after its time,
-so that the client does not wait for messages of a session that is not its own any more. The fragment hears of it when its
-store is back.
+It is the fragment that ends a lock. While its store is unavailable it cannot: then the link is ended here, a little after
+its time, so that the client does not wait for messages of a session that is not its own any more. The fragment hears of
+it when its store is back.
 """
 
 from __future__ import annotations

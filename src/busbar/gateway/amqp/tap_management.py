@@ -15,9 +15,9 @@
 The names begin with `busbar:`. The node of a queue or subscription is about its taps, that of its dead-letter queue about
 those of the dead-letter queue. A topic keeps no messages, so it has no taps; but it is where writers write, as they do to
 queues: commit-writes is for those two. Times and durations are ms, positions are numbers within a fragment, fragments are
-named by their index; maps of positions have one entry for each fragment that answers. A fragment whose store is out is shown
-as not available. What has to reach several fragments reaches all that can be reached; if one cannot, the request fails and
-can be repeated: nothing here goes wrong when it is done twice.
+named by their index; maps of positions have one entry for each fragment that answers. A fragment whose store is
+unavailable is shown as not available. What has to reach several fragments reaches all that can be reached; if one cannot,
+the request fails and can be repeated: nothing here goes wrong when it is done twice.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class TapOperations:
     # ---- where taps stand ----
 
     async def _states(self) -> list[TapStates | None]:
-        """Of each fragment; None where its store is out."""
+        """Of each fragment; None where its store is unavailable."""
         ids, origin = self._fragments, self._peer.origin
         return await self._of_available(
             TapStates, lambda index, request: ShowTaps(ids[index], origin, request)
@@ -334,7 +334,7 @@ class TapOperations:
     # ---- asking several fragments ----
 
     async def _of_available(self, kind: type[E], build: Build) -> list[E | None]:
-        """The answers of all fragments, in their order; None for one whose store is out."""
+        """The answers of all fragments, in their order; None for one whose store is unavailable."""
         answers: list[E | None] = []
         for answer in await self._ask(range(len(self._fragments)), build):
             if isinstance(answer, ServerBusy):

@@ -1,6 +1,6 @@
 """Where a request goes, by its path:
 
-    /health                     200 while the namespace is served; the document says whether stores are out
+    /health                     200 while the namespace is served; the document says whether stores are unavailable
     /metrics                    numbers for Prometheus
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
     /$busbar/...                stores and fragments, for operators

@@ -1,7 +1,7 @@
 """/health: whether the namespace is served, and all of it.
 
     {"status": "healthy", "message": ...}
-    {"status": "limited", "message": ..., "stores": ["store-2"]}    these stores are out
+    {"status": "limited", "message": ..., "stores": ["store-2"]}    these stores are unavailable
 
 The status is 200 either way: probes restart what does not answer 200, and a restart does not bring a disk back. Anyone may
 ask, so that the stores are looked at once a second at most, and an answer waits for them for half a second at most; later it
@@ -41,7 +41,9 @@ class Health:
             return web.json_response({"status": "limited", "message": text, "stores": []})
         if not self._out:
             return web.json_response({"status": "healthy", "message": "Busbar is ready."})
-        text = f"Busbar is ready, but these stores are out, with what they hold: {', '.join(self._out)}."
+        text = (
+            f"Busbar is ready, but these stores are unavailable, with what they hold: {', '.join(self._out)}."
+        )
         return web.json_response({"status": "limited", "message": text, "stores": [*self._out]})
 
     async def _ask(self) -> None:

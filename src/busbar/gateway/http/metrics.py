@@ -10,8 +10,8 @@ Rules
 3. A scrape has at most `max_metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order
    of names, then topics, each with its subscriptions. Those from the first one on that does not fit are omitted;
    `busbar_entities_omitted` says how many were. `prefix` chooses those whose names begin so.
-4. A fragment whose store is out has no samples of taps, and counts of an entity are those of its other fragments; then
-   `busbar_entity_available` is 0.
+4. A fragment whose store is unavailable has no samples of taps, and counts of an entity are those of its other fragments;
+   then `busbar_entity_available` is 0.
 
 The format is a line for each number, and there are no objects here that live between scrapes: a client library, whose
 business that is, would have nothing to do.
@@ -47,7 +47,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CHALLENGE: Final = 'Basic realm="Busbar", charset="UTF-8"'
 
 FAMILIES: Final = {
-    "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is out."),
+    "busbar_store_up": ("gauge", "1 while a messaging store is open, 0 while it is unavailable."),
     "busbar_entities": ("gauge", "Queues, topics and subscriptions that the scrape is about."),
     "busbar_entities_omitted": (
         "gauge",
@@ -192,7 +192,7 @@ async def _authorize(request: web.Request, context: HttpContext) -> None:
 
 
 async def _states(origin: HttpOrigin, fragment: int) -> Sequence[TapState]:
-    """Rule 4: none while it is out."""
+    """Rule 4: none while it is unavailable."""
     try:
         answer = await origin.ask(_show(fragment))
     except (ServerBusy, EntityNotFound):

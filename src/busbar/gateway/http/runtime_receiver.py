@@ -1,6 +1,6 @@
 """Receives over HTTP from a partitioned entity: one message for each request, from whichever fragment has one.
 
-All fragments are asked, as over AMQP (supply.py). What they give beyond the one message is cached for the next receives of
+All fragments are asked, as over AMQP (receiver.py). What they give beyond the one message is cached for the next receives of
 the same connection, so keep-alive pays off: a client that connects anew for every request asks anew, and finds that
 what it has not taken returned to the queue when the connection before was closed.
 """

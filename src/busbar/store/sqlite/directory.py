@@ -1,8 +1,8 @@
 """The embedded messaging stores of a data directory: DIR/store-0.db, DIR/store-1.db and so on.
 
 A store that is there is opened, never made: what is missing is missing. A new one is made only where a namespace gets one
-more store, or an operator wants a lost one replaced; then whatever lies in its place is set aside, not deleted: as
-DIR/store-0.db.aside-TIME, with its log beside it under a name by which it can be opened there (store_restore.py).
+more store, or an operator wants a lost one replaced; then whatever lies in its place is renamed, not deleted: to
+DIR/store-0.db.replaced-TIME, with its log beside it under a name by which it can be opened there (store_restore.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from busbar.store.location import StoreLocation, StoreMissing
 from busbar.store.sqlite.store import SqliteStore
 
 DEFAULT_STORES = 4
-ASIDE = ".aside-"
+REPLACED = ".replaced-"
 _NAME = re.compile(r"store-(\d+)\.db")
 
 
@@ -50,12 +50,12 @@ class SqliteLocation:
         return SqliteStore(self._file)
 
     def make(self) -> Store:
-        self.set_aside()
+        self.rename_current()
         return SqliteStore(self._file)
 
-    def set_aside(self) -> Path:
+    def rename_current(self) -> Path:
         """Free the place; where what was there is now."""
-        aside = self._file.with_name(f"{self._file.name}{ASIDE}{time.time_ns() // 1_000_000}")
+        aside = self._file.with_name(f"{self._file.name}{REPLACED}{time.time_ns() // 1_000_000}")
         # The log first: without it the file would look whole.
         for file, name in ((self._log, f"{aside.name}-wal"), (self._file, aside.name)):
             if file.exists():
@@ -63,14 +63,14 @@ class SqliteLocation:
         return aside
 
     def put_back(self, aside: Path) -> None:
-        """What was set aside into the place, which is free."""
+        """Rename a replaced file back. Its place must be free."""
         for file, target in ((aside.with_name(f"{aside.name}-wal"), self._log), (aside, self._file)):
             if file.exists():
                 move(file, target)
 
-    def asides(self) -> list[Path]:
+    def replaced_files(self) -> list[Path]:
         """What was set aside of this store, the oldest first."""
-        found = self._file.parent.glob(f"{self._file.name}{ASIDE}*")
+        found = self._file.parent.glob(f"{self._file.name}{REPLACED}*")
         return sorted(file for file in found if file.name.rpartition("-")[2].isdigit())
 
     def mark(self) -> object:

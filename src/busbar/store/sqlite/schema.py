@@ -13,7 +13,7 @@ Tables
     dup         ids of duplicate detection (fragment/changes.py). The shelf comes before the id in the key, so that
                 a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
     tap, event  where taps stand in a fragment, and what happened to messages, until every tap has passed it.
-    writer, written  what repeating writers have committed, and the ids of what they wrote since (sqlite_writers.py).
+    writer, written  what repeating writers have committed, and the ids of what they wrote since (writers.py).
     kept_lock   message locks that a clean shutdown left for the next start.
     catalogue   a copy of the namespace's catalogue.
     meta        the version of this schema, and the epoch that each claim raises.

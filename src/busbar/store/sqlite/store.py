@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file for all fragments of a store, one connection, one thread.
 
-What happens to the file, also when something fails, is in sqlite_file.py; its tables are in sqlite_schema.py. Statements
-for messages are in sqlite_rows.py, and for messages as taps see them in sqlite_spans.py; for ids in sqlite_ids.py, sessions
-in sqlite_sessions.py, taps and events in sqlite_taps.py, repeating writers in sqlite_writers.py. Another process cannot
+What happens to the file, also when something fails, is in file.py; its tables are in schema.py. Statements
+for messages are in rows.py, and for messages as taps see them in tap_reads.py; for ids in duplicate_ids.py, sessions
+in sessions.py, taps and events in taps.py, repeating writers in writers.py. Another process cannot
 claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
 """
 
