@@ -138,7 +138,7 @@ async def test_a_connection_string_with_a_signature(azure: Azure, broker: Busbar
 async def test_the_sdk_keeps_why_a_token_was_refused(
     azure: Azure, broker: Busbar, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its error's text never has the reason. The inner exception and the SDK's log do, if the answer has the shape for it."""
+    """Its error's text never has the reason. Its inner exception and its log do, if the answer has the shape for it."""
     wrong = broker.connection_string.replace(broker.key, "a wrong key")
     caplog.set_level("INFO", "azure.servicebus")
     with pytest.raises(ServiceBusAuthenticationError) as refused:

@@ -108,7 +108,8 @@ def test_node_checks_it_too(server: Busbar, tmp_path: Path, name: str, trusted: 
     assert done.stdout.strip() == ("trusted" if trusted else "permitted subtree violation"), done.stdout
 
 
-def test_a_new_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_new_name_is_refused_and_a_new_address_left_out(tmp_path: Path) -> None:
+    """Both with what to do: the one was asked for, the other is what this machine happens to have."""
     data = tmp_path / "data"
     Busbar(data).start().stop()
     server = Busbar(data, arguments=("--tls-name", "new.example"))
@@ -119,6 +120,16 @@ def test_a_new_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
         server.stop()
     for told in ("exit code 2", "new.example", str(data / "tls"), "busbar trust"):
         assert told in str(raised.value)
+    server = Busbar(data, arguments=("--host", "0.0.0.0")).start()
+    try:
+        assert visit(server.port, "localhost", data / "tls" / "ca.pem") == ""
+        address = server.connection_string.partition("sb://")[2].partition(":")[0]
+    finally:
+        server.stop()
+    if address == "localhost":
+        pytest.skip("this machine has no address in a network")
+    assert f"warning: clients that call this machine {address} cannot verify it" in server.error_text
+    assert f"delete {data / 'tls'}" in server.error_text
 
 
 def test_an_authority_of_an_earlier_version_goes_on_to_serve(tmp_path: Path) -> None:
