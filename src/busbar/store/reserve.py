@@ -23,7 +23,7 @@ class Reserve:
             disk = os.statvfs(self._path.parent)
             if disk.f_bavail * disk.f_frsize < 2 * self._size:
                 return False
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(file, 0, self._size)
             finally:

@@ -94,7 +94,7 @@ class StoreFile:
     def _hold(self) -> None:
         lock = self.path.with_name(self.path.name + ".lock")
         try:
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise StoreError(f"{self.path} cannot be opened: {problem}") from problem
         try:
