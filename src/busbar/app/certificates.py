@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from busbar.app.durable_names import make_directory, move
+from busbar.gateway.tls import ServerContext
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 CA_LIFE = timedelta(days=3650)
@@ -80,7 +81,7 @@ def own_files(data: Path, names: Iterable[str], now: datetime | None = None) -> 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """TLS 1.2 or later, and nobody negotiates twice: a renegotiation costs the server far more than the client."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["http/1.1"])
