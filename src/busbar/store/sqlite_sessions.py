@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import Changes, state_size
 from busbar.fragment.reads import ReadExpiry, ReadLine, ReadSession, ReadSessionIds
 from busbar.store.sqlite_rows import LARGEST_CHUNK, Value, in_chunks, statement
 
@@ -79,7 +79,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             if state is None:
                 connection.execute(_CLEAR_STATE, (fragment, id))
             else:
-                states += (fragment, id, at, len(state), state)
+                states += (fragment, id, at, state_size(id, state), state)
     in_chunks(connection, _ADD, _ADD_WIDTH, added)
     for fragment, emptied in taken.items():
         at, left = 0, len(emptied)
