@@ -58,6 +58,10 @@ def send(state: State, command: Send, now: i64) -> None:
         if command.batch < state.writers.committed(writer):
             state.refuse(command, BatchOver.condition, _over(writer, command.batch))
             return
+        too_many = state.writers.refusal(writer)
+        if too_many:
+            state.refuse(command, QuotaExceeded.condition, too_many)
+            return
         written = state.writers.ids_of(command)
         sent_before = state.writers.known(writer, written, state.supplied)
     ledger = state.ledger
@@ -258,6 +262,10 @@ def _over(writer: str, batch: i64) -> str:
 
 
 def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
+    too_many = state.writers.refusal(command.writer)
+    if too_many:
+        state.refuse(command, QuotaExceeded.condition, too_many)
+        return
     state.writers.commit(state.ledger, command.writer, command.batch, now)
     state.effects.append(Done(command.origin, command.request))
 
