@@ -250,8 +250,7 @@ def _supplied(state: State, session: Session) -> bytes | None:
 def list_reads(state: State, command: ListSessions) -> list[Read]:
     most = state.bounds.turn_messages
     top: i64 = command.top if command.top < most else most
-    skip: i64 = command.skip if command.skip > 0 else 0
-    return [ReadSessionIds(command.updated_after, skip, top)] if top > 0 else []
+    return [ReadSessionIds(command.updated_after, command.after, top)] if top > 0 else []
 
 
 def list_sessions(state: State, command: ListSessions) -> None:

@@ -236,10 +236,10 @@ class MemoryFragment:
             read.size = -1 if state is None else state_size(read.session, state[1])
             read.state = None if state is None or not read.with_state else state[1]
         else:
-            after = read.updated_after
-            ids = {id for id, (at, _) in self.states.items() if at > after}
-            ids |= set() if after else self.sessions.keys()
-            read.ids = sorted(ids)[read.skip :][: read.top]
+            since, after = read.updated_after, read.after
+            ids = {id for id, (at, _) in self.states.items() if at > since}
+            ids |= set() if since else self.sessions.keys()
+            read.ids = sorted(id for id in ids if after is None or id > after)[: read.top]
 
     def _expiries(self, session: str) -> list[tuple[int, int]]:
         active = self.lanes[ACTIVE].records.values()

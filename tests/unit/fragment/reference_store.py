@@ -183,7 +183,7 @@ class ReferenceStore:
             ids = {id for id, (at, _) in self.states.items() if at > read.updated_after}
             if not read.updated_after:
                 ids |= set(self.sessions)
-            read.ids = sorted(ids)[read.skip : read.skip + read.top]
+            read.ids = sorted(id for id in ids if read.after is None or id > read.after)[: read.top]
 
     def expiries(self, session: str) -> list[tuple[int, int]]:
         records = self.lanes[ACTIVE].values()

@@ -404,7 +404,7 @@ def test_sessions_are_listed_by_messages_or_state_and_by_the_time_of_the_state()
     queue.pass_time(10)
     queue.accept("d").write(b"new")
     assert queue.list() == ["a", "b", "c", "d"]
-    assert queue.list(skip=1, top=2) == ["b", "c"]
+    assert queue.list(after="a", top=2) == ["b", "c"]
     assert queue.list(updated_after=then) == ["d"]
 
 
