@@ -35,6 +35,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from busbar.app.durable_names import make_directory
 from busbar.app.private_files import PRIVATE, PUBLIC, write_file
+from busbar.gateway.tls import ServerContext
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
@@ -150,7 +151,7 @@ def _not_permitted(directory: Path, ca: x509.Certificate, refused: list[str]) ->
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """TLS 1.2 or later, and nobody negotiates twice: a renegotiation costs the server far more than the client."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["http/1.1"])
