@@ -28,7 +28,7 @@ spark: $(VENV)/spark $(VENV)/classes ## Install what the pipeline needs: Spark a
 setup: $(VENV)/dev $(VENV)/classes $(JS)/node_modules/installed $(VENV)/chromium ## Install everything that developers need and build the compiled rooms (seconds if nothing changed)
 	@$(BIN)/python tools/build_rooms.py
 
-LAYER := pyproject.toml constraints.txt tools/dependencies.py
+LAYER := pyproject.toml constraints.txt hashes.txt tools/dependencies.py tools/hashes.py
 
 $(VENV)/serving: $(LAYER)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Busbar needs Python 3.11 or later; %s is %s.%s (set PYTHON=...)" % (sys.executable, *sys.version_info[:2]))'

@@ -5,9 +5,13 @@
     python tools/dependencies.py dev         what the tests and checks need
     python tools/dependencies.py busbar      Busbar itself, from this clone, in place
 
-pyproject.toml says what is in a layer, constraints.txt which version. A dependency that comes as source is built as its
-authors mean it: isolated, with the build tools that it asks for. Only Busbar itself is built without isolation. A dependency
-that is installed and cannot be imported fails here, with its cure, and not in a test an hour later.
+pyproject.toml says what is in a layer, constraints.txt which version, hashes.txt which files. pip installs nothing whose
+hash is not there (its mode --require-hashes: every package is named with its version and its hashes, transitive ones too).
+
+A dependency that comes as source is built as its authors mean it: isolated, with the build tools that it asks for. pip
+checks no hashes of those. So the ones in BUILD_TOOLS are fetched and checked first, and isolated builds get these files.
+Only Busbar itself is built without isolation. A dependency that is installed and cannot be imported fails here, with its
+cure, and not in a test an hour later.
 """
 
 from __future__ import annotations
@@ -17,13 +21,21 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from pathlib import Path
 
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # called as a script, before anything is installed
+
+from tools.hashes import PinError, requirement_lines
+
 ROOT = Path(__file__).resolve().parent.parent
-CONSTRAINTS = ROOT / "constraints.txt"
 LAYERS = ("serving", "spark", "dev")
+BUILD_TOOLS = ("setuptools", "cffi", "pycparser")
+"""What isolated builds of our dependencies ask for."""
 BUSBAR = "busbar-mq"
 
 MODULES = {
@@ -61,16 +73,34 @@ def module_of(requirement: str) -> str:
     return MODULES.get(name, name.replace("-", "_"))
 
 
-def pip(*arguments: str) -> int:
-    """Run `pip install`; on a terminal one line shows how far it is, elsewhere only what fails is printed."""
-    environment = os.environ | {
-        # Hold inside isolated builds too; which of them counts depends on the version of pip.
-        "PIP_CONSTRAINT": str(CONSTRAINTS),
-        "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS),
-    }
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+def pinned_names(layer: str, root: Path = ROOT) -> list[str]:
+    """What constraints.txt lists for this layer and those below it."""
+    wanted = LAYERS[: LAYERS.index(layer) + 1]
+    names, section = [], ""
+    for line in (root / "constraints.txt").read_text().splitlines():
+        if match := re.match(r"# layer (\w+)", line):
+            section = match[1]
+        elif "==" in line and not line.startswith("#") and section in wanted:
+            names.append(line.partition("==")[0])
+    return names
+
+
+def hashed(file: Path, names: list[str] | tuple[str, ...], root: Path = ROOT) -> Path:
+    """Write a requirements file for these names, with their hashes. Raises PinError."""
+    texts = ((root / name).read_text() for name in ("constraints.txt", "hashes.txt"))
+    file.write_text("\n".join(requirement_lines(names, *texts)) + "\n")
+    return file
+
+
+def pip(command: str, *arguments: str, constraint: Path | None = None) -> int:
+    """Run pip; on a terminal one line shows how far it is, elsewhere only what fails is printed."""
+    environment = dict(os.environ)
+    if constraint is not None:
+        # Holds inside isolated builds too; which of them counts depends on the version of pip.
+        environment |= {"PIP_CONSTRAINT": str(constraint), "PIP_BUILD_CONSTRAINT": str(constraint)}
+    called = [sys.executable, "-m", "pip", command, "--disable-pip-version-check", "--progress-bar", "off"]
     process = subprocess.Popen(
-        [*command, *arguments],
+        [*called, *arguments],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -89,8 +119,46 @@ def pip(*arguments: str) -> int:
         print("\r\033[K", end="", flush=True)
     if process.wait() != 0:
         print("".join(printed))
-        print("pip could not install it; the reason stands above")
+        print(failure("".join(printed)))
     return process.returncode
+
+
+def failure(printed: str) -> str:
+    """What to do when pip failed and printed this."""
+    if "DO NOT MATCH THE HASHES" in printed:
+        return (
+            "A file that pip was given is not one that hashes.txt lists for that version; it was not installed. If you did "
+            "not change constraints.txt, do not trust the file: `pip config list` shows which index or mirror it came from. "
+            "If you did, write hashes.txt anew with `python tools/hashes.py`."
+        )
+    if "--require-hashes mode" in printed:
+        return (
+            "constraints.txt does not pin something that is needed on this platform. Add the version that pip names above "
+            "to the section of its layer, and write hashes.txt anew with `python tools/hashes.py`."
+        )
+    return "pip could not do it; the reason stands above"
+
+
+def install_pinned(layer: str, root: Path = ROOT, *options: str) -> int:
+    """All that constraints.txt lists for a layer and those below it, each file only if its hash is known."""
+    with tempfile.TemporaryDirectory(prefix="busbar-set-up-") as scratch:
+        place = Path(scratch)
+        try:
+            tools = hashed(place / "tools.txt", BUILD_TOOLS, root)
+            wanted = hashed(place / "wanted.txt", pinned_names(layer, root), root)
+        except PinError as error:
+            print(error)
+            return 1
+        fetched = place / "tools"
+        only = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--quiet")
+        if code := pip("download", *only, "--dest", str(fetched), "--requirement", str(tools)):
+            return code
+        constraint = place / "build-tools.txt"
+        lines = [f"{file.name.partition('-')[0]} @ {file.as_uri()}" for file in sorted(fetched.iterdir())]
+        constraint.write_text("\n".join(lines) + "\n")
+        return pip(
+            "install", *options, "--require-hashes", "--requirement", str(wanted), constraint=constraint
+        )
 
 
 def broken_imports(layer: str) -> list[str]:
@@ -126,7 +194,7 @@ def install(layer: str) -> int:
     wanted = requirements(layer)
     print(f"installing what {layer} needs: {len(wanted)} packages and what they bring along", flush=True)
     began = time.monotonic()
-    if code := pip(*wanted):
+    if code := install_pinned(layer):
         return code
     # In a process of its own: this one looked for modules before they were there.
     if code := subprocess.run([sys.executable, __file__, "check", layer], check=False).returncode:
@@ -139,7 +207,7 @@ def main() -> int:
     match sys.argv[1:]:
         case ["busbar"]:
             os.environ["BUSBAR_INTERPRETED"] = "1"  # tools/build_rooms.py compiles
-            return pip("--no-build-isolation", "--no-deps", "--editable", ".")
+            return pip("install", "--no-build-isolation", "--no-deps", "--editable", ".")
         case ["check", layer] if layer in LAYERS:
             return check(layer)
         case [layer] if layer in LAYERS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fragment.changes import Changes, Head, MessageEdit, SessionChange
+from busbar.fragment.changes import Changes, Head, MessageEdit, SessionChange, state_size
 from busbar.fragment.reads import ReadExpiry, ReadPage, ReadSession, ReadSessionIds, ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
 from busbar.store.contract import Store
@@ -27,9 +27,9 @@ def line(store: Store, fragment: int, after: int = -1, limit: int = 100) -> list
 
 
 def session_ids(
-    store: Store, fragment: int, updated_after: int = 0, skip: int = 0, top: int = 100
+    store: Store, fragment: int, updated_after: int = 0, after: str | None = None, top: int = 100
 ) -> list[str]:
-    read = ReadSessionIds(updated_after, skip, top)
+    read = ReadSessionIds(updated_after, after, top)
     store.read(fragment, [read])
     return read.ids
 
@@ -111,13 +111,13 @@ def test_states_are_set_replaced_and_cleared(open_store: Open) -> None:
     store.close()
     store = open_store()
     store.claim()
-    assert state_of(store, 1, "a") == (7, b"\x00second")
-    assert state_of(store, 1, "a", with_state=False) == (7, None)
-    assert state_of(store, 1, "b") == (0, b"")
+    assert state_of(store, 1, "a") == (state_size("a", b"\x00second"), b"\x00second")
+    assert state_of(store, 1, "a", with_state=False) == (state_size("a", b"\x00second"), None)
+    assert state_of(store, 1, "b") == (state_size("b", b""), b"")
     assert [state_of(store, where, id) for where, id in ((1, "c"), (1, "d"), (2, "a"))] == [(-1, None)] * 3
     store.commit([session_changes(1, a=(1, 1, False), z=(1, 2, False))])
     assert session_ids(store, 1) == ["a", "b", "z"]
-    assert session_ids(store, 1, skip=1, top=1) == ["b"]
+    assert session_ids(store, 1, after="a", top=1) == ["b"]
     assert session_ids(store, 1, updated_after=10) == ["a"]
     store.close()
 
@@ -140,7 +140,8 @@ def test_the_empty_id_is_one_of_them(open_store: Open) -> None:
     assert expiry.rows == [(1050, 4)]
     assert line(store, 1) == [("", 1, 1050), ("a", 2, 0)]
     assert session_ids(store, 1) == ["", "a"]
-    assert state_of(store, 1, "") == (5, b"state")
+    assert session_ids(store, 1, after="") == ["a"]
+    assert state_of(store, 1, "") == (state_size("", b"state"), b"state")
     store.close()
 
 
@@ -156,7 +157,7 @@ def test_dropping_takes_sessions_and_states_along(store: Store) -> None:
     changes = session_changes(1, **{f"s{i}": (1, i + 1, False) for i in range(5)})
     changes.puts[ACTIVE] = [of(i + 1, f"s{i}") for i in range(5)]
     changes.states = {f"t{i}": (1, b"state") for i in range(5)}
-    changes.head = Head(1, 5, [5, 0, 0, 0, 0, 0, 0], 5 * 7 + 25, 0, 0, 5)
+    changes.head = Head(1, 5, [5, 0, 0, 0, 0, 0, 0], 5 * 7 + 5 * state_size("t0", b"state"), 0, 0, 5)
     store.commit([changes])
     (head,) = store.heads()
     assert head.turn == 5
@@ -164,8 +165,7 @@ def test_dropping_takes_sessions_and_states_along(store: Store) -> None:
     while not store.drop(1, 2):
         slices += 1
         (head,) = store.heads()
-        assert head.size == 7 * head.counts[ACTIVE] + 5 * sum(
-            state_of(store, 1, f"t{i}")[0] > 0 for i in range(5)
-        )
+        states = sum(max(0, state_of(store, 1, f"t{i}")[0]) for i in range(5))
+        assert head.size == 7 * head.counts[ACTIVE] + states
     assert slices >= 4
     assert (store.heads(), line(store, 1), session_ids(store, 1)) == ([], [], [])

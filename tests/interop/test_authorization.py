@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 from proton import ConnectionException, Delivery, Message
 from proton.utils import LinkDetached
 
@@ -132,3 +132,17 @@ async def test_a_connection_string_with_a_signature(azure: Azure, broker: Busbar
     assert text_of(await take_one(azure.receiver(queue, connection_string=with_token))) == "x"
     with pytest.raises(ServiceBusError):
         await azure.sender("plain-0", connection_string=with_token).send_messages(ServiceBusMessage("x"))
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_sdk_keeps_why_a_token_was_refused(
+    azure: Azure, broker: Busbar, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error's text never has the reason. Its inner exception and its log do, if the answer has the shape for it."""
+    wrong = broker.connection_string.replace(broker.key, "a wrong key")
+    caplog.set_level("INFO", "azure.servicebus")
+    with pytest.raises(ServiceBusAuthenticationError) as refused:
+        await azure.sender(queue, connection_string=wrong).send_messages(ServiceBusMessage("x"))
+    assert "Status code: 401" in str(refused.value.inner_exception)
+    for place in (str(refused.value.inner_exception), caplog.text):
+        assert "The token has an invalid signature" in place

@@ -37,11 +37,11 @@ def send(wire: Wire, first: int, count: int) -> list[str]:
     return conditions
 
 
-def fill_up(wire: Wire) -> tuple[int, int]:
+def fill_up(wire: Wire, first: int = 0) -> tuple[int, int]:
     """Send until the disk is full; how many were tried and how many accepted."""
     tried = accepted = 0
     while True:
-        conditions = send(wire, tried, 50)
+        conditions = send(wire, first + tried, 50)
         tried += 50
         accepted += conditions.count("")
         refusals = {condition for condition in conditions if condition}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from busbar.fragment.changes import state_size
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEFERRED, Draft, Record
@@ -66,7 +67,7 @@ class SessionModel(Model):
         return {m.session for m in there if m.session is not None}
 
     def size_of_states(self) -> int:
-        return sum(len(state) for _, state in self.states.values())
+        return sum(state_size(id, state) for id, (_, state) in self.states.items())
 
     # ---- holding ----
 

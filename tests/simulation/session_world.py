@@ -117,7 +117,7 @@ class SessionWorld(World):
             if command.updated_after:
                 asked = sorted(id for id, (at, _) in model.states.items() if at > command.updated_after)
             top = min(command.top, self.machine._state.bounds.turn_messages)
-            assert answer.ids == asked[command.skip :][:top]
+            assert answer.ids == [id for id in asked if command.after is None or id > command.after][:top]
         elif isinstance(command, c.Renew) and any(
             (message := model.messages.get(n)) is not None and message.lock and message.lock.until == FOREVER
             for n in command.numbers

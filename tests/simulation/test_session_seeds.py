@@ -148,8 +148,9 @@ class SessionLife(Life):
 
     def list_sessions(self) -> None:
         r = self.random
-        after = self.world.model.now - 30 if r.random() < 0.3 else 0
-        self._do(c.ListSessions(1, 1, 7, after, r.choice([0, 0, 1]), r.choice([1, 100])))
+        updated = self.world.model.now - 30 if r.random() < 0.3 else 0
+        after = r.choice([None, None, *self.world.model.listed()[:1]])
+        self._do(c.ListSessions(1, 1, 7, updated, after, r.choice([1, 100])))
 
     def receive_deferred(self) -> None:
         holder = self._holder()

@@ -6,15 +6,20 @@
     DIR/tls/server-key.pem  its key, readable by its owner alone
 
 1. The CA is made once and kept: clients have been told to trust it.
-2. The server certificate is made again when it lacks a name that is asked for, ends within 90 days, was signed by another
+2. It may sign for the names that are served when it is made, and what is below them, and for no others (name constraints,
+   RFC 5280 4.2.1.10): who steals its key cannot pass for other sites at its clients. One that an earlier Busbar made has no
+   constraints and is kept as it is.
+3. A name that is asked for later and that the CA may not sign for is refused: only the operator knows when clients can be
+   told to trust another. An address or host name that this machine merely has is left out of the certificate, and a warning
+   says so.
+4. The server certificate is made again when it lacks a name that is asked for, ends within 90 days, was signed by another
    CA, or does not belong to its key (a start was interrupted).
-3. Every file is written beside its place and renamed: a crash leaves a whole file or none.
+5. Every file is written beside its place and renamed: a crash leaves a whole file or none.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 import ssl
 from collections.abc import Iterable
@@ -28,9 +33,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from busbar.store.durable_names import make_directory, move
+from busbar.app.private_files import PRIVATE, PUBLIC, write_file
+from busbar.gateway.listening.tls import ServerContext
+from busbar.store.durable_names import make_directory
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=820)  # platforms refuse server certificates that live longer than 825 days
 RENEW_BEFORE = timedelta(days=90)
@@ -47,6 +55,8 @@ class TlsFiles:
     certificate: Path
     key: Path
     ca: Path | None
+    left_out: tuple[str, ...] = ()
+    """Names of this machine for which our CA may not sign."""
 
 
 def tls_directory(data: Path) -> Path:
@@ -62,25 +72,86 @@ def given_files(certificate: Path | None, key: Path | None) -> TlsFiles | None:
     return TlsFiles(certificate, key, None)
 
 
-def own_files(data: Path, names: Iterable[str], now: datetime | None = None) -> TlsFiles:
-    """The instance's own certificate for these names and the local ones, made now if need be."""
+def own_files(
+    data: Path, asked: Iterable[str], now: datetime | None = None, found: Iterable[str] = ()
+) -> TlsFiles:
+    """The instance's own certificate, made now if need be: for the local names, those that are asked for, and those that
+    were found to be this machine's."""
     now = now or datetime.now(UTC)
     directory = tls_directory(data)
-    files = TlsFiles(directory / "server.pem", directory / "server-key.pem", directory / "ca.pem")
-    wanted = [_general_name(name) for name in dict.fromkeys((*LOCAL_NAMES, *names))]
+    needed = {name: _general_name(name) for name in (*LOCAL_NAMES, *asked)}
+    present = {name: _general_name(name) for name in found}
     try:
         make_directory(directory)
-        ca, ca_key = _authority(directory, now)
+        ca, ca_key = _authority(directory, [*needed.values(), *present.values()], now)
+        if refused := [name for name, value in needed.items() if not may_sign(ca, value)]:
+            raise CertificateError(_not_permitted(directory, ca, refused))
+        left_out = tuple(name for name, value in present.items() if not may_sign(ca, value))
+        files = TlsFiles(
+            directory / "server.pem", directory / "server-key.pem", directory / "ca.pem", left_out
+        )
+        wanted = [value for name, value in (needed | present).items() if name not in left_out]
         if not _usable(files, ca, wanted, now):
-            _write_server(files, ca, ca_key, wanted, now)
+            _write_server(files, ca, ca_key, list(dict.fromkeys(wanted)), now)
     except OSError as error:
         raise CertificateError(f"The certificates in {directory} cannot be used: {error}") from None
     return files
 
 
+def may_sign(ca: x509.Certificate, name: x509.GeneralName) -> bool:
+    """Whether a certificate for this name, signed by this CA, is accepted."""
+    permitted = _permitted(ca)
+    if permitted is None:
+        return True
+    return any(_is_below(name, tree) for tree in permitted)
+
+
+def _is_below(name: x509.GeneralName, tree: x509.GeneralName) -> bool:
+    if isinstance(name, x509.IPAddress) and isinstance(tree, x509.IPAddress):
+        address, network = name.value, tree.value
+        if isinstance(address, ipaddress.IPv4Address) and isinstance(network, ipaddress.IPv4Network):
+            return address in network
+        if isinstance(address, ipaddress.IPv6Address) and isinstance(network, ipaddress.IPv6Network):
+            return address in network
+        return False
+    if isinstance(name, x509.DNSName) and isinstance(tree, x509.DNSName):
+        return f".{name.value}".lower().endswith(f".{tree.value}".lower())
+    return False
+
+
+def _permitted(ca: x509.Certificate) -> list[x509.GeneralName] | None:
+    """The subtrees of the name constraints; None without them."""
+    try:
+        constraints = ca.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
+        return None
+    return constraints.permitted_subtrees
+
+
+def _subtrees(names: Iterable[x509.GeneralName]) -> list[x509.GeneralName]:
+    """What a CA for these names is bound to: loopback, other addresses one by one, host names with what is below them."""
+    trees: list[x509.GeneralName] = [x509.IPAddress(network) for network in LOOPBACK]
+    for name in names:
+        if isinstance(name, x509.IPAddress):
+            if not name.value.is_loopback:
+                trees.append(x509.IPAddress(ipaddress.ip_network(name.value)))
+        else:
+            trees.append(x509.DNSName(str(name.value).removeprefix("*.")))
+    return list(dict.fromkeys(trees))
+
+
+def _not_permitted(directory: Path, ca: x509.Certificate, refused: list[str]) -> str:
+    permitted = ", ".join(str(tree.value) for tree in _permitted(ca) or ())
+    return (
+        f"The certificate authority in {directory} was made for {permitted}, so clients accept no certificate of it for "
+        f"{', '.join(refused)}. For a new authority that may sign for all names that you ask for now, delete that directory "
+        "and start again; clients must then be told to trust it (busbar trust). Or leave out the name (--tls-name, --host)."
+    )
+
+
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """TLS 1.2 or later, and nobody negotiates twice: a renegotiation costs the server far more than the client."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["http/1.1"])
@@ -94,7 +165,10 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _authority(
+    directory: Path, names: list[x509.GeneralName], now: datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The CA that is there, or a new one for these names."""
     certificate_file, key_file = directory / "ca.pem", directory / "ca-key.pem"
     if certificate_file.exists():
         try:
@@ -121,12 +195,13 @@ def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.Ell
         _builder(name, name, key.public_key(), now, CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.NameConstraints(_subtrees(names), None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     # The key first: ca.pem is the mark that both are there.
-    _write(key_file, _key_bytes(key), 0o600)
-    _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_file(key_file, _key_bytes(key), PRIVATE)
+    write_file(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), PUBLIC)
     return certificate, key
 
 
@@ -158,8 +233,8 @@ def _write_server(
         .sign(ca_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    _write(files.key, _key_bytes(key), 0o600)
-    _write(files.certificate, certificate.public_bytes(pem) + ca.public_bytes(pem), 0o644)
+    write_file(files.key, _key_bytes(key), PRIVATE)
+    write_file(files.certificate, certificate.public_bytes(pem) + ca.public_bytes(pem), PUBLIC)
 
 
 def _usable(files: TlsFiles, ca: x509.Certificate, wanted: list[x509.GeneralName], now: datetime) -> bool:
@@ -228,16 +303,3 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _write(file: Path, content: bytes, mode: int) -> None:
-    fresh = file.with_name(file.name + ".new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    move(fresh, file)

@@ -15,13 +15,15 @@ import secrets
 import time
 from pathlib import Path
 
-from busbar.store.durable_names import make_directory, move
+from busbar.app.private_files import UnsafeFiles, check_private, write_file
+from busbar.store.durable_names import make_directory
 from busbar.store.sqlite.directory import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 """For so long a claim is tried again in any case: a command that looks who serves the directory locks it for a moment."""
 LOCK_NAME = "busbar.lock"
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DataDirectoryError(Exception):
@@ -36,7 +38,10 @@ class DataDirectory:
         self.path = path.absolute()
         try:
             make_directory(self.path)
-            self._lock = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.warnings = check_private(self.path, os.geteuid())
+            self._lock = os.open(self.path / LOCK_NAME, LOCK_FLAGS, 0o600)
+        except UnsafeFiles as error:
+            raise DataDirectoryError(str(error)) from None
         except OSError as error:
             raise DataDirectoryError(f"The data directory {self.path} cannot be used: {error}") from None
         owner = self._claim()
@@ -93,15 +98,10 @@ class DataDirectory:
         except (OSError, UnicodeDecodeError) as error:
             raise DataDirectoryError(f"The key file {file} cannot be read: {error}") from None
         key = base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-        # Written beside and renamed: a crash leaves a whole key or none, and the one that is returned is kept.
-        fresh = file.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, key.encode("ascii") + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        move(fresh, file)
+            write_file(file, key.encode("ascii") + b"\n")
+        except OSError as error:
+            raise DataDirectoryError(f"The key file {file} cannot be written: {error}") from None
         return key
 
     def release(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from busbar.app.data_directory import instance_serving
+from busbar.app.private_files import write_file
 
 FILE_NAME = "endpoint.json"
 
@@ -62,15 +63,7 @@ class RunningEndpoint:
 
 
 def write_endpoint(directory: Path, endpoint: RunningEndpoint) -> None:
-    file = directory / FILE_NAME
-    fresh = file.with_suffix(".new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()  # left by a crash; its mode must not be inherited
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(asdict(endpoint), stream, indent=2)
-        stream.write("\n")
-    os.replace(fresh, file)
+    write_file(directory / FILE_NAME, json.dumps(asdict(endpoint), indent=2).encode() + b"\n")
 
 
 def read_endpoint(directory: Path) -> RunningEndpoint | None:

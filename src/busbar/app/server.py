@@ -14,6 +14,7 @@ import gc
 import ipaddress
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -130,9 +131,13 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         directory = DataDirectory(config.data)
         stack.callback(directory.release)
+        for warning in directory.warnings:
+            announce(f"warning: {warning}")
         namespace = _namespace(config, directory)
         key = DEV_KEY if config.dev else config.key or directory.key()
         tls, secure = _tls(config, directory)
+        if tls.left_out and not is_loopback(config.host):
+            announce(f"warning: {_left_out(tls)}")
         broker = await stack.enter_async_context(_broker(directory, namespace, config, stop))
         for note in (*broker.catalogue.notes, *broker.notes):
             announce(f"warning: {note}")
@@ -356,22 +361,43 @@ def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.S
         files = given_files(config.tls_cert, config.tls_key)
         if files is None:
             here = _address_for_others(config.host).strip("[]")
-            files = own_files(directory.path, (here, *config.tls_names))
+            asked, found = [*config.tls_names], [_host_name()]
+            (found if _is_everywhere(config.host) else asked).append(here)
+            files = own_files(directory.path, asked, found=filter(None, found))
         return files, server_context(files)
     except CertificateError as error:
         raise ConfigError(str(error)) from None
 
 
+def _left_out(tls: TlsFiles) -> str:
+    names = " and ".join(tls.left_out)
+    return (
+        f"clients that call this machine {names} cannot verify it: its certificate authority was made for other names. "
+        f"Let them use one of those, or delete {tls.certificate.parent} and start again for a new authority; clients must "
+        "then be told to trust it (busbar trust)."
+    )
+
+
+def _host_name() -> str:
+    """Of this machine, if it is one that can stand in a certificate."""
+    name = socket.gethostname()
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,251}[A-Za-z0-9]|[A-Za-z0-9]", name) else ""
+
+
+def _is_everywhere(host: str) -> bool:
+    return host in ("", "0.0.0.0", "::")
+
+
 def _address(host: str) -> str:
     """The host as a client of this machine writes it in an address."""
-    if host in ("", "0.0.0.0", "::"):
+    if _is_everywhere(host):
         return "localhost"
     return f"[{host}]" if ":" in host else host
 
 
 def _address_for_others(host: str) -> str:
     """Where all addresses are listened on: the one from which this machine reaches others, as far as that is known."""
-    if host not in ("", "0.0.0.0", "::"):
+    if not _is_everywhere(host):
         return _address(host)
     # Connecting a datagram socket sends nothing; it chooses the address of the way there. These are for documentation.
     ways = [(socket.AF_INET, "192.0.2.1")] + ([(socket.AF_INET6, "2001:db8::1")] if host == "::" else [])

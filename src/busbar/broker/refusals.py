@@ -6,7 +6,10 @@ from busbar.broker.commit_loop import RolledBack
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 
-STORE_FULL = "The messaging store is full; nothing was changed. Retry later: completing messages makes room."
+STORE_FULL = (
+    "The messaging store is full; nothing was changed. Retry later: completing messages makes room, and where taps keep "
+    "them advancing or deleting the taps."
+)
 STORE_FAILED = (
     "The messaging store failed during the operation, which may or may not have taken place. Retry."
 )

@@ -76,7 +76,7 @@ def run(
     except Exception as error:
         logging.getLogger(__name__).debug("serve failed", exc_info=True)
         return _fail(f"unexpected failure: {type(error).__name__}: {error}", 1)
-    print("stopped; nothing was lost", file=sys.stderr)
+    _say("stopped; nothing was lost")
     return 0
 
 
@@ -95,11 +95,10 @@ async def _serve(config: ServeConfig) -> None:
 
     def stopping() -> None:
         if stop.is_set():
-            print("stopping at once; message locks are not kept", file=sys.stderr)
-            sys.stderr.flush()
+            _say("stopping at once; message locks are not kept")
             os._exit(1)
-        print("\nstopping (again to force it)", file=sys.stderr)
         stop.set()
+        _say("\nstopping (again to force it)")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping)
@@ -125,5 +124,15 @@ def _announce(line: str, queue: str, data: Path) -> None:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"busbar: {text}", file=sys.stderr)
+    _say(f"busbar: {text}")
     return code
+
+
+def _say(text: str) -> None:
+    """To whoever reads standard error. The program at its other end may have ended: that must not keep this one from it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, sys.stderr.fileno())  # what is buffered goes there when the interpreter ends
+        os.close(nowhere)

@@ -151,7 +151,7 @@ _COMMANDS: dict[type[Command], tuple[int, _Fields]] = {
     c.RenewSession: (16, [*_HEAD, ("consumer", Int)]),
     c.GetSessionState: (17, [*_HEAD, ("consumer", Int)]),
     c.SetSessionState: (18, [*_HEAD, ("consumer", Int), ("state", bytes | None)]),
-    c.ListSessions: (19, [*_HEAD, ("updated_after", Int), ("skip", Int), ("top", Int)]),
+    c.ListSessions: (19, [*_HEAD, ("updated_after", Int), ("after", str | None), ("top", Int)]),
     c.ReadTap: (
         20,
         [

@@ -49,6 +49,7 @@ class Bounds:
         )
         self.span_records: i64 = 20_000  # shown to a tap at once
         self.span_bytes: i64 = 4 * 1024 * 1024
+        self.writers: i64 = 20_000  # remembered, those that are done for FENCE_MS included
         self.written_ids: i64 = 50_000  # of writers, known without asking the store
         self.overlay_bytes: i64 = 64 * 1024  # properties that settlements add to one message
         self.free_overlay: i64 = 1024  # of them to one message where the entity is full

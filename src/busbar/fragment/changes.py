@@ -24,6 +24,15 @@ from busbar.model.message import LANES, Overlay, Record
 
 OVERHEAD: Final = 64
 """What a message counts in its entity's size beyond its content and its overlay: Record.size is all three."""
+ID_SIZE: Final = 64
+"""What an id that duplicate detection remembers counts against its entity's quota: about what it takes in a store."""
+
+
+def state_size(session: str, state: bytes | None) -> i64:
+    """What a session's state counts in its entity's size. An empty one is kept as well."""
+    if state is None:
+        return 0
+    return len(state) + len(session.encode("utf-8", "surrogatepass")) + OVERHEAD
 
 
 @final

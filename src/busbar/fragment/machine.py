@@ -18,9 +18,9 @@ also lets go of what is kept for no tap any more (Bounds.swept).
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
 ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
-entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending.
+entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage`; afterwards it applies
+publishing. Before a topic applies what may be passed on, its host says `set_topic_usage`; afterwards it applies
 `take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were

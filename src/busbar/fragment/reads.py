@@ -121,13 +121,13 @@ class ReadSession(Read):
 
 @final
 class ReadSessionIds(Read):
-    """Ids of sessions in their order: those with active messages or a state, or (if `updated_after` is not 0) those whose
-    state was set after that time."""
+    """Ids of sessions in their order, behind `after` (None: from the first one): those with active messages or a state, or
+    (if `updated_after` is not 0) those whose state was set after that time."""
 
-    def __init__(self, updated_after: i64, skip: i64, top: i64) -> None:
+    def __init__(self, updated_after: i64, after: str | None, top: i64) -> None:
         super().__init__()
         self.updated_after = updated_after
-        self.skip = skip
+        self.after = after
         self.top = top
         self.ids: list[str] = []
 

@@ -7,7 +7,8 @@ Rules
   as a new message: new number, enqueued then, its time to live counted from then. Until then it can be
   cancelled.
 - A message that would take the entity over its quota is refused; an atomic send is then refused as a whole.
-  The quota counts every message kept, in whatever lane. An activation is never refused: its bytes are
+  The quota counts every message kept, in whatever lane, and every id that duplicate detection remembers: a sender whose
+  messages are gone soon could else fill the disk with ids. An activation is never refused: its bytes are
   counted already.
 - Where the entity detects duplicates (duplicates.py), a message whose id is known is dropped: it is neither counted
   nor numbered, and its sender hears that it was sent.
@@ -23,7 +24,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import OVERHEAD, IdRow
+from busbar.fragment.changes import ID_SIZE, OVERHEAD, IdRow
 from busbar.fragment.publishing import AT_ONCE, FanOut
 from busbar.fragment.reads import Read, ReadByNumber, ReadDue
 from busbar.fragment.session_serving import arrive
@@ -61,12 +62,16 @@ def send(state: State, command: Send, now: i64) -> None:
         if command.batch < state.writers.committed(writer):
             state.refuse(command, BatchOver.condition, _over(writer, command.batch))
             return
+        too_many = state.writers.refusal(writer)
+        if too_many:
+            state.refuse(command, QuotaExceeded.condition, too_many)
+            return
         written = state.writers.ids_of(command)
         sent_before = state.writers.known(writer, written, state.supplied)
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    kept = head.size + state.topic_bytes
+    kept = head.size + state.topic_bytes + head.ids * ID_SIZE
     room: i64 = quota - kept if quota > 0 else 1 << 62
     topic = settings.distributor
     fan_out = FanOut(state, topic) if topic is not None else None
@@ -83,7 +88,7 @@ def send(state: State, command: Send, now: i64) -> None:
                     return
         asked = _asked(state, command, ids, written, sent_before, now)
         if asked > room:
-            state.refuse(command, QuotaExceeded.condition, _full(kept, asked, quota))
+            state.refuse(command, QuotaExceeded.condition, _full(kept, asked, quota, head.ids))
             return
         if topic is not None and settings.only_selected:
             refusal = _not_selected(state, command, now)
@@ -135,7 +140,7 @@ def send(state: State, command: Send, now: i64) -> None:
         content = draft.content
         size: i64 = len(content) + OVERHEAD
         if size > room and not command.atomic:  # a batch has its room, but for the further copies of a topic
-            text = _full(kept + put_bytes + later_bytes, size, quota)
+            text = _full(kept + put_bytes + later_bytes + len(remembered) * ID_SIZE, size, quota, head.ids)
             refused.append((len(numbers), QuotaExceeded.condition, text))
             numbers.append(0)
             continue
@@ -165,6 +170,7 @@ def send(state: State, command: Send, now: i64) -> None:
             sent_before.add(wid)
             fresh.append(wid)
         if id:
+            room -= ID_SIZE
             duplicates.remember(id, now, n, duplicate_window, remembered)
         if later_on:
             session = draft.session_id if sessions is not None or topic is not None else None
@@ -236,6 +242,7 @@ def _asked(
             if id and (id in seen or state.duplicates.original(id, horizon) >= 0):
                 continue
             seen.add(id)
+            asked += ID_SIZE if id else 0
         asked += len(draft.content) + OVERHEAD
     return asked
 
@@ -256,11 +263,14 @@ def _not_selected(state: State, command: Send, now: i64) -> tuple[str, str] | No
     return None
 
 
-def _full(size: i64, asked: i64, quota: i64) -> str:
-    return (
+def _full(size: i64, asked: i64, quota: i64, ids: i64) -> str:
+    text = (
         f"The maximum entity size has been reached: the entity holds {size} bytes, {asked} more would exceed "
         f"its maximum of {quota} bytes."
     )
+    if ids > 0:
+        text += f" {ids * ID_SIZE} bytes of that are for the ids that duplicate detection remembers: {ids}."
+    return text
 
 
 def _over(writer: str, batch: i64) -> str:
@@ -268,6 +278,10 @@ def _over(writer: str, batch: i64) -> str:
 
 
 def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
+    too_many = state.writers.refusal(command.writer)
+    if too_many:
+        state.refuse(command, QuotaExceeded.condition, too_many)
+        return
     state.writers.commit(state.ledger, command.writer, command.batch, now)
     state.effects.append(Done(command.origin, command.request))
 

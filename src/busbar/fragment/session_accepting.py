@@ -10,14 +10,15 @@ Rules
   takes it into its own hand and removes its messages first (session_serving.py). If somebody accepts it by name
   meanwhile, the rest is removed under that holder.
 - Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
-- Only the holder reads and writes the state. Its bytes count in the entity's size, and a state that would take the
-  entity over its quota is refused.
+- Only the holder reads and writes the state. It counts in the entity's size with the session's id, however small it is,
+  since a receiver can make as many sessions as it likes; one that would take the entity over its quota is refused.
 """
 
 from __future__ import annotations
 
 from mypy_extensions import i64
 
+from busbar.fragment.changes import state_size
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.reads import Read, ReadSession, ReadSessionIds
 from busbar.fragment.serving import add_credit, refuse_receiving
@@ -223,13 +224,13 @@ def write_state(state: State, sessions: MessageSessions, command: SetSessionStat
         return
     _supplied(state, session)
     before = session.state_size
-    after: i64 = len(command.state) if command.state is not None else 0
+    after = state_size(session.id, command.state)
     quota = state.settings.quota_bytes if state.shared_quota == 0 else state.shared_quota
     size = state.ledger.head.size + state.topic_bytes
     if after > before and quota > 0 and size + after - before > quota:
         text = (
-            f"The maximum entity size has been reached: the entity holds {size} bytes, a session state of {after} bytes "
-            f"instead of {before} would exceed its maximum of {quota} bytes."
+            f"The maximum entity size has been reached: the entity holds {size} bytes, a session state that counts {after} "
+            f"bytes instead of {before} would exceed its maximum of {quota} bytes."
         )
         state.refuse(command, QuotaExceeded.condition, text)
         return
@@ -253,8 +254,7 @@ def _supplied(state: State, session: MessageSession) -> bytes | None:
 def list_reads(state: State, command: ListSessions) -> list[Read]:
     most = state.bounds.turn_messages
     top: i64 = command.top if command.top < most else most
-    skip: i64 = command.skip if command.skip > 0 else 0
-    return [ReadSessionIds(command.updated_after, skip, top)] if top > 0 else []
+    return [ReadSessionIds(command.updated_after, command.after, top)] if top > 0 else []
 
 
 def list_sessions(state: State, command: ListSessions) -> None:

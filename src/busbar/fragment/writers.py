@@ -8,6 +8,8 @@ Rules
   may have died before it noted the commit itself.
 - A writer that is done for good says so by the highest batch number there is. Its ids go at once; its row stays for
   FENCE_MS to refuse those who do not know it, and goes then.
+- A fragment remembers a bounded number of writers. When there are as many, new ones are refused: who may send can name as
+  many as it likes.
 - All this is written with the commit of the messages, beside the duplicate detection of the entity, which holds as well.
 
 What is in memory. Of a writer that the store has not heard of, all ids are known here, so that its sends need no read. When
@@ -91,6 +93,16 @@ class Writers:
         writer = self._writers.get(name)
         return 0 if writer is None else writer.batch
 
+    def refusal(self, name: str) -> str:
+        """Why a writer that is not known cannot be remembered; empty if it can, or is."""
+        most = self._bounds.writers
+        if name in self._writers or len(self._writers) < most:
+            return ""
+        return (
+            f"The entity remembers {most} writers, which is the most it may; the writer '{name:.40}' would be one more. "
+            "A writer that has said that it is done is forgotten after seven days."
+        )
+
     def known(self, name: str, ids: list[bytes], supplied: list[Read]) -> set[bytes]:
         """Which of the ids the writer has sent before."""
         found: set[bytes] = set()
@@ -146,7 +158,8 @@ class Writers:
         for number in [number for number in writer.ids if number < over]:
             self._count -= len(writer.ids[number])
             del writer.ids[number]
-        self._find_fence()
+        if batch >= MAX_BATCH and (self._fence == 0 or now + FENCE_MS < self._fence):
+            self._fence = now + FENCE_MS
 
     def _find_fence(self) -> None:
         self._fence = 0

@@ -279,17 +279,17 @@ class SetSessionState(Command):
 
 @final
 class ListSessions(Command):
-    """Ask for session ids, in their order. Answer: Sessions.
+    """Ask for session ids, in their order, those behind `after` (None: from the first one). Answer: Sessions.
 
     `updated_after` 0: those that have active messages or a state; else those whose state was set after that time.
     """
 
     def __init__(
-        self, fragment: i64, origin: i64, request: i64, updated_after: i64, skip: i64, top: i64
+        self, fragment: i64, origin: i64, request: i64, updated_after: i64, after: str | None, top: i64
     ) -> None:
         super().__init__(fragment, origin, request)
         self.updated_after = updated_after
-        self.skip = skip
+        self.after = after
         self.top = top
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from busbar.fragment.changes import Changes, Head, MessageEdit, TapRow
+from busbar.fragment.changes import Changes, Head, MessageEdit, TapRow, state_size
 from busbar.fragment.reads import (
     Read,
     ReadByNumber,
@@ -169,7 +169,7 @@ class MemoryFragment:
         if self.ids:
             return False
         for id in sorted(self.states)[:limit]:
-            self.head.size -= len(self.states.pop(id)[1])
+            self.head.size -= state_size(id, self.states.pop(id)[1])
         for id in sorted(self.sessions)[:limit]:
             del self.sessions[id]
         if self.states or self.sessions:
@@ -233,13 +233,13 @@ class MemoryFragment:
             read.rows = self._expiries(read.session)[: read.limit]
         elif isinstance(read, ReadSession):
             state = self.states.get(read.session)
-            read.size = -1 if state is None else len(state[1])
+            read.size = -1 if state is None else state_size(read.session, state[1])
             read.state = None if state is None or not read.with_state else state[1]
         else:
-            after = read.updated_after
-            ids = {id for id, (at, _) in self.states.items() if at > after}
-            ids |= set() if after else self.sessions.keys()
-            read.ids = sorted(ids)[read.skip :][: read.top]
+            since, after = read.updated_after, read.after
+            ids = {id for id, (at, _) in self.states.items() if at > since}
+            ids |= set() if since else self.sessions.keys()
+            read.ids = sorted(id for id in ids if after is None or id > after)[: read.top]
 
     def _expiries(self, session: str) -> list[tuple[int, int]]:
         active = self.lanes[ACTIVE].records.values()

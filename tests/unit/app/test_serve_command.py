@@ -191,3 +191,14 @@ def test_loopback(host: str, loopback: bool) -> None:
 def test_dev_and_a_key_contradict_each_other() -> None:
     with pytest.raises(ConfigError, match="--dev brings its own"):
         ServeConfig(dev=True, key="k")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_when_nobody_reads_standard_error_any_more(tmp_path: Path, number: signal.Signals) -> None:
+    """The log's pipe may end first, as when a terminal or a whole group of processes does."""
+    with serving("--data", str(tmp_path / "data")) as (process, _):
+        assert process.stderr is not None
+        process.stderr.close()
+        process.stderr = None
+        process.send_signal(number)
+        assert process.wait(20) == 0

@@ -99,7 +99,7 @@ def endpoint(
 def test_the_endpoint_file_is_for_its_owner_alone_and_is_replaced(
     tmp_path: Path, directory: DataDirectory
 ) -> None:
-    leftover = tmp_path / "endpoint.new"
+    leftover = tmp_path / "endpoint.json.new"
     leftover.write_text("half")
     leftover.chmod(0o666)
     write_endpoint(tmp_path, endpoint(directory, "127.0.0.1"))

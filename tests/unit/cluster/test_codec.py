@@ -54,7 +54,8 @@ COMMANDS: list[c.Command] = [
     c.GetSessionState(1, 2, 3, 4),
     c.SetSessionState(1, 2, 3, 4, None),
     c.SetSessionState(1, 2, 3, 4, b""),
-    c.ListSessions(1, 2, 3, 4, 5, 6),
+    c.ListSessions(1, 2, 3, 4, None, 6),
+    c.ListSessions(1, 2, 3, 4, "s", 6),
 ]
 EFFECTS: list[e.Effect] = [
     e.Sent(1, 2, [3, 0, 2], [(1, "condition", "text")], [2]),

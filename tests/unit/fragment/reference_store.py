@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from busbar.fragment.changes import OVERHEAD, Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.changes import OVERHEAD, Changes, Head, Lock, TapRow, empty_head, state_size
 from busbar.fragment.reads import (
     Read,
     ReadByNumber,
@@ -106,7 +106,7 @@ class ReferenceStore:
         self.head = changes.head.copy()
         assert self.head.ids == len(self.ids)
         assert self.head.counts == [len(lane) for lane in self.lanes]
-        states = sum(len(state) for _, state in self.states.values())
+        states = sum(state_size(id, state) for id, (_, state) in self.states.items())
         sizes = [sum(record.size for record in lane.values()) for lane in self.lanes]
         assert self.head.kept_dead_size == sizes[KEPT_DEAD]
         assert self.head.kept_size == sizes[KEPT] + sizes[KEPT_DEAD]
@@ -183,14 +183,14 @@ class ReferenceStore:
             read.rows = sorted(self.expiries(read.session))[: read.limit]
         elif isinstance(read, ReadSession):
             at_state = self.states.get(read.session)
-            read.size = -1 if at_state is None else len(at_state[1])
+            read.size = -1 if at_state is None else state_size(read.session, at_state[1])
             read.state = at_state[1] if at_state is not None and read.with_state else None
         else:
             assert isinstance(read, ReadSessionIds)
             ids = {id for id, (at, _) in self.states.items() if at > read.updated_after}
             if not read.updated_after:
                 ids |= set(self.sessions)
-            read.ids = sorted(ids)[read.skip : read.skip + read.top]
+            read.ids = sorted(id for id in ids if read.after is None or id > read.after)[: read.top]
 
     def expiries(self, session: str) -> list[tuple[int, int]]:
         records = self.lanes[ACTIVE].values()

@@ -51,8 +51,8 @@ class SessionQueue(Queue):
         assert answer.consumer == consumer
         return Receiver(self, consumer, answer.session, answer.until)
 
-    def list(self, updated_after: int = 0, skip: int = 0, top: int = 100) -> list[str]:
-        answer = self.run(c.ListSessions(1, 1, 5, updated_after, skip, top))[0]
+    def list(self, updated_after: int = 0, after: str | None = None, top: int = 100) -> list[str]:
+        answer = self.run(c.ListSessions(1, 1, 5, updated_after, after, top))[0]
         assert isinstance(answer, e.SessionList)
         return answer.ids
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import ID_SIZE, OVERHEAD, Changes
 from busbar.fragment.duplicates import LATEST, id_of
 from busbar.model import commands as c
 from busbar.model import effects as e
@@ -153,11 +153,23 @@ def test_a_refused_message_leaves_no_id() -> None:
 
 
 def test_duplicates_need_no_room() -> None:
-    queue = detecting(quota=350)
+    queue = detecting(quota=350 + 2 * ID_SIZE)
     send(queue, message("a", size=200))
     assert dropped(queue, message("a", size=200)) == [0]
     batch = send(queue, message("a", size=200), message("b"), message("b", size=200), atomic=True)
     assert (batch.refused, batch.duplicates) == ([], [0, 2])
+
+
+def test_ids_count_against_the_quota_until_they_are_forgotten() -> None:
+    queue = detecting(quota=10 * (1 + OVERHEAD + ID_SIZE) - ID_SIZE - 1)
+    for number in range(9):
+        assert not send(queue, message(f"m{number}")).refused
+    for atomic in (False, True):
+        answer = queue.run(c.Send(1, 1, 5, [message("a")], atomic))[0]
+        text = answer.refused[0][2] if isinstance(answer, e.Sent) else vars_of(answer)
+        assert "the ids that duplicate detection remembers: 9" in text
+    queue.pass_time(WINDOW)
+    assert not send(queue, message("a")).refused
 
 
 def test_a_disabled_entity_drops_nothing() -> None:

@@ -229,3 +229,21 @@ def test_any_replay_adds_nothing(seed: int) -> None:
     queue.pass_time(FENCE_MS)
     assert queue.store.written == {} and queue.store.writers == {}
     assert sorted(queue.there() + queue.consumed) == sorted(expected)
+
+
+def test_no_more_writers_are_remembered_than_a_bound() -> None:
+    """Neither by what they send nor by what they commit; those that are known go on, and those that are done make room."""
+    bounds = Bounds()
+    bounds.writers = 3
+    queue = Writing(bounds=bounds)
+    queue.wrote(1, "a", writer="first")
+    queue.over(1, writer="second")
+    queue.over(c.MAX_BATCH, writer="third")
+    for answer in (queue.write(1, "b", writer="fourth"), queue.run(c.CommitWrites(1, 1, 5, "fourth", 1))[0]):
+        assert refusal(answer) == "amqp:resource-limit-exceeded"
+    assert queue.wrote(1, "a", "b", writer="first") == [0]
+    queue.over(2, writer="second")
+    queue.restart(clean=False)
+    assert refusal(queue.write(1, "b", writer="fourth")) == "amqp:resource-limit-exceeded"
+    queue.pass_time(FENCE_MS)
+    assert queue.wrote(1, "c", writer="fourth") == []

@@ -46,7 +46,8 @@ class FragmentsOfNames:
         self.asked.append(command)
         if isinstance(command, ListSessions):
             names = self._names[command.fragment - 100]
-            return SessionList(1, command.request, names[command.skip : command.skip + command.top])
+            behind = [name for name in names if command.after is None or name > command.after]
+            return SessionList(1, command.request, behind[: command.top])
         return Done(1, command.request)
 
     def held_session(self, path: str, session: str) -> Held | None:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Head, MessageEdit
+from busbar.fragment.changes import Changes, Head, Keep, MessageEdit
 from busbar.fragment.reads import ReadPage
-from busbar.model.message import ACTIVE, DEAD, LANES, Record
+from busbar.model.effects import MessageEvent
+from busbar.model.message import ACTIVE, DEAD, KEPT, LANES, Record
 from busbar.store.contract import OutcomeUnknown, StoreFull
 from busbar.store.sqlite import file
 from busbar.store.sqlite.store import SqliteStore
@@ -18,6 +19,7 @@ DISK = Path(os.environ["FAILING_DIR"])
 NOTES = Path(os.environ["FAILING_LOG"])
 PATH = DISK / "store.db"
 RESERVE = DISK / "store.db.reserve"
+LAST_RESERVE = DISK / "store.db.last.reserve"
 BODY = bytes(1000)
 
 
@@ -60,7 +62,7 @@ def fill(store: SqliteStore, space: int) -> int:
             put(store, last + 1, 100)
             last += 100
     except StoreFull:
-        assert RESERVE.exists(), "a send took the reserve"
+        assert RESERVE.stat().st_size, "a send took the reserve"
         return last
 
 
@@ -113,7 +115,7 @@ def the_reserve_comes_back() -> None:
     store = opened()
     last = fill(store, 3_000_000)
     delete(store, ACTIVE, list(range(1, 1001)))  # touches more pages than the last put, which did not fit
-    assert not RESERVE.exists()
+    assert RESERVE.stat().st_size == 0
     os.environ["FAILING_SPACE"] = str(1 << 40)
     for n in range(1001, 1101):
         delete(store, ACTIVE, [n])
@@ -132,6 +134,54 @@ def a_disk_that_is_full_from_the_start() -> None:
         assert numbers(store) == list(range(1, 11))
     else:
         raise AssertionError("a full disk took more")
+
+
+def settle(store: SqliteStore, numbers: list[int]) -> None:
+    """Keep messages for a tap that wants events, so that nothing is freed."""
+    changes = Changes(1)
+    changes.keeps = [Keep(ACTIVE, KEPT, numbers)]
+    changes.events = [MessageEvent(n, n, 1, 1, 1, 1, "r" * 256) for n in numbers]
+    store.commit([changes])
+
+
+def what_settles_leaves_nothing_for_sends() -> None:
+    store = opened()
+    last = fill(store, 20_000_000)
+    for first in range(1, last - 99, 100):
+        settle(store, list(range(first, first + 100)))
+        if RESERVE.stat().st_size == 0:
+            break
+    assert RESERVE.stat().st_size == 0, "the reserve was not needed"
+    for handle in range(2):
+        for _ in range(3):
+            try:
+                put(store, last + 1, 1000)
+            except StoreFull:
+                continue
+            raise AssertionError("a send took the space of the reserve")
+        if not handle:
+            store.close()
+            store = opened()
+    delete(store, KEPT, list(range(1, first + 100)))
+    delete(store, ACTIVE, list(range(first + 100, last + 1)))
+    put(store, last + 1, 1000)  # into the space that the others left
+
+
+def what_frees_has_a_reserve_of_its_own() -> None:
+    store = opened()
+    store.write_catalogue({"orders": b"with a tap"})
+    last = fill(store, 60_000_000)
+    n = 1
+    try:
+        while True:
+            settle(store, list(range(n, n + 100)))
+            n += 100
+    except StoreFull:
+        assert RESERVE.stat().st_size == 0 and LAST_RESERVE.stat().st_size
+    store.write_catalogue({"orders": b"without"})
+    for first in range(1, n, 100):
+        delete(store, KEPT, list(range(first, first + 100)))
+    put(store, last + 1, 1000)
 
 
 def syncs() -> list[str]:
@@ -190,6 +240,8 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         a_full_disk_can_be_drained,
         the_reserve_comes_back,
         a_disk_that_is_full_from_the_start,
+        what_settles_leaves_nothing_for_sends,
+        what_frees_has_a_reserve_of_its_own,
         a_commit_whose_sync_fails_is_unknown,
         a_checkpoint_whose_sync_fails_breaks_the_store,
     )

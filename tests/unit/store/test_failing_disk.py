@@ -17,6 +17,8 @@ SCENARIOS = (
     "a_full_disk_can_be_drained",
     "the_reserve_comes_back",
     "a_disk_that_is_full_from_the_start",
+    "what_settles_leaves_nothing_for_sends",
+    "what_frees_has_a_reserve_of_its_own",
     "a_commit_whose_sync_fails_is_unknown",
     "a_checkpoint_whose_sync_fails_breaks_the_store",
 )

@@ -46,7 +46,9 @@ class TokenNode:
 
 def _reply(code: int, text: str) -> DecodedMessage:
     reply = DecodedMessage()
-    # No key that says "error" on success: the Python SDK takes its presence for a failure.
+    # No `error-condition`, not even in a refusal: the Python SDK would drop the description, which it otherwise keeps as the
+    # inner exception. Its error's own text never has it. A detach of the link or a rejected request instead of an answer is
+    # no better: that SDK then waits for its timeout, or fails in its own code.
     reply.application_properties = {"status-code": Int(code), "status-description": text}
     reply.value = None
     return reply

@@ -41,12 +41,12 @@ MAX_LISTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a page of the list begins: so many sessions before it in all, and in its fragment."""
+    """Where a page of the list begins: so many sessions before it in all, and the last of them that its fragment has."""
 
     updated_after: int
     skipped: int
     index: int
-    within: int
+    after: str | None
 
 
 class SessionOperations:
@@ -55,7 +55,7 @@ class SessionOperations:
         self._entity = entity
         self._max_state_size = max_state_size
         self.required = requires_session(entity) and sub == ACTIVE
-        self._next_page = _Place(0, 0, 0, 0)
+        self._next_page = _Place(0, 0, 0, None)
 
     @property
     def operations(self) -> dict[str, Callable[[RequestBody], Awaitable[Reply]]]:
@@ -140,32 +140,35 @@ class SessionOperations:
         place = self._next_page
         if not skip or (place.updated_after, place.skipped) != (updated_after, skip):
             place = await self._find(updated_after, skip)
-        index, within = place.index, place.within
+        index, after = place.index, place.after
         ids: list[str] = []
         while index < len(self._entity.fragments) and len(ids) < top:
-            found = await self._ask(index, updated_after, within, top - len(ids))
+            found = await self._ask(index, updated_after, after, top - len(ids))
             ids += found
-            within += len(found)
-            if not found:  # fewer than asked for may be all that a fragment says at a time
-                index, within = index + 1, 0
-        self._next_page = _Place(updated_after, skip + len(ids), index, within)
+            if found:
+                after = found[-1]
+            else:  # fewer than asked for may be all that a fragment says at a time
+                index, after = index + 1, None
+        self._next_page = _Place(updated_after, skip + len(ids), index, after)
         return ids
 
     async def _find(self, updated_after: int, skip: int) -> _Place:
         """The place behind the first `skip` sessions."""
-        index = within = skipped = 0
+        index = skipped = 0
+        after: str | None = None
         while index < len(self._entity.fragments) and skipped < skip:
-            found = len(await self._ask(index, updated_after, within, min(skip - skipped, MAX_LISTED)))
-            skipped += found
-            within += found
-            if not found:
-                index, within = index + 1, 0
-        return _Place(updated_after, skipped, index, within)
+            found = await self._ask(index, updated_after, after, min(skip - skipped, MAX_LISTED))
+            skipped += len(found)
+            if found:
+                after = found[-1]
+            else:
+                index, after = index + 1, None
+        return _Place(updated_after, skipped, index, after)
 
-    async def _ask(self, index: int, updated_after: int, skip: int, top: int) -> list[str]:
+    async def _ask(self, index: int, updated_after: int, after: str | None, top: int) -> list[str]:
         effect = await self._peer.ask(
             lambda request: ListSessions(
-                self._entity.fragments[index], self._peer.origin, request, updated_after, skip, top
+                self._entity.fragments[index], self._peer.origin, request, updated_after, after, top
             )
         )
         assert isinstance(effect, SessionList)

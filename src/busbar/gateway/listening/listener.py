@@ -27,8 +27,8 @@ class Listener:
         on_accept: Callable[[socket.socket], None],
         make_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`accept_delay` is 0 if one more may be accepted now, else the seconds to wait; `on_accept` gets the accepted
-        socket; `make_room` is called when there are no descriptors left."""
+        """`accept_delay` is 0 if one more may be accepted now, else the seconds to wait; `on_accept` gets whoever was
+        accepted; `make_room` is called when there are no descriptors left."""
         self.loop = asyncio.get_running_loop()
         self._accept_delay = accept_delay
         self._on_accept = on_accept

@@ -4,8 +4,10 @@ Rules
     * One holder. A lock file beside the database is held from open to close; a second process gets StoreInUse.
     * A transaction is synced when `transact` returns: all or none. Before it returns, the paths must still name
       the files that were written; otherwise what was synced is not what the next start will open: OutcomeUnknown.
-    * No space, and so certainly not committed: rolled back, StoreFull, and the file is as before. When the
-      transaction adds nothing, the reserve is given up and it is tried once more, so that a full disk can be drained.
+    * No space, and so certainly not committed: rolled back, StoreFull, and the file is as before. A transaction that
+      settles is then tried again with the space of the first reserve, one that frees also with that of the last one: so a
+      full disk can be drained, and what keeps messages (a tap) can be ended when nothing else can be done.
+    * While a reserve is spent, a transaction that may not use it has only the free pages within the file.
     * Any other failure: OutcomeUnknown. The handle is broken from then on, and what it has open is never written or
       synced again (a second sync may succeed falsely): close it and open another.
     * The checkpoint runs here, before a transaction that finds the log long; one in the background lets it grow.
@@ -19,6 +21,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,16 +32,30 @@ from busbar.store.sqlite.schema import log_reaches, open_database, wal_of
 
 LOG_LIMIT = 1024  # pages: 8 MiB. A longer log is no faster, and its checkpoint stops the store for longer.
 RESERVE_SIZE = 16 * 1024 * 1024  # bytes: holds what the checkpoint of a full log may add to the database
-_REFILL_EVERY = 64  # transactions between two attempts to set the reserve aside again
+LAST_RESERVE_SIZE = 12 * 1024 * 1024
+_REFILL_EVERY = 64  # transactions between two attempts to set the reserves aside again
+_NO_BOUND = 4_294_967_294  # pages: SQLite's own limit
 
 T = TypeVar("T")
+
+
+class Need(IntEnum):
+    """Of space; how many reserves it may not use."""
+
+    FREES = 0  # makes room, or must be done before room can be made
+    SETTLES = 1  # may add a little (an event, a property), and ends in making room
+    ADDS = 2
 
 
 class StoreFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = wal_of(path)
-        self._reserve = Reserve(path.with_name(path.name + ".reserve"), RESERVE_SIZE)
+        # The last one is filled first and given up last.
+        self._reserves = (
+            Reserve(path.with_name(path.name + ".last.reserve"), LAST_RESERVE_SIZE),
+            Reserve(path.with_name(path.name + ".reserve"), RESERVE_SIZE),
+        )
         self._connection: sqlite3.Connection | None = None
         self._lock = -1
         self._broken = ""
@@ -66,7 +83,9 @@ class StoreFile:
             self._identities = {identity_of(os.stat(self.path)), identity_of(os.fstat(self._log_file))}
         except OSError as problem:
             raise self._break("opened", problem) from problem
-        self._reserve.fill()
+        for reserve in self._reserves:
+            reserve.look()
+            reserve.fill()
 
     def release(self) -> None:
         """Close cleanly: everything in one file, which may be opened again."""
@@ -94,7 +113,7 @@ class StoreFile:
     def _hold(self) -> None:
         lock = self.path.with_name(self.path.name + ".lock")
         try:
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise StoreError(f"{self.path} cannot be opened: {problem}") from problem
         try:
@@ -138,22 +157,51 @@ class StoreFile:
 
     # Writing
 
-    def transact(self, work: Callable[[sqlite3.Connection], None], adds: bool = True) -> None:
-        """Do the work in one transaction and return when it is durable. `adds`: it may need more space than it frees."""
+    def transact(self, work: Callable[[sqlite3.Connection], None], need: Need = Need.ADDS) -> None:
+        """Do the work in one transaction and return when it is durable."""
         connection = self.connection()
         try:
             if log_reaches(self._log_file, LOG_LIMIT):
                 self._checkpoint(connection)
-            self._attempt(connection, work)
-        except StoreFull:
-            if adds or not self._reserve.give_up():
-                raise
-            self._checkpoint(connection)
-            self._attempt(connection, work)
+            self._within_bounds(connection, work, need)
+        except StoreFull as refusal:
+            self._with_reserves(connection, work, need, refusal)
         self._since_refill += 1
         if self._since_refill >= _REFILL_EVERY:
             self._since_refill = 0
-            self._reserve.fill()
+            for reserve in self._reserves:
+                reserve.fill()
+
+    def _with_reserves(
+        self,
+        connection: sqlite3.Connection,
+        work: Callable[[sqlite3.Connection], None],
+        need: Need,
+        refusal: StoreFull,
+    ) -> None:
+        for reserve in reversed(self._reserves[need:]):
+            if not reserve.give_up():
+                continue
+            try:
+                self._checkpoint(connection)
+                self._within_bounds(connection, work, need)
+                return
+            except StoreFull as again:
+                refusal = again
+        raise refusal
+
+    def _within_bounds(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None], need: Need
+    ) -> None:
+        if not any(reserve.is_spent for reserve in self._reserves[:need]):
+            self._attempt(connection, work)
+            return
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        try:
+            self._attempt(connection, work)
+        finally:
+            connection.execute(f"PRAGMA max_page_count = {_NO_BOUND}")
 
     def _attempt(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
         try:

@@ -1,7 +1,10 @@
 """Space kept back on the disk, so that a store that is full can still be drained.
 
-Completing a message writes before it frees. When a commit that adds no message finds no space, the store gives the
-reserve up and tries again. The reserve must hold what a checkpoint of a full log may add to the database file.
+Completing a message writes before it frees. When a transaction that may use a reserve finds no space, the reserve is given
+up and the transaction tried again. A reserve must hold what a checkpoint of a full log may add to the database file.
+
+A reserve that was given up is an empty file until there is room for it again, also over a restart: as long, what may not
+use it must not take its space.
 """
 
 from __future__ import annotations
@@ -14,29 +17,51 @@ class Reserve:
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._size = size
+        self.is_spent = False
+
+    def look(self) -> None:
+        """Find out whether it was given up before."""
+        try:
+            self.is_spent = self._path.stat().st_size == 0
+        except OSError:
+            self.is_spent = False
 
     def fill(self) -> bool:
         """Set the space aside unless it already is; only when at least as much again stays free. True when it is there."""
+        made = not self._path.exists()
         try:
-            if self._path.exists() and self._path.stat().st_size == self._size:
+            if not made and self._path.stat().st_size == self._size:
+                self.is_spent = False
                 return True
             disk = os.statvfs(self._path.parent)
             if disk.f_bavail * disk.f_frsize < 2 * self._size:
                 return False
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(file, 0, self._size)
             finally:
                 os.close(file)
         except OSError:
-            self.give_up()
+            if made:  # it never was there, so nobody was refused for its sake
+                self._path.unlink(missing_ok=True)
+            else:
+                self._empty()
             return False
+        self.is_spent = False
         return True
 
     def give_up(self) -> bool:
         """Return the space to the disk. False when there was none."""
         try:
-            self._path.unlink()
+            there = self._path.stat().st_size > 0
         except OSError:
             return False
+        return there and self._empty()
+
+    def _empty(self) -> bool:
+        try:
+            os.truncate(self._path, 0)
+        except OSError:
+            return False
+        self.is_spent = True
         return True

@@ -242,7 +242,7 @@ def _make(path: Path) -> None:
     for left in (fresh, fresh.with_name(fresh.name + "-journal"), wal_of(fresh)):
         left.unlink(missing_ok=True)
     # Messages and keys are its owner's alone; SQLite gives the log the mode of the database.
-    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     connection = _connect(fresh)
     try:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import Changes, state_size
 from busbar.fragment.reads import ReadExpiry, ReadSession, ReadSessionIds, ReadWaitingSessions
 from busbar.store.sqlite.rows import LARGEST_CHUNK, Value, in_chunks, statement
 
@@ -44,11 +44,14 @@ _EXPIRY = (
 
 _STATE = "SELECT size, CASE WHEN ? THEN state END FROM session_state WHERE fragment = ? AND id = ?"
 
+# No id is NULL, and '' is the first one: `>=` is for a list from its beginning.
 _IDS = (
-    "SELECT id FROM session WHERE fragment = ?1 UNION SELECT id FROM session_state WHERE fragment = ?1"
-    " ORDER BY id LIMIT ?3 OFFSET ?2"
+    "SELECT id FROM session WHERE fragment = ?1 AND id {behind} ?2"
+    " UNION SELECT id FROM session_state WHERE fragment = ?1 AND id {behind} ?2 ORDER BY id LIMIT ?3"
 )
-_UPDATED_IDS = "SELECT id FROM session_state WHERE fragment = ?1 AND at > ?4 ORDER BY id LIMIT ?3 OFFSET ?2"
+_UPDATED_IDS = (
+    "SELECT id FROM session_state WHERE fragment = ?1 AND id {behind} ?2 AND at > ?4 ORDER BY id LIMIT ?3"
+)
 
 _DROP_STATES = (
     "DELETE FROM session_state WHERE fragment = ?1 AND id IN"
@@ -79,7 +82,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             if state is None:
                 connection.execute(_CLEAR_STATE, (fragment, id))
             else:
-                states += (fragment, id, at, len(state), state)
+                states += (fragment, id, at, state_size(id, state), state)
     in_chunks(connection, _ADD, _ADD_WIDTH, added)
     for fragment, emptied in taken.items():
         at, left = 0, len(emptied)
@@ -106,15 +109,16 @@ def read_session(connection: sqlite3.Connection, fragment: int, read: ReadSessio
 
 
 def read_ids(connection: sqlite3.Connection, fragment: int, read: ReadSessionIds) -> None:
+    behind, values = ">=" if read.after is None else ">", [fragment, read.after or "", read.top]
     if read.updated_after:
-        values = (fragment, read.skip, read.top, read.updated_after)
-        read.ids = [id for (id,) in connection.execute(_UPDATED_IDS, values)]
+        rows = connection.execute(_UPDATED_IDS.format(behind=behind), [*values, read.updated_after])
     else:
-        read.ids = [id for (id,) in connection.execute(_IDS, (fragment, read.skip, read.top))]
+        rows = connection.execute(_IDS.format(behind=behind), values)
+    read.ids = [id for (id,) in rows]
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[bool, int]:
     """Delete up to `limit` sessions and as many states of a fragment; whether all are gone, and the bytes of the states."""
     size = sum(each for (each,) in connection.execute(_DROP_STATES, (fragment, limit)).fetchall())
     connection.execute(_DROP, (fragment, limit))
-    return not connection.execute(_IDS, (fragment, 0, 1)).fetchall(), size
+    return not connection.execute(_IDS.format(behind=">="), (fragment, "", 1)).fetchall(), size

@@ -40,7 +40,7 @@ from busbar.store.sqlite import sessions as sessions
 from busbar.store.sqlite import tap_reads as spans
 from busbar.store.sqlite import taps as taps
 from busbar.store.sqlite import writers as writers
-from busbar.store.sqlite.file import StoreFile
+from busbar.store.sqlite.file import Need, StoreFile
 
 
 class SqliteStore:
@@ -54,7 +54,7 @@ class SqliteStore:
     def claim(self) -> int:
         raised = "UPDATE meta SET value = value + 1 WHERE key = 'epoch'"
         self._file.open()
-        self._file.transact(lambda connection: _run(connection, raised), adds=False)
+        self._file.transact(lambda connection: _run(connection, raised), Need.FREES)
         return int(self._file.select("SELECT value FROM meta WHERE key = 'epoch'")[0][0])
 
     def release(self) -> None:
@@ -66,9 +66,6 @@ class SqliteStore:
     # Messages
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        adds = any(records for changes in batches for records in changes.puts.values()) or any(
-            state is not None for changes in batches for _, state in changes.states.values()
-        )
         with_sessions = [changes for changes in batches if changes.sessions or changes.states]
         with_taps = [
             changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0
@@ -85,7 +82,7 @@ class SqliteStore:
             if with_writers:
                 writers.write(connection, with_writers)
 
-        self._file.transact(work, adds)
+        self._file.transact(work, max((_need(changes) for changes in batches), default=Need.FREES))
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
         all_of_them = f"SELECT {rows.HEAD_COLUMNS} FROM fragment"
@@ -106,7 +103,7 @@ class SqliteStore:
             nonlocal gone
             gone = _drop_slice(connection, fragment, limit)
 
-        self._file.transact(work, adds=False)
+        self._file.transact(work, Need.FREES)
         return gone
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
@@ -180,7 +177,7 @@ class SqliteStore:
             (fragment,),
         )
         forget = "DELETE FROM kept_lock WHERE fragment = ?"
-        self._file.transact(lambda connection: _run(connection, forget, fragment), adds=False)
+        self._file.transact(lambda connection: _run(connection, forget, fragment), Need.FREES)
         return [Lock(rows.record_of(row), lane, nonce, until) for lane, nonce, until, *row in found]
 
     # Catalogue
@@ -196,11 +193,21 @@ class SqliteStore:
                 else:
                     _run(connection, "INSERT OR REPLACE INTO catalogue VALUES (?, ?)", name, definition)
 
-        self._file.transact(work, adds=any(definition is not None for definition in entries.values()))
+        # A deleted entity, and a deleted tap, are rows that are written anew: they must find space on a full disk.
+        names = "SELECT name FROM catalogue WHERE name IN (SELECT value FROM json_each(?))"
+        known = {name for (name,) in self._file.select(names, (dumps(list(entries)),))}
+        adds = any(name not in known and definition is not None for name, definition in entries.items())
+        self._file.transact(work, Need.ADDS if adds else Need.FREES)
 
 
 def _run(connection: sqlite3.Connection, statement: str, *values: object) -> None:
     connection.execute(statement, values)
+
+
+def _need(changes: Changes) -> Need:
+    if any(changes.puts.values()) or any(state is not None for _, state in changes.states.values()):
+        return Need.ADDS
+    return Need.SETTLES if changes.events or changes.edits or changes.keeps else Need.FREES
 
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
