@@ -137,8 +137,8 @@ class ReadSessionIds(Read):
 
 @final
 class ReadSpan(Read):
-    """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead): after one position, up to
-    another, up to a count and (but at least one) a number of bytes.
+    """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead_letter_number): after one
+    position, up to another, up to a count and (but at least one) a number of bytes.
 
     `complete`: nothing of what was asked for lies behind the last record.
     """
@@ -182,12 +182,13 @@ class ReadTapPage(Read):
 
 
 KeptRow = tuple[int, int, int, int]
-"""A kept message: its number, Record.dead, its size, and when it was enqueued."""
+"""A kept message: its number, Record.dead_letter_number, its size, and when it was enqueued."""
 
 
 @final
 class ReadKept(Read):
-    """The first kept messages up to a position, up to a count: of KEPT by number, of KEPT_DEAD by Record.dead."""
+    """The first kept messages up to a position, up to a count: of KEPT by number, of KEPT_DEAD by
+    Record.dead_letter_number."""
 
     def __init__(self, lane: i64, upto: i64, limit: i64) -> None:
         super().__init__()
@@ -211,8 +212,9 @@ class ReadEvents(Read):
 
 @final
 class ReadTime(Read):
-    """The highest position (number, or with `by_dead` Record.dead) of these lanes whose message was enqueued before a time;
-    0 if there is none. Of what a store holds in these lanes; times rise with numbers, so no index is needed."""
+    """The highest position (number, or with `by_dead` Record.dead_letter_number) of these lanes whose message was
+    enqueued before a time; 0 if there is none. Of what a store holds in these lanes; times rise with numbers, so no index
+    is needed."""
 
     def __init__(self, lanes: list[int], by_dead: bool, before: i64) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Taps of a fragment: what is kept for them, how long, and what they lose.
 
 Rules
-- A tap has a position: of the main sub-queue a number, of the dead-letter sub-queue a Record.dead. It holds every message
-  behind its position, unless it was truncated or consumes.
+- A tap has a position: of the main sub-queue a number, of the dead-letter sub-queue a Record.dead_letter_number. It holds
+  every message behind its position, unless it was truncated or consumes.
 - A message that receivers are done with goes to KEPT if a tap of the main sub-queue holds it, else to KEPT_DEAD if one
   of the dead-letter sub-queue does, else it is deleted. When nobody holds it any more it goes, some in each tick.
 - What is kept is bounded by the taps that are furthest behind: if the first message kept is too old for one of those, or

@@ -32,7 +32,7 @@ OVERLAY_SIZE: Final = 37  # where it lies in a head
 CONTENT_SIZE: Final = 41
 
 Changed = dict[int, tuple[int, int, Overlay | None]]
-"""What most messages do not have, by number: deliveries, Record.dead and the overlay."""
+"""What most messages do not have, by number: deliveries, Record.dead_letter_number and the overlay."""
 
 _SEMICOLON: Final = 0x3B
 _ZERO: Final = 0x30
