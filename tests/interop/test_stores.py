@@ -180,7 +180,7 @@ def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFi
     assert f"{OUT} is unavailable since" in capsys.readouterr().out
     assert run(["queue", "show", "p", "--fragments", *data]) == 0
     printed = capsys.readouterr().out
-    assert printed.count(" out") == 4 and "taken offline by an operator" in printed
+    assert printed.count(" unavailable") == 4 and "taken offline by an operator" in printed
     assert run(["queue", "show", "none", "--fragments", *data]) == 3
 
 
