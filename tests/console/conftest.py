@@ -14,8 +14,8 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
+from harness.serving import Busbar, serving
 from tests.console.console_process import ConsoleProcess, console_for
-from tests.serving import Busbar, serving
 
 CHROMIUM = Path(sys.prefix) / "share" / "chromium"
 """Where `make setup` unpacks it (tests/console/browser)."""

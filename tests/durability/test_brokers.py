@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 
-from bench.load import ConnectionOver, LinkRefused, LoadConnection, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
+from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
+from harness.serving import Busbar, Properties, config_text
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_store_outage import Operator, drained
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, Properties, config_text
 
 T = TypeVar("T")
 STORES = {f"store-{number}.db" for number in range(4)}

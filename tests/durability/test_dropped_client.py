@@ -1,6 +1,6 @@
 """A client is lost while the catalogue is being changed for it: the change is made, now and for the next start.
 
-Disks are made slow (tests/faults/slow_sync.c), so that every change takes long enough to be interrupted.
+Disks are made slow (harness/faults/slow_sync.c), so that every change takes long enough to be interrupted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, logged_in, performative
-from tests.serving import Busbar, config_text
 
 SYNC_MS = 400
 VERSION = "api-version=2021-05"

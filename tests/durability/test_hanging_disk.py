@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import connect
 from busbar.catalogue.placement import place
 from busbar.cli.failure import CommandFailure
+from harness.amqp_driver import connect
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import OUT, QUEUES, REGULAR, Operator, drained
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
 
 STORES = [f"store-{number}" for number in range(4)]
 LIMITS = {"store_patience": 500, "broker_patience": 1_500}

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 import pytest
 import pytest_asyncio
 
+from harness.serving import Busbar, Properties, serving
 from tests.interop import partitioned_queues
 from tests.interop.azure_sdk import Azure, Farewells, Stock
 from tests.interop.http_runtime import Http
@@ -19,7 +20,6 @@ from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.interop.session_queues import LIMITS as SESSION_LIMITS
 from tests.interop.session_queues import WAYS, SessionQueues, World
-from tests.serving import Busbar, Properties, serving
 
 
 def running(queues: Mapping[str, Properties], limits: Mapping[str, object]) -> Iterator[Busbar]:

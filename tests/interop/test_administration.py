@@ -23,10 +23,10 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
+from harness.serving import Busbar, serving
 from tests.interop.administration import Administration, administrations
 from tests.interop.azure_sdk import in_thread
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, serving
 
 PAGED = 250
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)

@@ -19,8 +19,8 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
+from harness.serving import Busbar, config_text, serving
 from tests.interop.administration import Administration, BareHttp, administrations, entry
-from tests.serving import Busbar, config_text, serving
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,10 @@ from busbar.client import (
     blocking,
     encode,
 )
+from harness.serving import Busbar, config_text, serving
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import Azure, Farewells, take_one
 from tests.interop.partitioned_queues import Names
-from tests.serving import Busbar, config_text, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -26,9 +26,9 @@ from busbar.client import (
     encode,
 )
 from busbar.pages.rows import decode_events, decode_messages
+from harness.serving import Busbar, serving
 from tests.interop.administration import administrations
 from tests.interop.partitioned_queues import Names
-from tests.serving import Busbar, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

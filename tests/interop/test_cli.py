@@ -30,7 +30,7 @@ from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.main import run
 from busbar.gateway.authority import Authority
 from busbar.model.sas import SasRule
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 
 KEY = "a+secret/that-is=never-printed"
 OTHER_KEY = base64.b64encode(bytes(range(32))).decode()

@@ -16,8 +16,8 @@ import pytest
 from proton import Message
 
 from busbar.cli.main import run
+from harness.serving import PATIENCE, Busbar, serving
 from tests.interop.plain_amqp import PlainAmqp
-from tests.serving import PATIENCE, Busbar, serving
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 from azure.servicebus.management import CorrelationRuleFilter, SqlRuleFilter
 
+from harness.serving import Busbar
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take_one, text_of
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60), pytest.mark.req("U3")]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import BROKERS, Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import (
     ATTACH,
@@ -26,7 +27,6 @@ from tests.robustness.wire import (
     message,
     sas_token,
 )
-from tests.serving import BROKERS, Busbar, config_text
 
 LIMITS = {"max_entity_connections": 3 * int(BROKERS or 1), "min_auto_delete_on_idle": 300}
 """Three connections for each gateway."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Busbar
+from harness.serving import Busbar
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_NAMESPACE = ROOT / "src" / "busbar" / "app" / "sample" / "Config.json"

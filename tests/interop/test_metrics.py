@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from proton import Delivery, Message, symbol, timestamp
 
+from harness.serving import PATIENCE, Busbar, config_text
 from tests.interop.http_runtime import sas_token
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Taps
-from tests.serving import PATIENCE, Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

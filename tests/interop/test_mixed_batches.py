@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from bench.load import LoadConnection, Payload, Sender, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.cli.atom_client import ManagementClient
@@ -19,8 +18,9 @@ from busbar.cli.endpoint import ManagementEndpoint
 from busbar.gateway.amqp.incoming import MIXED_BATCHES
 from busbar.model.partitioning import index_of_key
 from busbar.partitions.sends import FAILED, UNKNOWN
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import LoadConnection, Payload, Sender, connect
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -23,12 +23,12 @@ from azure.servicebus.management import FalseRuleFilter, SqlRuleFilter
 from busbar.client import MessagingFactory, OutgoingMessage, encode
 from busbar.client.errors import SendFailed
 from busbar.client.retry import NO_RETRY
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import Administration, BareHttp, administrations
 from tests.interop.azure_sdk import in_thread, text_of
 from tests.interop.partitioned_queues import index_of
 from tests.interop.test_stores import OUT, busbar, client_of, key_in
-from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
+from harness.serving import Busbar, ServerDied, config_text
 from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take, take_one, text_of
-from tests.serving import Busbar, ServerDied, config_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

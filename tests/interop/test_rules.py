@@ -15,6 +15,7 @@ from proton import Described, int32, timestamp, ulong
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described as Value
 from busbar.amqp.types import UInt, ULong
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.interop.plain_amqp import PlainAmqp
 from tests.robustness.wire import (
@@ -27,7 +28,6 @@ from tests.robustness.wire import (
     logged_in,
     message,
 )
-from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

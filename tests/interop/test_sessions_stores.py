@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from proton import Message
 
-from bench.load import LinkRefused, LoadConnection, Receiver, connect, session_payload
 from busbar.amqp.events import Delivery
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import LinkRefused, LoadConnection, Receiver, connect, session_payload
+from harness.serving import Busbar, config_text
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

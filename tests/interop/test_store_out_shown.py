@@ -15,7 +15,7 @@ import pytest
 
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 
 STORES = ["store-0", "store-1", "store-2", "store-3"]
 OUT = "store-2"

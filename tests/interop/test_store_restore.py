@@ -15,7 +15,7 @@ import pytest
 
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -18,9 +18,9 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerB
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
+from harness.serving import Busbar, ServerDied, config_text
 from tests.interop.administration import Administration
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, ServerDied, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,9 +18,9 @@ from proton import Delivery, Message
 from busbar.cli.main import run
 from busbar.model.effects import COMPLETED, DEAD_LETTERED
 from busbar.model.message import ACTIVE, DEAD, KEPT
+from harness.serving import PATIENCE, Busbar, config_text
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
-from tests.serving import PATIENCE, Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

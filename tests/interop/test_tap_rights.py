@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.serving import PATIENCE, Busbar, config_text
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps
-from tests.serving import PATIENCE, Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -17,9 +17,9 @@ from busbar.cli.main import run
 from busbar.model.effects import ABANDONED, COMPLETED, CONSUMED, DEAD_LETTERED, RECEIVED_AND_DELETED
 from busbar.model.message import ACTIVE, DEAD, KEPT
 from busbar.pages.rows import properties_of
+from harness.serving import PATIENCE, Busbar, config_text, serving
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
-from tests.serving import PATIENCE, Busbar, config_text, serving
 
 pytestmark = pytest.mark.timeout(60)
 

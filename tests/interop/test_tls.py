@@ -21,8 +21,8 @@ from azure.servicebus import ServiceBusMessage
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.factory import MessagingFactory
+from harness.serving import PATIENCE, Busbar, serving
 from tests.robustness.wire import SASL_HEADER
-from tests.serving import PATIENCE, Busbar, serving
 
 
 @pytest.fixture(scope="module")

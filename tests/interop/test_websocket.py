@@ -13,9 +13,9 @@ import azure.servicebus.aio
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 
+from harness.serving import Busbar, serving
 from tests.interop.test_tls import ca_file, client_options, cloud_string
 from tests.robustness.wire import SASL_HEADER
-from tests.serving import Busbar, serving
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.serving import BROKERS, Busbar, serving
 from tests.robustness.bystander import Bystander
-from tests.serving import BROKERS, Busbar, serving
 
 QUEUES = {
     "q": {"LockDuration": "PT1S"},

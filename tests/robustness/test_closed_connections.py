@@ -9,6 +9,7 @@ import contextlib
 
 import pytest
 
+from harness.serving import Busbar
 from tests.robustness.attacks import (
     attach_with,
     colliding_map,
@@ -19,7 +20,6 @@ from tests.robustness.attacks import (
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_listeners import fill
 from tests.robustness.wire import ATTACH, RECEIVER, SENDER, Wire, connected, logged_in
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 OPEN_AT_ONCE = 30

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.serving import Busbar, serving
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import ACCEPTED, RECEIVER, SENDER, logged_in, message
-from tests.serving import Busbar, serving
 
 
 @pytest.fixture(scope="module")

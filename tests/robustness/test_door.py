@@ -17,9 +17,9 @@ import pytest
 
 from busbar.amqp.types import Symbol
 from busbar.gateway.listening.listener import BACKLOG
+from harness.serving import Busbar, serving
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in, performative
-from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
 LIMITS = {"hello_wait": 1_500, "http_head_wait": 1_000, "http_body_wait": 1_000, "http_idle_wait": 1_000}

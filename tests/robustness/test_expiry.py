@@ -9,6 +9,7 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, ULong
+from harness.serving import Busbar, serving
 from tests.interop.administration import BareHttp
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
@@ -24,7 +25,6 @@ from tests.robustness.wire import (
     performative,
     sas_token,
 )
-from tests.serving import Busbar, serving
 
 pytestmark = pytest.mark.req("U19")
 

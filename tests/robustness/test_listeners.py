@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, UInt, ULong
+from harness.amqp_driver import connect
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ACCEPTED,
@@ -21,7 +22,6 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 RECEIVED = 0x23

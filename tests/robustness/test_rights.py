@@ -10,6 +10,7 @@ import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Array, Described, Int, ULong
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
@@ -25,7 +26,6 @@ from tests.robustness.wire import (
     performative,
     sas_token,
 )
-from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.req("U18")
 

@@ -12,10 +12,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from harness.serving import Busbar, serving
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SENDER, Wire, connected, sas_token
-from tests.serving import Busbar, serving
 
 pytestmark = pytest.mark.req("U20")
 

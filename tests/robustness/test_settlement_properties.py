@@ -10,6 +10,7 @@ import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Array, Described, Symbol, UInt, ULong
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_listeners import fill
@@ -24,7 +25,6 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 COUNT = 1_000

@@ -8,6 +8,7 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, UByte, UInt, ULong
+from harness.serving import Busbar
 from tests.robustness.attacks import (
     attach_with,
     colliding_map,
@@ -31,7 +32,6 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 LARGE_FRAME = 65_000
 MEGABYTE = 1024 * 1024

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
 from busbar.spark.session import open_session
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 VARIABLE = "BUSBAR_TEST_CONNECTION"

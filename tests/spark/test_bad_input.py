@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from busbar.client.blocking import connect
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.conftest import QUEUES, Collected, Namespace, run_now
 
 RULES = [

@@ -21,7 +21,7 @@ from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.message.decoded import DecodedMessage
 from busbar.spark.session import prepare_environment
-from tests.serving import Busbar, Properties, serving
+from harness.serving import Busbar, Properties, serving
 from tests.spark import pipeline_program
 from tests.spark.campaign import Program, eventually
 from tests.spark.conftest import Namespace

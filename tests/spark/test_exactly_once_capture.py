@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.jobs import archive
 from busbar.jobs.fault_points import VARIABLE
 from busbar.jobs.manifest import load
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, eventually, run_to_the_end, seed_of
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.campaign import DEEP, Content, Program, Traffic, content, eventually, run_to_the_end, seed_of
 
 SOURCE, TARGET = "orders", "copies"

@@ -18,7 +18,7 @@ from busbar.client.blocking import BlockingReceiver
 from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.spark.secrets import Secret
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 QUEUES: dict[str, dict[str, object]] = {

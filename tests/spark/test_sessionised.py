@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from busbar.client import OutgoingMessage, encode
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from busbar.client import BatchOver
 from busbar.client.blocking import connect
 from busbar.client.sender import Writer
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.conftest import QUEUES, Namespace
 
 pytestmark = pytest.mark.timeout(300)  # the first test starts Spark, perhaps on a busy machine

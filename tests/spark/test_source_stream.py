@@ -15,7 +15,7 @@ from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import connect
 from busbar.spark import attach, detach
 from busbar.spark.listener import committed_offsets
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.conftest import Collected, Namespace, run_now
 
 

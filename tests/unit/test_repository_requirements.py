@@ -17,12 +17,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
+HARNESS = ROOT / "harness"
 SUITES_WITH_A_SERVER = {"interop", "console", "spark", "durability", "robustness", "set_up"}
 SERVERS = {
-    "Busbar": TESTS / "serving.py",
-    "serving": TESTS / "serving.py",
-    "Installed": TESTS / "set_up" / "installed.py",
-    "made_and_served": TESTS / "set_up" / "installed.py",
+    "Busbar": HARNESS / "serving.py",
+    "serving": HARNESS / "serving.py",
+    "Installed": HARNESS / "installed.py",
+    "made_and_served": HARNESS / "installed.py",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,7 +32,7 @@ Definition = Function | ast.ClassDef
 
 @dataclass
 class Module:
-    """What a file of tests defines, and which names it takes from other files of tests."""
+    """What a file of tests defines, and which names it takes from other files of tests and the harness."""
 
     path: Path
     tree: ast.Module
@@ -57,7 +58,7 @@ def parsed(path: Path, text: str) -> Module:
     for node in module.tree.body:
         if isinstance(node, Definition):
             module.definitions[node.name] = node
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("tests.", "harness.")):
             source = ROOT / (node.module or "").replace(".", "/")
             for alias in node.names:
                 inner = source / f"{alias.name}.py"  # a module of a package
@@ -165,7 +166,7 @@ def test_no_test_returns_where_it_should_be_skipped() -> None:
     assert [name for module in modules() for name in silent_returns(module)] == []
 
 
-IMPORTS = "import pytest\nfrom tests.serving import Busbar, serving\n"
+IMPORTS = "import pytest\nfrom harness.serving import Busbar, serving\n"
 REACHING = {
     "by a fixture of the suite": (
         "interop",

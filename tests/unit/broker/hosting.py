@@ -18,7 +18,7 @@ from busbar.model.effects import Delivered, Effect, Refused, Sent
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.message import Draft, SubscriptionCopy
 from busbar.model.settings import FragmentSettings
-from busbar.store.memory import Disk, MemoryStore
+from harness.memory_store import Disk, MemoryStore
 
 E = TypeVar("E", bound=Effect)
 

@@ -24,7 +24,7 @@ from busbar.model.errors import ServerBusy
 from busbar.model.message import ACTIVE
 from busbar.store.contract import StoreError
 from busbar.store.location import StoreLocation
-from busbar.store.memory import Fault, MemoryStore
+from harness.memory_store import Fault, MemoryStore
 from tests.unit.broker.hanging import PATIENCE, HangingHost, Hangs, hanging
 from tests.unit.broker.hosting import PLAIN, clock, complete, demand, draft, send
 from tests.unit.broker.namespaces import NAMES, Disks, quick_pauses, started

@@ -45,7 +45,7 @@ from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, Draft
 from busbar.store.contract import StoreError, StoreFull
 from busbar.store.location import StoreMissing
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
 from tests.conformance.port_process import channel_to, clock
 from tests.unit.broker.hosting import GatedStore
 

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bench.load import ConnectionOver, connect
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
@@ -18,6 +17,7 @@ from busbar.gateway.gateway import Gateway
 from busbar.model.effects import Delivered, Effect, Sent
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
+from harness.amqp_driver import ConnectionOver, connect
 from tests.conformance.port_process import fragments
 from tests.interop.http_runtime import Http
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS = (
