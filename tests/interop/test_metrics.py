@@ -8,13 +8,14 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from proton import Delivery, Message, symbol, timestamp
 
 from harness.serving import PATIENCE, Busbar, config_text
+from harness.waiting import eventually
 from tests.interop.http_runtime import sas_token
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Taps
@@ -85,13 +86,6 @@ def scrape(server: Busbar, query: str = "") -> Samples:
             assert samples.setdefault(f"{found[1]}{found[2] or ''}", float(found[3])) == float(found[3])
     assert text.endswith("\n")
     return samples
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def of_tap(samples: Samples, name: str, tap: str, queue: str, fragment: int = 0, sub: str = "main") -> float:

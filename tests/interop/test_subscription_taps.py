@@ -7,8 +7,7 @@ import io
 import itertools
 import json
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from busbar.cli.main import run
 from busbar.model.effects import COMPLETED, DEAD_LETTERED
 from busbar.model.message import ACTIVE, DEAD, KEPT
 from harness.serving import PATIENCE, Busbar, config_text
+from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
 
@@ -104,13 +104,6 @@ class Tapped:
 
 def send(client: PlainAmqp, topic: str, *bodies: str) -> None:
     client.send(topic, *[Message(id=body[:20], body=body.encode(), inferred=True) for body in bodies])
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def kept(tapped: Tapped, name: str) -> int:

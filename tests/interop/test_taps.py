@@ -6,7 +6,7 @@ import contextlib
 import io
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from busbar.model.effects import ABANDONED, COMPLETED, CONSUMED, DEAD_LETTERED, 
 from busbar.model.message import ACTIVE, DEAD, KEPT
 from busbar.pages.rows import properties_of
 from harness.serving import PATIENCE, Busbar, config_text, serving
+from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
 
@@ -76,13 +77,6 @@ def settle(
 
 def bodies(taps: Taps, name: str | None, after: int, upto: int, fragment: int = 0) -> list[str]:
     return [body_of(row).decode() for row in taps.rows(name, after, upto, fragment)]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_what_was_completed_is_read_again_until_it_was_passed(taps: Taps) -> None:
