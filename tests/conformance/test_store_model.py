@@ -159,7 +159,8 @@ def _compare(store: Store, model: Model) -> None:
             assert span.complete and packed.complete
             for message, known in zip(messages, span.records, strict=True):
                 assert message.overlay == (known.overlay or None)
-                for name in ("dead", "enqueued", "ttl", "deliveries", "content"):
+                assert message.dead == known.dead_letter_number
+                for name in ("enqueued", "ttl", "deliveries", "content"):
                     assert getattr(message, name) == getattr(known, name)
         due = ReadDue(25, 100, MANY)
         store.read(fragment, [due])
