@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from harness.amqp_driver import connect
-from harness.faults.shims import build_shim
 from harness.serving import Busbar, config_text
 
 TIMES_SLOWER = 20
@@ -24,10 +23,7 @@ ROUNDS = 2
 """The better one counts: what else the machine does can only make it worse."""
 BODY = bytes(1024)
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_processor", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_processor")
 
 
 async def load(port: int) -> float:

@@ -106,13 +106,7 @@ def alive(process: int) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    data = tmp_path_factory.mktemp("brokers") / "data"
-    server = Busbar(data, config(), arguments=("--brokers", "4")).start()
-    yield server
-    assert server.stop() == 0, server.error_text
-    assert "Traceback" not in server.error_text, server.error_text
+pytestmark = pytest.mark.server(config=config(), arguments=("--brokers", "4"), checked=True)
 
 
 def test_brokers_can_be_reached_through_the_announced_ports_alone(server: Busbar) -> None:

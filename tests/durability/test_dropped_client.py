@@ -16,7 +16,6 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
-from harness.faults.shims import build_shim
 from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, logged_in, performative
@@ -25,10 +24,7 @@ SYNC_MS = 400
 VERSION = "api-version=2021-05"
 MANAGEMENT = "t/Subscriptions/s/$management"
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_sync", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_sync")
 
 
 def drop_during(server: Busbar, operation: str, body: dict[str, object]) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.durability.test_sync_before_ack import shim as shim  # the fixture
 from tests.durability.trace import Record, read_trace
+
+pytestmark = pytest.mark.shim("trace")
 
 FIRST_START = """
 import sys

@@ -15,7 +15,6 @@ import pytest
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from harness.amqp_driver import LoadConnection, connect
-from harness.faults.shims import build_shim
 from harness.serving import Busbar, config_text
 from tests.durability.outage_load import keys_by_fragment
 
@@ -24,10 +23,7 @@ CLIENTS, MESSAGES, SIZE = 6, 60, 100_000
 """Of each client; together they are a dozen commits of the largest size."""
 KEYS = keys_by_fragment()
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_sync", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_sync")
 
 
 def keyed(number: int) -> bytes:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from busbar.amqp.types import UInt
-from harness.faults.shims import build_shim
 from harness.serving import Busbar, config_text
 from tests.durability.trace import Record, Verdict, judge, read_trace
 from tests.robustness.wire import (
@@ -28,10 +27,7 @@ from tests.robustness.wire import (
 HERE = Path(__file__).parent
 ALONE, TOGETHER = 40, 400
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("trace", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("trace")
 
 
 def marked(number: int) -> bytes:

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from busbar.store.sqlite.store import SqliteStore
-from harness.faults.shims import build_shim
 from tests.durability.store_writer import commits_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,10 +24,7 @@ WRITER = ROOT / "tests" / "durability" / "store_writer.py"
 ROUNDS = 24
 POWER_CUT = 137
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("unsynced", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("unsynced")
 
 
 def write_until_the_power_goes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,11 +32,7 @@ PAGED = 250
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """What "unlimited" becomes in Python."""
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({f"page-{index:03d}": {} for index in range(PAGED)}) as running:
-        yield running
+pytestmark = pytest.mark.server({f"page-{index:03d}": {} for index in range(PAGED)})
 
 
 @pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")

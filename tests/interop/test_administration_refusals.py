@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,7 @@ from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 from harness.serving import Busbar, config_text, serving
 from tests.interop.administration import Administration, BareHttp, administrations, entry
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"there": {}}) as running:
-        yield running
+pytestmark = pytest.mark.server({"there": {}})
 
 
 @pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")

@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from harness.serving import PATIENCE, Busbar, config_text
 from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
-
-pytestmark = pytest.mark.timeout(60)
 
 SUBSCRIPTIONS = ("audit", "billing")
 TOPICS: dict[str, dict[str, object]] = {
@@ -45,15 +42,7 @@ def config(topics: Mapping[str, Mapping[str, object]] = TOPICS) -> str:
     return json.dumps(document)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", config()).start()
-        try:
-            yield running
-            assert "Traceback" not in running.error_text, running.error_text
-        finally:
-            running.stop()
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(config=config(), checked=True)]
 
 
 @pytest.fixture

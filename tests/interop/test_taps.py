@@ -17,24 +17,19 @@ from busbar.cli.main import run
 from busbar.model.effects import ABANDONED, COMPLETED, CONSUMED, DEAD_LETTERED, RECEIVED_AND_DELETED
 from busbar.model.message import ACTIVE, DEAD, KEPT
 from busbar.pages.rows import properties_of
-from harness.serving import PATIENCE, Busbar, config_text, serving
+from harness.serving import PATIENCE, Busbar, config_text
 from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
 
-pytestmark = pytest.mark.timeout(60)
-
 LIMITS = {**PATIENCE, "min_lock_duration": 100, "max_taps": 3, "tap_page_bytes": 4096}
 REGULAR, PARTITIONED = 16, 4
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    queues: dict[str, dict[str, object]] = {f"q{n}": {} for n in range(REGULAR)}
-    queues.update({f"p{n}": {"EnablePartitioning": True} for n in range(PARTITIONED)})
-    with serving(queues, LIMITS) as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+QUEUES: dict[str, dict[str, object]] = {
+    **{f"q{n}": {} for n in range(REGULAR)},
+    **{f"p{n}": {"EnablePartitioning": True} for n in range(PARTITIONED)},
+}
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(QUEUES, LIMITS, checked=True)]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -17,13 +16,9 @@ from harness.serving import Busbar, serving
 from tests.interop.test_tls import ca_file, client_options, cloud_string
 from tests.robustness.wire import SASL_HEADER
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(
-        {"sync": {}, "async": {}, "slow": {}}, {"token_wait": 2_000, "hello_wait": 2_000}
-    ) as running:
-        yield running
+pytestmark = pytest.mark.server(
+    {"sync": {}, "async": {}, "slow": {}}, {"token_wait": 2_000, "hello_wait": 2_000}
+)
 
 
 def options(server: Busbar) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tests.robustness.attacks import (
     large_transfer,
     token_request,
 )
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_listeners import fill
 from tests.robustness.wire import ATTACH, RECEIVER, SENDER, Wire, connected, logged_in
@@ -27,10 +28,9 @@ SHARE = 50
 """One that has ended leaves less than this part of what it costs while it lives."""
 
 
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    fill(attacked, "held", 20, b"x" * 20_000)
-    return attacked
+@pytest.fixture(scope="module", autouse=True)
+def held(server: Busbar) -> None:
+    fill(server, "held", 20, b"x" * 20_000)
 
 
 def stranger(port: int) -> Wire:

@@ -11,24 +11,19 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from busbar.amqp.types import Symbol
 from busbar.gateway.listening.listener import BACKLOG
-from harness.serving import Busbar, serving
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in, performative
 
 MEGABYTE = 1024 * 1024
 LIMITS = {"hello_wait": 1_500, "http_head_wait": 1_000, "http_body_wait": 1_000, "http_idle_wait": 1_000}
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"q": {}, "bystander": {}}, LIMITS) as running:
-        yield running
+pytestmark = pytest.mark.server({"q": {}, "bystander": {}}, LIMITS)
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.faults.shims import build_shim
 from harness.serving import Busbar, config_text
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, Wire, logged_in, message
 
 MEGABYTE = 1024 * 1024
 RETRYABLE = {"com.microsoft:server-busy", "amqp:internal-error"}
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("small_disk", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("small_disk")
 
 
 def send(wire: Wire, first: int, count: int) -> list[str]:

@@ -11,6 +11,7 @@ from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, UInt, ULong
 from harness.amqp_driver import connect
 from harness.serving import Busbar
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ACCEPTED,
@@ -25,11 +26,6 @@ from tests.robustness.wire import (
 
 MEGABYTE = 1024 * 1024
 RECEIVED = 0x23
-
-
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    return attacked
 
 
 def fill(server: Busbar, queue: str, count: int, body: bytes = b"x") -> None:

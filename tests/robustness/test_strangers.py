@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-import pytest
-
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, UByte, UInt, ULong
 from harness.serving import Busbar
@@ -17,6 +15,7 @@ from tests.robustness.attacks import (
     large_transfer,
     token_request,
 )
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ATTACH,
@@ -35,11 +34,6 @@ from tests.robustness.wire import (
 
 LARGE_FRAME = 65_000
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    return attacked
 
 
 def test_link_properties_whose_keys_collide_are_refused(server: Busbar, bystander: Bystander) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,17 +24,7 @@ RULES = [
     for name, right in (("sender", "Send"), ("listener", "Listen"))
 ]
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    config = json.loads(config_text(QUEUES))
-    config["Busbar"] = {"AuthorizationRules": RULES}
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", json.dumps(config)).start()
-        try:
-            yield running
-        finally:
-            running.stop()
+pytestmark = pytest.mark.server(QUEUES, rules=RULES)
 
 
 def numbered(first: int, last: int) -> list[bytes]:

@@ -21,7 +21,7 @@ from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.message.decoded import DecodedMessage
 from busbar.spark.session import prepare_environment
-from harness.serving import Busbar, Properties, serving
+from harness.serving import Properties, serving
 from harness.waiting import eventually
 from tests.spark import pipeline_program
 from tests.spark.campaign import PATIENCE, Program
@@ -116,10 +116,7 @@ class Pipeline:
         }, "every step once, behind the one before it"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(Pipeline.QUEUES) as running:
-        yield running
+pytestmark = pytest.mark.server(Pipeline.QUEUES)
 
 
 @pytest.mark.req("D7")

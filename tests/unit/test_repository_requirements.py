@@ -68,12 +68,14 @@ def parsed(path: Path, text: str) -> Module:
     return module
 
 
-def conftests(path: Path) -> Iterator[Module]:
+def shared_fixtures(path: Path) -> Iterator[Module]:
+    """Where pytest looks for a fixture that a file does not define: the nearest conftest first, the plugins last."""
     for directory in path.parents:
         if (directory / "conftest.py").exists():
             yield read(directory / "conftest.py")
         if directory == TESTS:
-            return
+            break
+    yield read(TESTS / "plugins" / "servers.py")
 
 
 @cache
@@ -94,13 +96,19 @@ def reaches_a_server(module: Module, node: Definition, seen: set[tuple[Path, str
     for name in names | fixtures:
         if name in SERVERS and module.imported.get(name) == SERVERS[name]:
             return True
-        places = [module, *conftests(module.path)] if name in fixtures else [module]
+        places = [module]
         if name in module.imported and module.imported[name].exists():
             places.append(read(module.imported[name]))
-        for place in places:
-            found = place.definitions.get(name)
-            if found is not None and found is not node and reaches_a_server(place, found, seen):
-                return True
+        if name in fixtures:
+            places += shared_fixtures(module.path)
+        defined = (
+            (place, found)
+            for place in places
+            if (found := place.definitions.get(name)) is not None and found is not node
+        )
+        nearest = next(defined, None)  # it hides the others
+        if nearest is not None and reaches_a_server(*nearest, seen):
+            return True
     return False
 
 
@@ -177,6 +185,10 @@ REACHING = {
         "@pytest.fixture\ndef place():\n    with serving({}) as it: yield it\n"
         '@pytest.mark.req("U1")\ndef test_it(place): pass\n',
     ),
+    "by the server of its module": (
+        "robustness",
+        '@pytest.mark.req("U1")\ndef test_it(server): print(server.port)\n',
+    ),
     "by what it calls": (
         "durability",
         'def start():\n    return Busbar(".").start()\n@pytest.mark.req("U1")\ndef test_it(): start()\n',
@@ -185,6 +197,10 @@ REACHING = {
 NOT_REACHING = {
     "a suite without a server": ("unit", '@pytest.mark.req("U1")\ndef test_it(server: Busbar): pass\n'),
     "no server": ("spark", '@pytest.mark.req("D7")\ndef test_it(tmp_path): print(tmp_path)\n'),
+    "a fixture that hides the server": (
+        "robustness",
+        '@pytest.fixture\ndef server(): return 1\n@pytest.mark.req("U1")\ndef test_it(server): print(server)\n',
+    ),
     "a mark of the module": ("interop", 'pytestmark = [pytest.mark.req("U1")]\ndef test_it(): pass\n'),
     "a mark of a parameter": (
         "interop",

@@ -47,6 +47,17 @@ NOT_IMPORTED = {
 }
 """By directory: the top-level packages that its files do not import, anywhere in their text."""
 
+DEFINED_ONCE = {
+    "eventually": ["harness/waiting.py"],
+    "until": ["harness/waiting.py"],
+    "build_shim": ["harness/faults/shims.py"],
+    "shim": ["tests/plugins/servers.py"],
+    "own_server": ["tests/plugins/servers.py"],
+    # The second one stands for it where modules share the servers of the suite.
+    "server": ["tests/plugins/servers.py", "tests/robustness/attacks.py"],
+}
+"""Functions that tests share, and the files that define one of that name: more of them would be copies."""
+
 
 def imported_packages(text: str) -> set[str]:
     """The top-level names that a module imports, also inside of functions."""
@@ -104,6 +115,17 @@ def test_tests_and_benchmarks_share_only_the_harness(directory: str) -> None:
         for path in sources
         if (found := imported_packages(path.read_text()) & NOT_IMPORTED[directory])
     } == {}
+
+
+def test_shared_functions_are_defined_once() -> None:
+    found: dict[str, list[str]] = {name: [] for name in DEFINED_ONCE}
+    for path in sorted(
+        path for place in ("harness", "tests", "bench") for path in (ROOT / place).rglob("*.py")
+    ):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in found:
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert found == DEFINED_ONCE
 
 
 def test_an_import_inside_of_a_function_is_noticed() -> None:
