@@ -39,13 +39,13 @@ def config_text(
         "Topics": [*topics],
     }
     document: dict[str, Any] = {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
-    busbar: dict[str, object] = {}
+    own: dict[str, object] = {}
     if limits:
-        busbar["Limits"] = dict(limits)
+        own["Limits"] = dict(limits)
     if rules:
-        busbar["AuthorizationRules"] = [*rules]
-    if busbar:
-        document["Busbar"] = busbar
+        own["AuthorizationRules"] = [*rules]
+    if own:
+        document["Busbar"] = own
     return json.dumps(document, indent=2)
 
 
