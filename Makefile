@@ -89,5 +89,5 @@ wheel: $(VENV)/serving ## Build dist/: a compiled wheel for this Python, and a p
 
 clean: ## Remove everything that can be made again (not the data directory)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info $(JS)/node_modules $(BROWSER)/node_modules
-	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests harness tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@find src -name '*.so' -delete

@@ -22,10 +22,10 @@ from statistics import median
 
 import uvloop
 
-from bench.load import connect
-from bench.measured import rooms_are_compiled
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import connect
+from harness.faults.shims import build_shim
+from harness.measured import rooms_are_compiled
+from harness.serving import Busbar, config_text
 
 BROKERS = (1, 2, 4)
 ROUNDS = 3

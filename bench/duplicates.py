@@ -15,14 +15,15 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from bench.cycle import Cost, report, sending
-from bench.measured import MeasuredServer, calibrate, measured_server, rooms_are_compiled
+from bench.cycle import IN_FLIGHT, SECONDS, report
 from busbar.fragment.changes import empty_head
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Send, Tick
 from busbar.model.message import Draft
 from busbar.model.settings import FragmentSettings
 from busbar.store.sqlite.store import SqliteStore
+from harness.cycle import Cost, sending
+from harness.measured import MeasuredServer, calibrate, measured_server, rooms_are_compiled
 
 BUDGET = 1.5
 UNIQUE = {"RequiresDuplicateDetection": True}
@@ -31,10 +32,10 @@ REMEMBERED = 300_000
 
 async def costs(server: MeasuredServer) -> list[Cost]:
     return [
-        await sending(server, "plain-one", 1, "one per transfer, without"),
-        await sending(server, "unique-one", 1, "one per transfer, with"),
-        await sending(server, "plain-many", 100, "batches of 100, without"),
-        await sending(server, "unique-many", 100, "batches of 100, with"),
+        await sending(server, "plain-one", IN_FLIGHT, SECONDS, what="one per transfer, without"),
+        await sending(server, "unique-one", IN_FLIGHT, SECONDS, what="one per transfer, with"),
+        await sending(server, "plain-many", IN_FLIGHT, SECONDS, batch=100, what="batches of 100, without"),
+        await sending(server, "unique-many", IN_FLIGHT, SECONDS, batch=100, what="batches of 100, with"),
     ]
 
 

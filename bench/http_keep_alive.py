@@ -11,7 +11,7 @@ import sys
 import time
 from urllib.parse import quote_plus
 
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 
 SECONDS = 1.0
 """For each of the figures: two for each transport, twice over."""

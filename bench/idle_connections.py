@@ -9,8 +9,8 @@ import time
 
 import uvloop
 
-from bench.load import LoadConnection, connect
-from bench.measured import MeasuredServer, measured_server
+from harness.amqp_driver import LoadConnection, connect
+from harness.measured import MeasuredServer, measured_server
 
 CONNECTIONS = 2_000
 BUDGET_KB = 60.0

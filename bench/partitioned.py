@@ -9,7 +9,6 @@ others do on the machine can only lessen it.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 import time
@@ -18,84 +17,41 @@ from statistics import median
 
 import uvloop
 
-from bench.cycle import Cost, Meter
-from bench.load import Receiver, Sender, connect
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.model.partitioning import index_of_key
+from harness.amqp_driver import connect
+from harness.cycle import BODY, Cost, Meter, cycling, draining, sending
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 SECONDS = 1.0
 ROUNDS = 7
 FEW_ROUNDS = 3
 STORES = (1, 4)
-BODY = b"x" * 1024
 IN_FLIGHT = (1, 100, 1_000)
 TOLERANCE = 0.10
 SKEW = 0.05
 KEYS = 1_000_000
-WITHOUT_END = 1 << 30
 KINDS = ("regular", "partitioned")
 
 Measure = Callable[[MeasuredServer, str, int], Awaitable[Cost]]
 
 
-async def sending(server: MeasuredServer, queue: str, in_flight: int) -> Cost:
-    connection = await connect(server.busbar.port)
-    sender = await connection.sender(queue, in_flight=in_flight, body=BODY)
-    await sender.send(2 * in_flight)
-    meter, before = Meter(server), sender.acknowledged
-    await _for_a_while(sender)
-    cost = meter.cost("send", sender.acknowledged - before)
-    _check(sender)
-    await connection.close()
-    return cost
+def send_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
+    return sending(server, queue, in_flight, SECONDS)
 
 
-async def receiving(server: MeasuredServer, queue: str, in_flight: int) -> Cost:
-    """A backlog, all of it."""
-    count = 1_000 if in_flight == 1 else 40_000
-    await _fill(server, queue, count)
-    connection = await connect(server.busbar.port)
-    meter = Meter(server)
-    receiver = await connection.receiver(queue, credit=in_flight)
-    await receiver.settled(count)
-    cost = meter.cost("receive", count)
-    _check(receiver)
-    await connection.close()
-    return cost
+def receive_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
+    return draining(server, queue, in_flight, 1_000 if in_flight == 1 else 40_000)
 
 
-async def cycling(server: MeasuredServer, queue: str, in_flight: int) -> Cost:
-    sending_side, receiving_side = await connect(server.busbar.port), await connect(server.busbar.port)
-    receiver = await receiving_side.receiver(queue, credit=in_flight)
-    sender = await sending_side.sender(queue, in_flight=in_flight, body=BODY)
-    await sender.send(2 * in_flight)
-    await receiver.settled(2 * in_flight)
-    meter, before = Meter(server), receiver.confirmed
-    await _for_a_while(sender)
-    await receiver.settled(sender.acknowledged)
-    cost = meter.cost("cycle", receiver.confirmed - before)
-    _check(sender)
-    _check(receiver)
-    await sending_side.close()
-    await receiving_side.close()
-    return cost
+def cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
+    return cycling(server, queue, in_flight, SECONDS)
 
 
-async def keyed_cycling(server: MeasuredServer, queue: str, in_flight: int) -> Cost:
+def keyed_cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
     """The same with a key of its own for each message: those that arrive together go to all fragments."""
-    sending_side, receiving_side = await connect(server.busbar.port), await connect(server.busbar.port)
-    receiver = await receiving_side.receiver(queue, credit=in_flight)
-    sender = await sending_side.sender(queue, _keyed, in_flight=in_flight)
-    meter, before = Meter(server), receiver.confirmed
-    await _for_a_while(sender)
-    await receiver.settled(sender.acknowledged)
-    cost = meter.cost("cycle, with keys", receiver.confirmed - before)
-    _check(sender)
-    await sending_side.close()
-    await receiving_side.close()
-    return cost
+    return cycling(server, queue, in_flight, SECONDS, payload=_keyed, what="cycle, with keys")
 
 
 _DATA = encode_value(Described(ULong(0x75), BODY))
@@ -121,26 +77,6 @@ async def lone_receives(server: MeasuredServer, queue: str) -> tuple[float, floa
     return cost.seconds / count, cost.cpu_us
 
 
-async def _fill(server: MeasuredServer, queue: str, count: int) -> None:
-    connection = await connect(server.busbar.port)
-    sender = await connection.sender(queue, in_flight=5_000, body=BODY)
-    await sender.send(count)
-    await connection.close()
-
-
-async def _for_a_while(sender: Sender) -> None:
-    sender.start(WITHOUT_END)
-    await asyncio.sleep(SECONDS)
-    sender.stop()
-    await sender.until(lambda: sender.outstanding == 0)
-
-
-def _check(end: Sender | Receiver) -> None:
-    failed = end.refused if isinstance(end, Sender) else end.denied
-    if failed:
-        raise SystemExit(f"{len(failed)} operations failed, the first with {failed[0][1]}")
-
-
 Pair = tuple[Cost, Cost]
 """Of the regular queue and, right after it, of the partitioned one."""
 
@@ -160,13 +96,13 @@ async def compare(server: MeasuredServer, *, briefly: bool) -> bool:
         f"{'':<22}{'in flight':>10}{'regular':>11}{'partitioned':>13}{'ratio':>8}{'CPU-µs':>16}{'ratio':>8}"
         f"{'syncs/1,000':>16}"
     )
-    work: list[tuple[Measure, str]] = [(sending, "send"), (receiving, "receive"), (cycling, "cycle")]
+    work: list[tuple[Measure, str]] = [(send_cost, "send"), (receive_cost, "receive"), (cycle_cost, "cycle")]
     for measure, queues in work:
         for in_flight in (1_000,) if briefly else IN_FLIGHT:
             rate, cpu = _row(await _pairs(server, measure, in_flight, queues), in_flight)
             if in_flight == 1_000 and (rate < 1 - TOLERANCE or cpu > 1 + TOLERANCE):
                 within = False
-    _row(await _pairs(server, keyed_cycling, 1_000, "keys"), 1_000)
+    _row(await _pairs(server, keyed_cycle_cost, 1_000, "keys"), 1_000)
     if briefly:
         return within
     lone = {kind: await lone_receives(server, f"{kind}-lone") for kind in KINDS}

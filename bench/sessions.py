@@ -22,14 +22,14 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from bench.load import LinkRefused, Receiver, connect, session_payload
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.fragment.machine import Fragment
 from busbar.message.parsing import parse_message
 from busbar.model.commands import Send
 from busbar.model.settings import FragmentSettings
 from busbar.store.sqlite.store import SqliteStore
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import LinkRefused, Receiver, connect, session_payload
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
+from harness.serving import Busbar, config_text
 
 BODY = b"x" * 1024
 WORKERS = 32

@@ -14,19 +14,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.set_up.installed import made_and_served
+from harness.installed import empty_caches, made_and_served
 from tools.work_tree import copy_to
 
 READY_BUDGET = 90.0
-
-
-def empty_caches(directory: Path) -> dict[str, str]:
-    """An environment in which pip and npm find nothing from yesterday."""
-    caches = {"PIP_CACHE_DIR": "pip", "npm_config_cache": "npm", "XDG_CACHE_HOME": "xdg"}
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}
-    }
-    return inherited | {name: str(directory / kind) for name, kind in caches.items()}
 
 
 def seconds_until_ready(clone: Path, environment: Mapping[str, str]) -> float:

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.measured import MeasuredServer
 from bench.spark_measured import hold, run, seconds, shown
 from bench.spark_source import FRAGMENTS, fill
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive
 from busbar.jobs.capture import capture
 from busbar.spark.secrets import Secret
+from harness.measured import MeasuredServer
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "150000"))
 ROUNDS = 3

@@ -10,8 +10,8 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.spark.session import local_session
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 Measure = Callable[[SparkSession, MeasuredServer, Path], bool]
 """Measures with a session, a server and a directory that goes afterwards; says whether all that was asked for held."""

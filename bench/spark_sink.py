@@ -28,13 +28,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from bench.measured import MeasuredServer
 from bench.spark_measured import hold, run, seconds, shown
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.spark.sink_columns import plan_of
 from busbar.spark.sink_encode import MessageEncoder
 from busbar.spark.sink_options import SinkOptions
+from harness.measured import MeasuredServer
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "150000"))
 FILES = 4

@@ -25,11 +25,11 @@ from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.measured import MeasuredServer
 from bench.spark_measured import hold, run, seconds, shown
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.model.partitioning import index_of_key
+from harness.measured import MeasuredServer
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "400000"))
 RECEIVED = 20_000

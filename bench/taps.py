@@ -19,8 +19,8 @@ from statistics import median
 
 from azure.servicebus.aio import ServiceBusClient
 
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.client import MessagingFactory, OutgoingMessage, Receiver, Taps, encode
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 ROUNDS = 5
 BACKLOG = 50_000

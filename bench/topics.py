@@ -7,22 +7,19 @@ A topic with one subscription that takes everything has to stay within BUDGET of
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from statistics import median
 
 import uvloop
 
-from bench.cycle import Cost, Meter
-from bench.load import connect
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
+from harness.cycle import Cost, sending
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 SECONDS = 1.0
 ROUNDS = 5
 IN_FLIGHT = 1_000
-WITHOUT_END = 1 << 30
 BUDGET = 1.5
 EVERYTHING: dict[str, object] = {
     "Name": "$Default",
@@ -69,20 +66,8 @@ _MESSAGE = b"".join(
 )
 
 
-async def sending(server: MeasuredServer, entity: str) -> Cost:
-    connection = await connect(server.busbar.port)
-    sender = await connection.sender(entity, lambda number: _MESSAGE, in_flight=IN_FLIGHT)
-    await sender.send(IN_FLIGHT)
-    meter, before = Meter(server), sender.acknowledged
-    sender.start(WITHOUT_END)
-    await asyncio.sleep(SECONDS)
-    sender.stop()
-    await sender.until(lambda: sender.outstanding == 0)
-    cost = meter.cost(entity, sender.acknowledged - before)
-    if sender.refused:
-        raise SystemExit(f"{len(sender.refused)} sends failed, the first with {sender.refused[0][1]}")
-    await connection.close()
-    return cost
+async def cost_of(server: MeasuredServer, entity: str) -> Cost:
+    return await sending(server, entity, IN_FLIGHT, SECONDS, payload=lambda number: _MESSAGE, what=entity)
 
 
 async def compare(server: MeasuredServer) -> float:
@@ -91,7 +76,7 @@ async def compare(server: MeasuredServer) -> float:
     ratios = []
     for place, what in enumerate(TOPICS):
         pairs = [
-            (await sending(server, "queue"), await sending(server, f"topic-{place}")) for _ in range(ROUNDS)
+            (await cost_of(server, "queue"), await cost_of(server, f"topic-{place}")) for _ in range(ROUNDS)
         ]
         ratios.append(median(topic.cpu_us / queue.cpu_us for queue, topic in pairs))
         costs = [topic for _, topic in pairs]

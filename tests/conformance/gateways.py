@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +9,7 @@ from busbar.model.api import FragmentApi
 from busbar.model.commands import Command, Demand, Inspect, Send, Settle
 from busbar.model.effects import Delivered, Effect, Inspected, Sent, Settled
 from busbar.model.message import ACTIVE, Draft
+from harness.waiting import until
 
 E = TypeVar("E", bound=Effect)
 
@@ -31,10 +30,7 @@ class Gateway:
         self.heard += effects
 
     async def until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not true():
-            assert time.monotonic() < deadline, [type(effect).__name__ for effect in self.heard]
-            await asyncio.sleep(0.002)
+        await until(true, lambda: [type(effect).__name__ for effect in self.heard])
 
     async def ask(self, kind: type[E], command: Callable[[int], Command]) -> E:
         """Submit one command and wait for its answer."""

@@ -25,7 +25,7 @@ from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
-from busbar.store.memory import Disk, MemoryStore
+from harness.memory_store import Disk, MemoryStore
 
 
 def clock() -> int:

@@ -12,8 +12,8 @@ from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import LANES, Overlay, Record
 from busbar.store.contract import Store
-from busbar.store.memory import Disk, MemoryStore
 from busbar.store.sqlite.store import SqliteStore
+from harness.memory_store import Disk, MemoryStore
 
 MANY = 1 << 40
 Open = Callable[[], Store]

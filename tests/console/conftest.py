@@ -1,4 +1,4 @@
-"""A running Busbar for each worker; a console, whose printed address works once, and a browser for each file that needs one.
+"""For each file a running Busbar, a console, whose printed address works once, and a browser if it needs one.
 
 Playwright's synchronous interface has an event loop running under it: no test here is a coroutine.
 """
@@ -14,8 +14,8 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
+from harness.serving import Busbar
 from tests.console.console_process import ConsoleProcess, console_for
-from tests.serving import Busbar, serving
 
 CHROMIUM = Path(sys.prefix) / "share" / "chromium"
 """Where `make setup` unpacks it (tests/console/browser)."""
@@ -23,13 +23,11 @@ expect.set_options(timeout=30_000)  # a busy machine may take its time
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Busbar]:
-    with serving({"orders": {}}, key="a+secret/that-is=never-shown") as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+def server_mark() -> pytest.Mark:
+    return pytest.mark.server({"orders": {}}, key="a+secret/that-is=never-shown", checked=True).mark
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def admin(server: Busbar) -> ServiceBusAdministrationClient:
     """The Azure SDK's view of the namespace."""
     return ServiceBusAdministrationClient.from_connection_string(

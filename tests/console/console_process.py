@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tests.serving import READY_SECONDS
+from harness.serving import READY_SECONDS
 
 
 class ConsoleProcess:

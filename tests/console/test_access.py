@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from harness.serving import Busbar, config_text
 from tests.console.console_process import Answer, ConsoleProcess, Visitor, console_for, inputs
-from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(120)
 MARKUP = "<script>alert('1')</script>"

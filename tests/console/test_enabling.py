@@ -16,8 +16,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from playwright.sync_api import Page, expect
 
+from harness.serving import Busbar
 from tests.console.walking import create_queue
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(120)
 FRAGMENTS = 16

@@ -10,8 +10,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 from playwright.sync_api import BrowserContext, Page, expect
 
+from harness.serving import Busbar
 from tests.console.console_process import ConsoleProcess
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(120)
 

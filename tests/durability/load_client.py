@@ -13,7 +13,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.load import (
+from busbar.amqp.codec import decode_value, encode_value
+from busbar.amqp.events import Delivery
+from busbar.amqp.types import Described, ULong
+from harness.amqp_driver import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -24,9 +27,6 @@ from bench.load import (
     Sender,
     connect,
 )
-from busbar.amqp.codec import decode_value, encode_value
-from busbar.amqp.events import Delivery
-from busbar.amqp.types import Described, ULong
 
 MARK = re.compile(rb"<(\w+):(\d{6})>")
 NUMBER = re.compile(rb"\xa3\x15x-opt-sequence-number\x81(.{8})", re.DOTALL)

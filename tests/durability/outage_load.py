@@ -12,13 +12,13 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from bench.load import LoadConnection, Receiver, Sender
 from busbar.amqp.codec import encode_value
 from busbar.amqp.events import Delivery
 from busbar.amqp.outcomes import ACCEPTED, Outcome
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.model.errors import ServerBusy
 from busbar.model.partitioning import index_of_key
+from harness.amqp_driver import LoadConnection, Receiver, Sender
 
 MARK = re.compile(rb"<([\w-]+):(\d+)>")
 FRAGMENTS = 16
@@ -148,7 +148,7 @@ class Consumer:
         self.receiver.on_confirmed = self._confirmed
 
     def _decide(self, deliveries: list[Delivery]) -> list[tuple[list[int], bytes]]:
-        from bench.load import COMPLETE
+        from harness.amqp_driver import COMPLETE
 
         for delivery in deliveries:
             found = MARK.search(delivery.payload)

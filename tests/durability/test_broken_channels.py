@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_brokers import brokers_of, connection_at
 from tests.durability.test_store_outage import Operator, drained
-from tests.serving import Busbar, config_text
 
 KEYS = keys_by_fragment()
 LAUNCHER = Path(__file__).parent / "serve_broken_channels.py"

@@ -1,6 +1,6 @@
 """More brokers, more throughput: a partitioned queue is not limited by one of them.
 
-Every process is given a slow processor (tests/faults/slow_processor.c), so that brokers are what everybody waits for, and
+Every process is given a slow processor (harness/faults/slow_processor.c), so that brokers are what everybody waits for, and
 use little of this machine's: then the time that the same load takes says how many of them work at once, on a machine with
 any number of cores. test_store_growth.py does the same for stores.
 """
@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import connect
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import connect
+from harness.serving import Busbar, config_text
 
 TIMES_SLOWER = 20
 CLIENTS, MESSAGES = 8, 150
@@ -24,10 +23,7 @@ ROUNDS = 2
 """The better one counts: what else the machine does can only make it worse."""
 BODY = bytes(1024)
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_processor", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_processor")
 
 
 async def load(port: int) -> float:

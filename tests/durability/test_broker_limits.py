@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import ConnectionOver, LinkRefused, LoadConnection, connect
 from busbar.cluster.node_settings import SHARED, share_of
 from busbar.model.limits import Limits
+from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
+from harness.serving import Busbar, config_text
 from tests.durability.test_brokers import brokers_of, process_of
-from tests.serving import Busbar, config_text
 
 BROKERS = 3
 CONNECTIONS, ENTITY_CONNECTIONS = 12, 7

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import LinkRefused, LoadConnection, Receiver, connect, session_payload
 from busbar.model.partitioning import index_of_key
+from harness.amqp_driver import LinkRefused, LoadConnection, Receiver, connect, session_payload
+from harness.serving import Busbar, config_text
 from tests.durability.test_broken_channels import LAUNCHER
 from tests.durability.test_brokers import brokers_of, process_of
 from tests.durability.test_store_outage import Operator
-from tests.serving import Busbar, config_text
 
 LOCK = 5.0
 SESSIONS = {"RequiresSession": True, "EnablePartitioning": True}

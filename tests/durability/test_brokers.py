@@ -11,23 +11,23 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 
-from bench.load import ConnectionOver, LinkRefused, LoadConnection, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
+from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
+from harness.serving import Busbar, Properties, config_text
+from harness.waiting import eventually
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_store_outage import Operator, drained
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, Properties, config_text
 
-T = TypeVar("T")
 STORES = {f"store-{number}.db" for number in range(4)}
 KEYS = keys_by_fragment()
 QUEUES: dict[str, Properties] = {
@@ -106,13 +106,7 @@ def alive(process: int) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    data = tmp_path_factory.mktemp("brokers") / "data"
-    server = Busbar(data, config(), arguments=("--brokers", "4")).start()
-    yield server
-    assert server.stop() == 0, server.error_text
-    assert "Traceback" not in server.error_text, server.error_text
+pytestmark = pytest.mark.server(config=config(), arguments=("--brokers", "4"), checked=True)
 
 
 def test_brokers_can_be_reached_through_the_announced_ports_alone(server: Busbar) -> None:
@@ -303,9 +297,9 @@ def test_a_broker_that_hangs_while_it_starts_is_replaced(tmp_path: Path) -> None
     try:
         before = brokers_of(server)["broker-1"]
         os.kill(before, signal.SIGKILL)
-        hung = until_found(lambda: started_after(server, before))
+        hung = eventually(lambda: started_after(server, before), pause=0.002)
         os.kill(hung, signal.SIGSTOP)
-        until_found(lambda: started_after(server, hung))
+        eventually(lambda: started_after(server, hung), pause=0.002)
         asyncio.run(until_a_send_is_taken(server, "broker-1"))
         assert "broker-1 does not answer" in server.error_text
     finally:
@@ -335,14 +329,6 @@ def started_after(server: Busbar, before: int) -> int | None:
     with suppress(OSError):
         return process if stores_open_in(process) else None
     return None
-
-
-def until_found(look: Callable[[], T | None]) -> T:
-    deadline = time.monotonic() + 25
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    return found
 
 
 async def one_hangs(server: Busbar) -> None:

@@ -1,6 +1,6 @@
 """A client is lost while the catalogue is being changed for it: the change is made, now and for the next start.
 
-Disks are made slow (tests/faults/slow_sync.c), so that every change takes long enough to be interrupted.
+Disks are made slow (harness/faults/slow_sync.c), so that every change takes long enough to be interrupted.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
-from tests.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, logged_in, performative
-from tests.serving import Busbar, config_text
 
 SYNC_MS = 400
 VERSION = "api-version=2021-05"
 MANAGEMENT = "t/Subscriptions/s/$management"
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_sync", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_sync")
 
 
 def drop_during(server: Busbar, operation: str, body: dict[str, object]) -> None:

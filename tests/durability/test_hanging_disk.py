@@ -13,24 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import connect
 from busbar.catalogue.placement import place
 from busbar.cli.failure import CommandFailure
+from harness.amqp_driver import connect
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import Book, Client, Consumer, keys_by_fragment
 from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import OUT, QUEUES, REGULAR, Operator, drained
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
 
 STORES = [f"store-{number}" for number in range(4)]
 LIMITS = {"store_timeout": 500, "broker_ping_timeout": 1_500}
 HANG = {1: 0.5, 2: 2.0}
 """By the number of brokers: with several, long enough for one to be ended that does not answer."""
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("hanging_disk", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("hanging_disk")
 
 
 def in_store(store: str) -> str:

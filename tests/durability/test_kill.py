@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import ABANDON, COMPLETE, DEAD_LETTER, DEFER, connect
 from busbar.amqp.events import Delivery
+from harness.amqp_driver import ABANDON, COMPLETE, DEAD_LETTER, DEFER, connect
+from harness.serving import Busbar, config_text
 from tests.durability.load_client import Book, Mark, Seen, Told, TormentedSender, round_of_load, seen
-from tests.serving import Busbar, config_text
 
 ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 20
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import COMPLETE, ConnectionOver, connect
 from busbar.amqp.events import Delivery
-from tests.serving import Busbar, config_text
+from harness.amqp_driver import COMPLETE, ConnectionOver, connect
+from harness.serving import Busbar, config_text
 
 SEED = random.randrange(1 << 32)
 ROUNDS = 4

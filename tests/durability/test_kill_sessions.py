@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import (
+from busbar.amqp.events import Delivery
+from harness.amqp_driver import (
     COMPLETE,
     ConnectionOver,
     LinkRefused,
@@ -30,8 +31,7 @@ from bench.load import (
     connect,
     session_payload,
 )
-from busbar.amqp.events import Delivery
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 
 SEED = random.randrange(1 << 32)
 ROUNDS = 100 if os.environ.get("BUSBAR_DEEP") else 4

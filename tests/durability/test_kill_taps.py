@@ -14,11 +14,20 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bench.load import ABANDON, COMPLETE, DEAD_LETTER, DEFER, ConnectionOver, LinkRefused, Requests, connect
 from busbar.model.effects import ABANDONED, COMPLETED, DEAD_LETTERED, DEFERRED_BY_RECEIVER
 from busbar.pages.rows import decode_events, decode_messages
+from harness.amqp_driver import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    ConnectionOver,
+    LinkRefused,
+    Requests,
+    connect,
+)
+from harness.serving import Busbar, config_text
 from tests.durability.load_client import MARK, Book, Mark, TormentedSender, round_of_load
-from tests.serving import Busbar, config_text
 
 ROUNDS = 60 if os.environ.get("BUSBAR_DEEP") == "1" else 6
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import COMPLETE, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, Timestamp, ULong
+from harness.amqp_driver import COMPLETE, connect
+from harness.serving import Busbar, config_text
 from tests.durability.load_client import Book, Mark, Seen, Told, TormentedReceiver, TormentedSender, seen
 from tests.durability.test_kill import check_end, drain
-from tests.serving import Busbar, config_text
 
 ROUNDS = 150 if os.environ.get("BUSBAR_DEEP") == "1" else 5
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))

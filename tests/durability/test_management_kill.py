@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
-from tests.serving import Busbar, config_text
 
 ROUNDS = 300 if os.environ.get("BUSBAR_DEEP") == "1" else 20
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", str(random.randrange(1 << 32))))

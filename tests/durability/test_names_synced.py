@@ -1,7 +1,7 @@
 """Names of files that have to outlive a power cut are synced before anybody is told what is in the files.
 
-A rename is durable when the directory was synced after it. The library of trace_shim.c, preloaded into a process that makes
-the files, writes down renames and syncs in one order.
+A rename is durable when the directory was synced after it. The library of harness/faults/trace.c, preloaded into a process
+that makes the files, writes down renames and syncs in one order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.durability.test_sync_before_ack import shim as shim  # the fixture
 from tests.durability.trace import Record, read_trace
+
+pytestmark = pytest.mark.shim("trace")
 
 FIRST_START = """
 import sys

@@ -1,6 +1,6 @@
 """More messaging stores, more throughput: a partitioned queue is not limited by one of them.
 
-Disks are made slow (tests/faults/slow_sync.c), so that they are what everybody waits for: then the time that the same load
+Disks are made slow (harness/faults/slow_sync.c), so that they are what everybody waits for: then the time that the same load
 takes says how many of them work at once, on a machine of any speed. test_broker_growth.py does the same for brokers.
 """
 
@@ -12,22 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import LoadConnection, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
+from harness.amqp_driver import LoadConnection, connect
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import keys_by_fragment
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
 
 SYNC_MS = 120
 CLIENTS, MESSAGES, SIZE = 6, 60, 100_000
 """Of each client; together they are a dozen commits of the largest size."""
 KEYS = keys_by_fragment()
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("slow_sync", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("slow_sync")
 
 
 def keyed(number: int) -> bytes:

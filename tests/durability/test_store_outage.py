@@ -15,25 +15,21 @@ from typing import Any
 
 import pytest
 
-from bench.load import connect
 from busbar.cli.atom_client import ManagementClient
 from busbar.cli.atom_xml import new_description, set_text, text_of
 from busbar.cli.endpoint import ManagementEndpoint
 from busbar.cli.entity_kinds import QUEUE
 from busbar.cli.failure import CommandFailure
+from harness.amqp_driver import connect
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
 
 OUT = "store-1"
 REGULAR = [f"r{number}" for number in range(12)]
 QUEUES = {"p": {"EnablePartitioning": True, "LockDuration": "PT5S"}, **{name: {} for name in REGULAR}}
 BEFORE, OUTAGE, AFTER = 0.6, 2.0, 0.8
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("io_error", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("io_error")
 
 
 class Operator:

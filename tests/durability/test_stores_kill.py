@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from busbar.cli.failure import CommandFailure
+from harness.serving import Busbar, config_text
 from tests.durability.test_store_outage import Operator
-from tests.serving import Busbar, config_text
 
 ROUNDS = 100 if os.environ.get("BUSBAR_DEEP") == "1" else 4
 

@@ -1,18 +1,18 @@
 """No acknowledgement leaves before the sync of its commit has returned.
 
 The page cache survives `kill -9`, so killing shows nothing about syncing. Here a library preloaded into the real
-process (trace_shim.c) writes down every write, sync and socket call in one order, and trace.py reads it.
+process (harness/faults/trace.c) writes down every write, sync and socket call in one order, and trace.py reads it.
 """
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from busbar.amqp.types import UInt
+from harness.serving import Busbar, config_text
 from tests.durability.trace import Record, Verdict, judge, read_trace
 from tests.robustness.wire import (
     ACCEPTED,
@@ -23,20 +23,11 @@ from tests.robustness.wire import (
     logged_in,
     message,
 )
-from tests.serving import Busbar, config_text
 
 HERE = Path(__file__).parent
 ALONE, TOGETHER = 40, 400
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "trace_shim.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(HERE / "trace_shim.c"), "-ldl"],
-        check=True,  # where there is no compiler this fails: what it shows must not be skipped in silence
-    )
-    return built
+pytestmark = pytest.mark.shim("trace")
 
 
 def marked(number: int) -> bytes:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import connect
+from harness.amqp_driver import connect
+from harness.serving import Busbar, config_text
 from tests.durability.outage_load import Book, Client, Consumer, keys_by_fragment
-from tests.durability.test_store_outage import OUT, WAYS, Operator, drained, shim
-from tests.serving import Busbar, config_text
+from tests.durability.test_store_outage import OUT, WAYS, Operator, drained
 
-__all__ = ["shim"]
+pytestmark = pytest.mark.shim("io_error")
 
 SUBSCRIPTIONS = ("one", "two")
 BEFORE, OUTAGE, AFTER = 0.5, 1.2, 0.6

@@ -1,6 +1,6 @@
 """Nothing acknowledged is lost when the power goes, on a disk that forgets whatever was not synced.
 
-`kill -9` proves little: the page cache survives it. Here a shim (tests/faults/unsynced.c) keeps what the disk would
+`kill -9` proves little: the page cache survives it. Here a shim (harness/faults/unsynced.c) keeps what the disk would
 really hold, ends the writer at a random operation, and lets a random part of the unsynced writes survive, some torn.
 Each round goes on from the image that the round before left, so that recovery is cut short as well.
 """
@@ -18,17 +18,13 @@ import pytest
 
 from busbar.store.sqlite.store import SqliteStore
 from tests.durability.store_writer import commits_in
-from tests.faults.shims import build_shim
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITER = ROOT / "tests" / "durability" / "store_writer.py"
 ROUNDS = 24
 POWER_CUT = 137
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("unsynced", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("unsynced")
 
 
 def write_until_the_power_goes(

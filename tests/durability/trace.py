@@ -1,4 +1,4 @@
-"""Reads what trace_shim.c wrote down and finds every acknowledgement that left before its commit was synced.
+"""Reads what harness/faults/trace.c wrote down and finds every acknowledgement that left before its commit was synced.
 
 For a send: the message's bytes are seen in a write to the store; a sync of that file begins after the write has
 returned, and has returned before the first byte of `accepted` is handed to the socket.

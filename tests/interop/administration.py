@@ -19,8 +19,8 @@ from urllib.parse import quote
 import azure.servicebus.aio.management
 import azure.servicebus.management
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import in_thread
-from tests.serving import Busbar
 
 
 class Administration:

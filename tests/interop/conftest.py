@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 import pytest
 import pytest_asyncio
 
+from harness.serving import Busbar, Properties, serving
 from tests.interop import partitioned_queues
 from tests.interop.azure_sdk import Azure, Farewells, Stock
 from tests.interop.http_runtime import Http
@@ -19,14 +20,12 @@ from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.queue_pool import LIMITS, QueuePool, pool_queues
 from tests.interop.session_queues import LIMITS as SESSION_LIMITS
 from tests.interop.session_queues import WAYS, SessionQueues, World
-from tests.serving import Busbar, Properties, serving
 
 
 def running(queues: Mapping[str, Properties], limits: Mapping[str, object]) -> Iterator[Busbar]:
     """A server for all tests of a worker, which must not fail over any of them."""
-    with serving(queues, limits) as server:
+    with serving(queues, limits, checked=True) as server:
         yield server
-        assert "Traceback" not in server.error_text, server.error_text
 
 
 def proton(server: Busbar) -> Iterator[PlainAmqp]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from proton import Message, symbol
 
-from tests.serving import PATIENCE
+from harness.serving import PATIENCE
 
 PARTITIONED = 24
 BRIEF_LOCK = 0.8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.serving import PATIENCE
+from harness.serving import PATIENCE
 
 LIMITS = {
     **PATIENCE,

@@ -14,9 +14,9 @@ from typing import Any
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 
+from harness.serving import PATIENCE, Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.interop.azure_sdk import SUBSCRIPTION, Azure, Handler, in_thread
-from tests.serving import PATIENCE, Busbar
 
 LIMITS = {
     **PATIENCE,

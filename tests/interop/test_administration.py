@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,20 +23,16 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
+from harness.serving import Busbar, serving
 from tests.interop.administration import Administration, administrations
 from tests.interop.azure_sdk import in_thread
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, serving
 
 PAGED = 250
 LONGEST = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """What "unlimited" becomes in Python."""
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({f"page-{index:03d}": {} for index in range(PAGED)}) as running:
-        yield running
+pytestmark = pytest.mark.server({f"page-{index:03d}": {} for index in range(PAGED)})
 
 
 @pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")

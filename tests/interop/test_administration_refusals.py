@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,10 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
+from harness.serving import Busbar, config_text, serving
 from tests.interop.administration import Administration, BareHttp, administrations, entry
-from tests.serving import Busbar, config_text, serving
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"there": {}}) as running:
-        yield running
+pytestmark = pytest.mark.server({"there": {}})
 
 
 @pytest_asyncio.fixture(params=["sync", "async"], loop_scope="session")

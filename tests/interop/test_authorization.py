@@ -16,9 +16,9 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from proton import ConnectionException, Delivery, Message
 from proton.utils import LinkDetached
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, take_one, text_of
 from tests.interop.plain_amqp import KEY_NAME, PlainAmqp
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
 

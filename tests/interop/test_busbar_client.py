@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,10 @@ from busbar.client import (
     blocking,
     encode,
 )
+from harness.serving import Busbar, config_text
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import Azure, Farewells, take_one
 from tests.interop.partitioned_queues import Names
-from tests.serving import Busbar, config_text, serving
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def outgoing(count: int, **fields: Any) -> list[bytes]:
@@ -52,13 +50,13 @@ async def received(receiver: Receiver, count: int) -> list[Any]:
     return got
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    kinds: dict[str, dict[str, object]] = {"regular": {}, "partitioned": {"EnablePartitioning": True}}
-    queues = {f"{kind}-{index}": what for kind, what in kinds.items() for index in range(12)}
-    with serving(queues) as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+KINDS: dict[str, dict[str, object]] = {"regular": {}, "partitioned": {"EnablePartitioning": True}}
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.server(
+        {f"{kind}-{index}": what for kind, what in KINDS.items() for index in range(12)}, checked=True
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -26,20 +26,17 @@ from busbar.client import (
     encode,
 )
 from busbar.pages.rows import decode_events, decode_messages
+from harness.serving import Busbar
 from tests.interop.administration import administrations
 from tests.interop.partitioned_queues import Names
-from tests.serving import Busbar, serving
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    kinds: dict[str, dict[str, object]] = {"regular": {}, "partitioned": {"EnablePartitioning": True}}
-    queues = {f"{kind}-{index}": what for kind, what in kinds.items() for index in range(8)}
-    with serving(queues) as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+KINDS: dict[str, dict[str, object]] = {"regular": {}, "partitioned": {"EnablePartitioning": True}}
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.server(
+        {f"{kind}-{index}": what for kind, what in KINDS.items() for index in range(8)}, checked=True
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.main import run
 from busbar.gateway.authority import Authority
 from busbar.model.sas import SasRule
-from tests.serving import Busbar, serving
+from harness.serving import Busbar
 
 KEY = "a+secret/that-is=never-printed"
 OTHER_KEY = base64.b64encode(bytes(range(32))).decode()
@@ -114,10 +113,7 @@ class QuickCli(Cli):
     process = Cli._inside
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"target": {}, **MANY}, key=KEY) as running:
-        yield running
+pytestmark = pytest.mark.server({"target": {}, **MANY}, key=KEY)
 
 
 @pytest.fixture(scope="module")

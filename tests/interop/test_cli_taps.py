@@ -9,25 +9,18 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from proton import Message
 
 from busbar.cli.main import run
+from harness.serving import PATIENCE, Busbar
 from tests.interop.plain_amqp import PlainAmqp
-from tests.serving import PATIENCE, Busbar, serving
-
-pytestmark = pytest.mark.timeout(60)
 
 QUEUES: dict[str, dict[str, object]] = {"q": {}, "dead": {}, "skipped": {}, "p": {"EnablePartitioning": True}}
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(QUEUES, PATIENCE) as running:
-        yield running
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(QUEUES, PATIENCE)]
 
 
 def busbar(server: Busbar, *arguments: str, code: int = 0) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from harness.serving import Busbar, config_text
 from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take, take_one, text_of
 from tests.interop.queue_pool import BRIEF_WINDOW, QueuePool
-from tests.serving import Busbar, config_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from tests.serving import Busbar, serving
+from harness.serving import Busbar, serving
 
 
 def show(server: Busbar, queue: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from azure.servicebus.management import CorrelationRuleFilter, SqlRuleFilter
 
+from harness.serving import Busbar
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take_one, text_of
-from tests.serving import Busbar
-
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60), pytest.mark.req("U3")]
 
 CONFIG = """\
 // what the emulator is started with
@@ -76,13 +72,12 @@ CONFIG = """\
 }
 """
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", CONFIG).start()
-        yield running
-        running.stop()
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(60),
+    pytest.mark.req("U3"),
+    pytest.mark.server(config=CONFIG),
+]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -5,14 +5,12 @@ Bare AMQP and bare HTTP: an SDK would attach again and hide what happened.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 
+from harness.serving import BROKERS, Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import (
     ATTACH,
@@ -26,7 +24,6 @@ from tests.robustness.wire import (
     message,
     sas_token,
 )
-from tests.serving import BROKERS, Busbar, config_text
 
 LIMITS = {"max_entity_connections": 3 * int(BROKERS or 1), "min_auto_delete_on_idle": 300}
 """Three connections for each gateway."""
@@ -36,18 +33,8 @@ one_gateway = pytest.mark.skipif(
     bool(BROKERS), reason="several gateways share the limit: tests/durability/test_broker_limits.py"
 )
 
-
-@pytest.fixture(scope="module")
-def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    config = json.loads(config_text({}, LIMITS))
-    config["Busbar"]["AuthorizationRules"] = [
-        {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "first key", "SecondaryKey": "second key"}
-    ]
-    path: Path = tmp_path_factory.mktemp("changes") / "data"
-    server = Busbar(path, json.dumps(config)).start()
-    yield server
-    assert server.stop() == 0
-    assert "Traceback" not in server.error_text
+LISTENER = {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "first key", "SecondaryKey": "second key"}
+pytestmark = pytest.mark.server({}, LIMITS, rules=[LISTENER], checked=True)
 
 
 class Entities:
@@ -79,8 +66,8 @@ class Entities:
 
 
 @pytest.fixture
-def entities(namespace: Busbar) -> Entities:
-    return Entities(namespace)
+def entities(server: Busbar) -> Entities:
+    return Entities(server)
 
 
 def rule(name: str, key: str, *rights: str) -> str:
@@ -99,10 +86,10 @@ def ended(wire: Wire, count: int) -> list[Frame]:
     return [wire.until(DETACH) for _ in range(count)]
 
 
-def test_links_end_with_their_entity(namespace: Busbar, entities: Entities) -> None:
+def test_links_end_with_their_entity(server: Busbar, entities: Entities) -> None:
     entities.put("gone")
     entities.put("stays")
-    with logged_in(namespace.port) as wire, logged_in(namespace.port) as other:
+    with logged_in(server.port) as wire, logged_in(server.port) as other:
         wire.attach(0, SENDER, "gone")
         wire.attach(1, RECEIVER, "GONE/$DeadLetterQueue")
         wire.attach(2, SENDER, "gone/$management")
@@ -117,9 +104,9 @@ def test_links_end_with_their_entity(namespace: Busbar, entities: Entities) -> N
         assert wire.attach(6, SENDER, "gone").code == ATTACH, "the new one of the same name is another"
 
 
-def test_links_end_with_what_their_entity_allows(namespace: Busbar, entities: Entities) -> None:
+def test_links_end_with_what_their_entity_allows(server: Busbar, entities: Entities) -> None:
     entities.put("closing")
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         wire.attach(0, SENDER, "closing")
         wire.attach(1, RECEIVER, "closing")
         entities.put("closing", "<MaxDeliveryCount>5</MaxDeliveryCount>", change=True)
@@ -136,11 +123,11 @@ def test_links_end_with_what_their_entity_allows(namespace: Busbar, entities: En
 
 
 @pytest.mark.parametrize("key", ["k", "k2"])
-def test_an_entitys_own_rule_opens_it_and_only_it(namespace: Busbar, entities: Entities, key: str) -> None:
+def test_an_entitys_own_rule_opens_it_and_only_it(server: Busbar, entities: Entities, key: str) -> None:
     name = f"own-{key}"
     entities.put(name, rule("sender", "k", "Send"))
     entities.put(f"{name}/below")
-    with connected(namespace.port) as wire:
+    with connected(server.port) as wire:
         assert wire.put_token(sas_token(f"sb://h/{name}", key=key, name="sender"), f"sb://h/{name}") == 202
         assert wire.attach(0, SENDER, name).code == ATTACH
         assert wire.attach(1, RECEIVER, name).condition == "amqp:unauthorized-access"
@@ -148,7 +135,7 @@ def test_an_entitys_own_rule_opens_it_and_only_it(namespace: Busbar, entities: E
         for handle, resource in ((102, f"sb://h/{name}/below"), (104, "sb://h/")):
             token = sas_token(resource, key=key, name="sender")
             assert wire.put_token(token, resource, handles=(handle, handle + 1)) == 401
-    bare = BareHttp(namespace)
+    bare = BareHttp(server)
     token = sas_token(f"http://h/{name}", key=key, name="sender")
     assert bare.request("POST", f"/{name}/messages", "hello", token=token)[0] == 201
     assert bare.request("POST", f"/{name}/below/messages", "hello", token=token)[0] == 401
@@ -162,11 +149,11 @@ def test_an_entitys_own_rule_opens_it_and_only_it(namespace: Busbar, entities: E
     ids=["key", "rights", "gone"],
 )
 def test_changing_a_rule_ends_what_it_granted(
-    namespace: Busbar, entities: Entities, change: str, request: pytest.FixtureRequest
+    server: Busbar, entities: Entities, change: str, request: pytest.FixtureRequest
 ) -> None:
     name = f"rolled-{request.node.callspec.id}"
     entities.put(name, rule("sender", "k", "Send"))
-    with connected(namespace.port) as wire, logged_in(namespace.port) as other:
+    with connected(server.port) as wire, logged_in(server.port) as other:
         assert wire.put_token(sas_token(f"sb://h/{name}", key="k", name="sender"), f"sb://h/{name}") == 202
         wire.attach(0, SENDER, name)
         other.attach(0, SENDER, name)
@@ -177,10 +164,10 @@ def test_changing_a_rule_ends_what_it_granted(
 
 
 @pytest.mark.parametrize("key", ["first key", "second key"])
-def test_the_namespace_may_have_more_rules(namespace: Busbar, entities: Entities, key: str) -> None:
+def test_the_namespace_may_have_more_rules(server: Busbar, entities: Entities, key: str) -> None:
     name = f"listened-{key[:1]}"
     entities.put(name)
-    with connected(namespace.port) as wire:
+    with connected(server.port) as wire:
         assert wire.put_token(sas_token("sb://h/", key=key, name="listener"), f"sb://h/{name}") == 202
         assert wire.attach(0, RECEIVER, name).code == ATTACH
         assert wire.attach(1, SENDER, name).condition == "amqp:unauthorized-access"
@@ -188,11 +175,11 @@ def test_the_namespace_may_have_more_rules(namespace: Busbar, entities: Entities
 
 @one_gateway
 @pytest.mark.req("B12")
-def test_an_entity_has_a_limited_number_of_amqp_connections(namespace: Busbar, entities: Entities) -> None:
+def test_an_entity_has_a_limited_number_of_amqp_connections(server: Busbar, entities: Entities) -> None:
     """5,000 by default; 3 here. Senders and receivers of a queue share them."""
     entities.put("crowded")
     entities.put("quiet")
-    wires = [logged_in(namespace.port) for _ in range(4)]
+    wires = [logged_in(server.port) for _ in range(4)]
     try:
         assert wires[0].attach(0, SENDER, "crowded").code == ATTACH
         assert wires[1].attach(0, RECEIVER, "crowded").code == ATTACH
@@ -216,13 +203,13 @@ def test_an_entity_has_a_limited_number_of_amqp_connections(namespace: Busbar, e
 
 @one_gateway
 @pytest.mark.req("B12")
-def test_a_topic_and_each_of_its_subscriptions_have_their_own(namespace: Busbar, entities: Entities) -> None:
+def test_a_topic_and_each_of_its_subscriptions_have_their_own(server: Busbar, entities: Entities) -> None:
     entities.put("fair", kind="TopicDescription")
     nodes = ["fair/$management"]
     for name in ("one", "two"):
         entities.put(f"fair/Subscriptions/{name}", kind="SubscriptionDescription")
         nodes.append(f"fair/Subscriptions/{name}/$management")
-    wires = [logged_in(namespace.port) for _ in range(10)]
+    wires = [logged_in(server.port) for _ in range(10)]
     try:
         for number, wire in enumerate(wires[:9]):
             assert wire.attach(0, SENDER, nodes[number % 3]).code == ATTACH, "three for each of the three"
@@ -242,11 +229,11 @@ def test_a_topic_and_each_of_its_subscriptions_have_their_own(namespace: Busbar,
 
 @one_gateway
 @pytest.mark.req("B12")
-def test_http_is_not_counted(namespace: Busbar, entities: Entities) -> None:
+def test_http_is_not_counted(server: Busbar, entities: Entities) -> None:
     entities.put("busy")
-    token = {"Authorization": BareHttp(namespace).token()}
-    clients = [HTTPConnection("127.0.0.1", namespace.port, timeout=10) for _ in range(6)]
-    wires = [logged_in(namespace.port) for _ in range(4)]
+    token = {"Authorization": BareHttp(server).token()}
+    clients = [HTTPConnection("127.0.0.1", server.port, timeout=10) for _ in range(6)]
+    wires = [logged_in(server.port) for _ in range(4)]
     try:
         for number, client in enumerate(clients):
             method, path, status = (("POST", "messages", 201), ("DELETE", "messages/head?timeout=1", 200))[
@@ -272,11 +259,11 @@ def test_http_is_not_counted(namespace: Busbar, entities: Entities) -> None:
             wire.__exit__()
 
 
-def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, entities: Entities) -> None:
+def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(server: Busbar, entities: Entities) -> None:
     idle = "<AutoDeleteOnIdle>PT0.5S</AutoDeleteOnIdle>"
     entities.put("forgotten", idle)
     entities.put("awaited", idle)
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         wire.attach(0, RECEIVER, "awaited")
         deadline = time.monotonic() + 10
         while entities.status("forgotten") == 200:  # being looked at is not being used
@@ -292,12 +279,12 @@ def test_an_idle_queue_is_deleted_but_not_while_a_link_waits(namespace: Busbar, 
     assert entities.status("forgotten") == entities.status("awaited") == 404
 
 
-def test_using_an_entity_is_noticed_and_looking_at_it_is_not(namespace: Busbar, entities: Entities) -> None:
+def test_using_an_entity_is_noticed_and_looking_at_it_is_not(server: Busbar, entities: Entities) -> None:
     never = "0001-01-01T00:00:00Z"
     entities.put("looked-at")
     entities.put("attached-to")
     assert entities.accessed("looked-at") == entities.accessed("looked-at") == never
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         wire.attach(0, SENDER, "attached-to")
         assert entities.accessed("attached-to") != never, "at once, though nothing was sent"
     assert entities.send("looked-at") == 201
@@ -306,10 +293,10 @@ def test_using_an_entity_is_noticed_and_looking_at_it_is_not(namespace: Busbar, 
 
 
 @pytest.mark.req("B13")
-def test_a_topic_has_two_thousand_subscriptions_and_no_more(namespace: Busbar) -> None:
-    bare = BareHttp(namespace)
+def test_a_topic_has_two_thousand_subscriptions_and_no_more(server: Busbar) -> None:
+    bare = BareHttp(server)
     assert bare.request("PUT", f"/wide?{VERSION}", entry("TopicDescription"))[0] == 201
-    connection = HTTPConnection("127.0.0.1", namespace.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
     headers = {"Authorization": bare.token()}
     body = entry("SubscriptionDescription")
     statuses = []

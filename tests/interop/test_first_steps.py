@@ -8,26 +8,17 @@ import runpy
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.serving import Busbar
+from harness.serving import Busbar
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_NAMESPACE = ROOT / "src" / "busbar" / "app" / "sample" / "Config.json"
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    """As `make run` starts it, but on a free port."""
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", SAMPLE_NAMESPACE.read_text(), arguments=("--dev",)).start()
-        yield running
-        assert running.stop() == 0
-        assert "Traceback" not in running.error_text
+# As `make run` starts it, but on a free port.
+pytestmark = pytest.mark.server(config=SAMPLE_NAMESPACE.read_text(), arguments=("--dev",), checked=True)
 
 
 def run(*command: str, server: Busbar, **environment: str) -> str:

@@ -11,9 +11,9 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
+from harness.serving import Busbar
 from tests.interop.http_runtime import Answer, Http
 from tests.interop.queue_pool import BRIEF_LOCK, QueuePool
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

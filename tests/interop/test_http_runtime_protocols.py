@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 
+from harness.serving import Busbar, config_text
 from tests.interop.azure_sdk import Azure, nothing_left, take_one, text_of
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, config_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

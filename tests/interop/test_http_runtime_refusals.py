@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
+from harness.serving import Busbar
 from tests.interop.http_runtime import Http
 from tests.interop.queue_pool import QueuePool
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

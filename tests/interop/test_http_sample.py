@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import Busbar
 from tests.interop.queue_pool import QueuePool
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("curl") and shutil.which("openssl")),

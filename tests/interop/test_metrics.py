@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from proton import Delivery, Message, symbol, timestamp
 
+from harness.serving import PATIENCE, Busbar
+from harness.waiting import eventually
 from tests.interop.http_runtime import sas_token
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Taps
-from tests.serving import PATIENCE, Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 Samples = dict[str, float]
 LINE = re.compile(r'([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+]+)')
 STATES = ("active", "dead_letter", "scheduled", "deferred")
 NAMES = ["metrics", "q0", "q1", "q2", "spread", "zzz"]
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    queues: dict[str, dict[str, object]] = {name: {} for name in NAMES}
-    queues["spread"] = {"EnablePartitioning": True}
-    config = json.loads(config_text(queues, {**PATIENCE, "max_metrics_samples": 200}))
-    news = {"Name": "news", "Subscriptions": [{"Name": "all"}]}
-    config["UserConfig"]["Namespaces"][0]["Topics"] = [news]
-    config["Busbar"]["AuthorizationRules"] = [
-        {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
-        for right in ("Listen", "Send")
-    ]
-    path: Path = tmp_path_factory.mktemp("metrics") / "data"
-    running = Busbar(path, json.dumps(config)).start()
-    try:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
-    finally:
-        running.stop()
+QUEUES: dict[str, dict[str, object]] = {name: {} for name in NAMES} | {"spread": {"EnablePartitioning": True}}
+NEWS = {"Name": "news", "Subscriptions": [{"Name": "all"}]}
+RULES = [
+    {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
+    for right in ("Listen", "Send")
+]
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.server(
+        QUEUES, {**PATIENCE, "max_metrics_samples": 200}, topics=[NEWS], rules=RULES, checked=True
+    ),
+]
 
 
 @pytest.fixture
@@ -85,13 +75,6 @@ def scrape(server: Busbar, query: str = "") -> Samples:
             assert samples.setdefault(f"{found[1]}{found[2] or ''}", float(found[3])) == float(found[3])
     assert text.endswith("\n")
     return samples
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def of_tap(samples: Samples, name: str, tap: str, queue: str, fragment: int = 0, sub: str = "main") -> float:

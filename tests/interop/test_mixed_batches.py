@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from bench.load import LoadConnection, Payload, Sender, connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.cli.atom_client import ManagementClient
@@ -19,18 +17,13 @@ from busbar.cli.endpoint import ManagementEndpoint
 from busbar.gateway.amqp.incoming import MIXED_BATCHES
 from busbar.model.partitioning import index_of_key
 from busbar.partitions.sends import FAILED, UNKNOWN
-from tests.faults.shims import build_shim
-from tests.serving import Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
+from harness.amqp_driver import LoadConnection, Payload, Sender, connect
+from harness.serving import Busbar
 
 SIZE = 64
 QUEUES = {"p": {"EnablePartitioning": True}, "r": {}}
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("io_error", tmp_path_factory.mktemp("shim"))
+pytestmark = [pytest.mark.timeout(60), pytest.mark.shim("io_error"), pytest.mark.server(QUEUES)]
 
 
 @pytest.fixture
@@ -40,11 +33,8 @@ def broken(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(shim: Path, broken: Path, tmp_path: Path) -> Iterator[Busbar]:
-    environment = {"LD_PRELOAD": str(shim), "IO_ERROR_FILE": str(broken)}
-    running = Busbar(tmp_path / "data", config_text(QUEUES), environment=environment).start()
-    yield running
-    running.stop()
+def server_environment(shim: Path, broken: Path) -> dict[str, str]:
+    return {"LD_PRELOAD": str(shim), "IO_ERROR_FILE": str(broken)}
 
 
 def key_of(number: int) -> str | None:
@@ -102,13 +92,13 @@ def stored(server: Busbar) -> dict[int, int]:
 
 
 @pytest.mark.req("P32")
-async def test_a_link_that_asked_may_mix_keys_in_a_batch(server: Busbar) -> None:
-    connection = await connect(server.port)
+async def test_a_link_that_asked_may_mix_keys_in_a_batch(own_server: Busbar) -> None:
+    connection = await connect(own_server.port)
     sender = await sender_of_batches(connection)
     assert sender.link is not None and sender.link.offered_capabilities == [MIXED_BATCHES]
     await sender.send(SIZE)
     assert sender.acknowledged == SIZE and sender.refused == []
-    found = await asyncio.to_thread(stored, server)
+    found = await asyncio.to_thread(stored, own_server)
     assert found.keys() == {*range(SIZE)}
     for number, index in found.items():
         assert index_of(number) in (None, index)
@@ -116,14 +106,14 @@ async def test_a_link_that_asked_may_mix_keys_in_a_batch(server: Busbar) -> None
     await connection.close()
 
 
-async def test_a_link_that_did_not_ask_may_not(server: Busbar) -> None:
-    connection = await connect(server.port)
+async def test_a_link_that_did_not_ask_may_not(own_server: Busbar) -> None:
+    connection = await connect(own_server.port)
     sender = await sender_of_batches(connection, asks=False)
     assert sender.link is not None and not sender.link.offered_capabilities
     await sender.send(SIZE)
     assert sender.refused == [(0, "amqp:not-allowed")]
     assert sender.last_error is not None and "distinct" in sender.last_error.description
-    assert await asyncio.to_thread(stored, server) == {}
+    assert await asyncio.to_thread(stored, own_server) == {}
     regular = await sender_of_batches(connection, "r")
     await regular.send(SIZE)
     assert regular.acknowledged == SIZE, "on a regular queue nothing is split"
@@ -132,16 +122,16 @@ async def test_a_link_that_did_not_ask_may_not(server: Busbar) -> None:
 
 @pytest.mark.req("P14", "P18", "P25")
 @pytest.mark.parametrize("known", [True, False], ids=["taken offline", "broken during the commit"])
-async def test_the_messages_that_failed_are_named(server: Busbar, broken: Path, known: bool) -> None:
-    places = await asyncio.to_thread(homes, server)
+async def test_the_messages_that_failed_are_named(own_server: Busbar, broken: Path, known: bool) -> None:
+    places = await asyncio.to_thread(homes, own_server)
     out = "store-1"
     keyed = {number: index for number in range(SIZE) if (index := index_of(number)) is not None}
     concerned = [number for number, index in keyed.items() if places[index] == out]
     assert len(concerned) > 3
-    connection = await connect(server.port)
+    connection = await connect(own_server.port)
     sender = await sender_of_batches(connection)
     if known:
-        await asyncio.to_thread(change_store, server, out, "offline")
+        await asyncio.to_thread(change_store, own_server, out, "offline")
     else:
         await asyncio.to_thread(broken.write_text, f"{out}.db")
     await sender.send(SIZE)
@@ -161,12 +151,12 @@ async def test_the_messages_that_failed_are_named(server: Busbar, broken: Path, 
     assert f"Of the {SIZE} messages of the batch {len(failed)} were not stored" in error.description
 
     if known:
-        found = await asyncio.to_thread(stored, server)
+        found = await asyncio.to_thread(stored, own_server)
         assert found.keys() == {*range(SIZE)} - {*failed}
-        await asyncio.to_thread(change_store, server, out, "online")
-    found = await asyncio.to_thread(stored, server)
+        await asyncio.to_thread(change_store, own_server, out, "online")
+    found = await asyncio.to_thread(stored, own_server)
     assert known or {*range(SIZE)} - {*unknown} <= found.keys()
-    again = await connect(server.port)
+    again = await connect(own_server.port)
     sender = await sender_of_batches(again)
     await sender.send(SIZE)
     assert sender.acknowledged == SIZE

@@ -10,10 +10,10 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from harness.serving import Busbar
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import Azure, take_one, text_of
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

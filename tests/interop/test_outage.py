@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,26 +24,18 @@ from azure.servicebus.management import FalseRuleFilter, SqlRuleFilter
 from busbar.client import MessagingFactory, OutgoingMessage, encode
 from busbar.client.errors import SendFailed
 from busbar.client.retry import NO_RETRY
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import Administration, BareHttp, administrations
 from tests.interop.azure_sdk import in_thread, text_of
 from tests.interop.partitioned_queues import index_of
 from tests.interop.test_stores import OUT, busbar, client_of, key_in
-from tests.serving import Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 FRAGMENTS = 16
 WIDE = {"EnablePartitioning": True}
 Change = Callable[[Administration], Any]
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Busbar]:
-    running = Busbar(tmp_path / "data", config_text({"p": WIDE, "doomed": WIDE})).start()
-    yield running
-    assert running.stop() == 0
-    assert "Traceback" not in running.error_text, running.error_text
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server({"p": WIDE, "doomed": WIDE}, checked=True)]
 
 
 # ---- management ----
@@ -105,16 +97,16 @@ def fragments_used(server: Busbar, queue: str) -> Counter[int]:
 
 
 @pytest.mark.req("P26")
-async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(server: Busbar) -> None:
+async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(own_server: Busbar) -> None:
     """Each change is made in all fragments or in none. What is refused says which store is unavailable, and the same
     client does it later. Rules are not kept in fragments: they change, and hold in those that come back."""
-    async with administrations(server) as (admin, other):
+    async with administrations(own_server) as (admin, other):
         for topic in ("t", "doomed-topic"):
             await admin.create_topic(topic, enable_partitioning=True)
         for subscription in ("kept", "doomed"):
             await admin.create_subscription("t", subscription)
         before = await everything(admin)
-        busbar(server, "stores", "offline", OUT)
+        busbar(own_server, "stores", "offline", OUT)
         for number, (name, change) in enumerate(CHANGES.items()):
             with pytest.raises(HttpResponseError, match=OUT) as failed:
                 await change((admin, other)[number % 2])
@@ -123,7 +115,7 @@ async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(
         await admin.create_rule("t", "kept", "new", filter=SqlRuleFilter("colour = 'red'"))
         await admin.delete_rule("t", "kept", "$Default")
 
-        busbar(server, "stores", "online", OUT)
+        busbar(own_server, "stores", "online", OUT)
         for change in CHANGES.values():
             await change(admin)
         after = {name: known for name, known in before.items() if "doomed" not in name}
@@ -132,8 +124,8 @@ async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(
         assert await everything(admin) == await everything(other) == after
         assert [rule.name for rule in await admin.list_rules("t", "kept")] == ["new"]
     for queue in ("new", "p"):
-        assert await in_thread(fragments_used, server, queue) == dict.fromkeys(range(FRAGMENTS), 1)
-    with client_of(server) as client, client.get_topic_sender("t") as sender:
+        assert await in_thread(fragments_used, own_server, queue) == dict.fromkeys(range(FRAGMENTS), 1)
+    with client_of(own_server) as client, client.get_topic_sender("t") as sender:
         for colour in ("red", "blue"):
             for _ in range(FRAGMENTS):
                 sender.send_messages(ServiceBusMessage(colour, application_properties={"colour": colour}))
@@ -144,15 +136,15 @@ async def test_management_fails_cleanly_while_a_store_is_out_and_can_be_retried(
 
 
 @pytest.mark.req("P26")
-async def test_a_change_that_an_outage_interrupts_can_be_repeated(server: Busbar) -> None:
+async def test_a_change_that_an_outage_interrupts_can_be_repeated(own_server: Busbar) -> None:
     """Creations are under way when the store goes: each has succeeded whole, or failed and left nothing behind."""
-    async with administrations(server) as (_, admin):
+    async with administrations(own_server) as (_, admin):
         names = [f"raced-{number}" for number in range(12)]
         creating = [
             asyncio.ensure_future(admin.create_queue(name, enable_partitioning=True)) for name in names
         ]
         await asyncio.wait(creating, return_when=asyncio.FIRST_COMPLETED)
-        await in_thread(busbar, server, "stores", "offline", OUT)
+        await in_thread(busbar, own_server, "stores", "offline", OUT)
         outcomes = await asyncio.gather(*creating, return_exceptions=True)
         failed = {name for name, what in zip(names, outcomes, strict=True) if isinstance(what, BaseException)}
         assert {getattr(what, "status_code", 0) for what in outcomes if isinstance(what, BaseException)} <= {
@@ -160,25 +152,25 @@ async def test_a_change_that_an_outage_interrupts_can_be_repeated(server: Busbar
         }
         there = {queue.name for queue in await admin.list_queues()}
         assert there & set(names) == set(names) - failed
-        await in_thread(busbar, server, "stores", "online", OUT)
+        await in_thread(busbar, own_server, "stores", "online", OUT)
         for name in failed:
             await admin.create_queue(name, enable_partitioning=True)
         for name in names:
-            assert len(busbar(server, "queue", "show", name, "--fragments")) == FRAGMENTS
+            assert len(busbar(own_server, "queue", "show", name, "--fragments")) == FRAGMENTS
 
 
 # ---- counts ----
 
 
 @pytest.mark.req("P27")
-async def test_counts_add_up_over_fragments_and_an_entity_says_that_it_is_limited(server: Busbar) -> None:
-    async with administrations(server) as (admin, _):
+async def test_counts_add_up_over_fragments_and_an_entity_says_that_it_is_limited(own_server: Busbar) -> None:
+    async with administrations(own_server) as (admin, _):
         await admin.create_topic("t", enable_partitioning=True)
         for subscription in ("all", "none"):
             await admin.create_subscription("t", subscription)
         await admin.create_rule("t", "none", "false", filter=FalseRuleFilter())
         await admin.delete_rule("t", "none", "$Default")
-        await in_thread(fill, server)
+        await in_thread(fill, own_server)
 
         queue = await admin.get_queue_runtime_properties("p")
         assert (queue.active_message_count, queue.dead_letter_message_count) == (40, 5)
@@ -189,9 +181,9 @@ async def test_counts_add_up_over_fragments_and_an_entity_says_that_it_is_limite
         assert (await admin.get_subscription_runtime_properties("t", "none")).total_message_count == 0
         assert (await statuses(admin)) == ["Available"] * 3
 
-        busbar(server, "stores", "offline", OUT)
+        busbar(own_server, "stores", "offline", OUT)
         assert (await statuses(admin)) == ["Limited"] * 3
-        shown = busbar(server, "queue", "show", "p", "--fragments")
+        shown = busbar(own_server, "queue", "show", "p", "--fragments")
         assert {one["store"] for one in shown if one["state"] == "unavailable"} == {OUT}
         less = await admin.get_queue_runtime_properties("p")
         assert less.active_message_count == sum(
@@ -199,7 +191,7 @@ async def test_counts_add_up_over_fragments_and_an_entity_says_that_it_is_limite
         )
         assert 0 < less.active_message_count < 40, "of the fragments that answer"
 
-        busbar(server, "stores", "online", OUT)
+        busbar(own_server, "stores", "online", OUT)
         again = await admin.get_queue_runtime_properties("p")
         assert again.active_message_count == queue.active_message_count
         assert (again.total_message_count, again.size_in_bytes) == (64, queue.size_in_bytes)

@@ -15,14 +15,14 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
-from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.model.partitioning import index_of_key
+from harness.amqp_driver import connect
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, Handler, nothing_left, take, take_one, text_of
 from tests.interop.http_runtime import Http
 from tests.interop.partitioned_queues import BRIEF_LOCK, Names, index_of
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

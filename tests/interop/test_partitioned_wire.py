@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from proton import Data, Delivery, int32, symbol, timestamp, uint
 
+from harness.serving import Busbar
 from tests.interop.partitioned_queues import BRIEF_LOCK, Names, data
 from tests.interop.plain_amqp import PlainAmqp, array
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -31,10 +31,10 @@ from proton import (
 from proton.reactor import AtMostOnce
 from proton.utils import LinkDetached
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, take_one, text_of
 from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, Via, array
 from tests.interop.queue_pool import QueuePool
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -17,9 +17,9 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, nothing_left, take, take_one, text_of
 from tests.interop.queue_pool import QueuePool
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
+from harness.serving import Busbar, ServerDied
 from tests.interop.azure_sdk import Azure, Farewells, nothing_left, take, take_one, text_of
-from tests.serving import Busbar, ServerDied, config_text
-
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
 SHORT_LOCK = 3
-
-
-@pytest.fixture
-def restarting() -> Iterator[Busbar]:
-    queues = {"long": {}, "short": {"LockDuration": f"PT{SHORT_LOCK}S"}, "states": {}}
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        server = Busbar(Path(directory) / "data", config_text(queues, {"min_lock_duration": 100})).start()
-        yield server
-        server.stop()
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(60),
+    pytest.mark.server(
+        {"long": {}, "short": {"LockDuration": f"PT{SHORT_LOCK}S"}, "states": {}}, {"min_lock_duration": 100}
+    ),
+]
 
 
 def clients(server: Busbar, farewells: Farewells) -> Azure:
@@ -38,17 +31,17 @@ async def restart(server: Busbar) -> None:
 
 
 @pytest.mark.req("U8")
-async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
-    before = clients(restarting, farewells)
+async def test_locks_are_kept_over_a_clean_restart(own_server: Busbar, farewells: Farewells) -> None:
+    before = clients(own_server, farewells)
     await before.send("long", "locked")
     await before.send("short", "locked too")
     long = await take_one(before.receiver("long"))
     short = await take_one(before.receiver("short"))
     assert short.locked_until_utc is not None
-    await restart(restarting)
+    await restart(own_server)
     before.leave()
 
-    after = clients(restarting, farewells)
+    after = clients(own_server, farewells)
     receiver = after.receiver("long")
     assert await nothing_left(receiver)
     long._receiver = receiver.raw
@@ -63,8 +56,8 @@ async def test_locks_are_kept_over_a_clean_restart(restarting: Busbar, farewells
 
 
 @pytest.mark.req("U8")
-async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, farewells: Farewells) -> None:
-    before = clients(restarting, farewells)
+async def test_every_state_is_kept_over_a_clean_restart(own_server: Busbar, farewells: Farewells) -> None:
+    before = clients(own_server, farewells)
     later = ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=datetime.now(UTC) + timedelta(hours=1))
     await before.send("states", "completed", "abandoned", "deferred", "dead", "active", later)
     receiver = before.receiver("states")
@@ -73,10 +66,10 @@ async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, fare
     await receiver.abandon_message(abandoned)
     await receiver.defer_message(deferred)
     await receiver.dead_letter_message(dead, reason="kept")
-    await restart(restarting)
+    await restart(own_server)
     before.leave()
 
-    after = clients(restarting, farewells)
+    after = clients(own_server, farewells)
     receiver = after.receiver("states")
     peeked = await receiver.peek_messages(10, sequence_number=1)
     assert [(text_of(message), message.state, message.delivery_count) for message in peeked] == [
@@ -94,13 +87,13 @@ async def test_every_state_is_kept_over_a_clean_restart(restarting: Busbar, fare
 
 
 async def test_a_program_with_ordinary_retries_survives_a_restart(
-    restarting: Busbar, farewells: Farewells
+    own_server: Busbar, farewells: Farewells
 ) -> None:
-    program = Azure(restarting.connection_string, farewells, asynchronous=True, retry_total=3)
+    program = Azure(own_server.connection_string, farewells, asynchronous=True, retry_total=3)
     sender, receiver = program.sender("long"), program.receiver("long")
     await sender.send_messages(ServiceBusMessage("before"))
     await receiver.complete_message(await take_one(receiver))
-    await restart(restarting)
+    await restart(own_server)
 
     await sender.send_messages(ServiceBusMessage("after"))
 
@@ -108,11 +101,11 @@ async def test_a_program_with_ordinary_retries_survives_a_restart(
     program.leave()
 
 
-async def test_a_second_instance_on_the_same_data_is_refused(restarting: Busbar) -> None:
-    second = Busbar(restarting.data)
+async def test_a_second_instance_on_the_same_data_is_refused(own_server: Busbar) -> None:
+    second = Busbar(own_server.data)
 
     with pytest.raises(ServerDied) as refused:
         await asyncio.to_thread(second.start)
 
-    assert str(restarting.data) in str(refused.value)
+    assert str(own_server.data) in str(refused.value)
     assert "Traceback" not in str(refused.value)

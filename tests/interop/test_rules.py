@@ -3,7 +3,6 @@ test_javascript.py; the one for Python manages rules over HTTP.)"""
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from proton import Described, int32, timestamp, ulong
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described as Value
 from busbar.amqp.types import UInt, ULong
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.interop.plain_amqp import PlainAmqp
 from tests.robustness.wire import (
@@ -27,9 +27,6 @@ from tests.robustness.wire import (
     logged_in,
     message,
 )
-from tests.serving import Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 ACCEPTED = 0x24
 VERSION = "api-version=2021-05"
@@ -39,32 +36,23 @@ GUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 RULE, EMPTY_ACTION, SQL_ACTION = 0x13700000004, 0x13700000005, 0x13700000006
 SQL, TRUE, FALSE, CORRELATION = 0x1370000006, 0x1370000007, 0x1370000008, 0x1370000009
 
-
-@pytest.fixture(scope="module")
-def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    config = json.loads(config_text({"queue": {}}))
-    config["Busbar"] = {
-        "AuthorizationRules": [
-            {"Name": right, "Rights": [right], "PrimaryKey": "a key", "SecondaryKey": "another"}
-            for right in ("Listen", "Send")
-        ]
-    }
-    server = Busbar(tmp_path_factory.mktemp("rules") / "data", json.dumps(config)).start()
-    yield server
-    assert server.stop() == 0
-    assert "Traceback" not in server.error_text
+RIGHTS = [
+    {"Name": right, "Rights": [right], "PrimaryKey": "a key", "SecondaryKey": "another"}
+    for right in ("Listen", "Send")
+]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server({"queue": {}}, rules=RIGHTS, checked=True)]
 
 
 @pytest.fixture
-def client(namespace: Busbar) -> Iterator[PlainAmqp]:
-    plain = PlainAmqp(namespace.port, namespace.key)
+def client(server: Busbar) -> Iterator[PlainAmqp]:
+    plain = PlainAmqp(server.port, server.key)
     yield plain
     plain.close()
 
 
 @pytest.fixture
-def http(namespace: Busbar) -> BareHttp:
-    return BareHttp(namespace)
+def http(server: Busbar) -> BareHttp:
+    return BareHttp(server)
 
 
 @pytest.fixture(params=["regular", "partitioned"])
@@ -130,7 +118,7 @@ def test_rules_are_added_and_removed(client: PlainAmqp, http: BareHttp, subscrip
 
 @pytest.mark.parametrize("operation", ["add-rule", "remove-rule"])
 def test_a_request_of_an_unknown_transaction_is_refused_and_not_performed(
-    namespace: Busbar, client: PlainAmqp, subscription: str, operation: str
+    server: Busbar, client: PlainAmqp, subscription: str, operation: str
 ) -> None:
     """There are no transactions yet: whatever names one is refused, on regular topics too."""
     assert add(client, subscription, "there", sql_filter={"expression": "size > 5"}) == 200
@@ -139,7 +127,7 @@ def test_a_request_of_an_unknown_transaction_is_refused_and_not_performed(
     request = encode_value(Value(ULong(0x73), ["request-1", None, None, None, "link-end"]))
     request += encode_value(Value(ULong(0x74), {"operation": f"com.microsoft:{operation}"}))
     request += encode_value(Value(ULong(0x77), {"rule-name": name, "rule-description": description}))
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         wire.attach(0, SENDER, f"{subscription}/$management")
         wire.attach(1, RECEIVER, f"{subscription}/$management")
         wire.grant(1, 10)
@@ -235,9 +223,9 @@ def test_refusals(client: PlainAmqp, subscription: str) -> None:
 
 
 @pytest.mark.parametrize(("right", "statuses"), [("Listen", [200, 401, 401]), ("Send", [401, 401, 401])])
-def test_rights(namespace: Busbar, subscription: str, right: str, statuses: list[int]) -> None:
+def test_rights(server: Busbar, subscription: str, right: str, statuses: list[int]) -> None:
     """Listen reads the rules; only Manage changes them."""
-    client = PlainAmqp(namespace.port, "a key", user=right)
+    client = PlainAmqp(server.port, "a key", user=right)
     description = {"sql-filter": {"expression": "1=1"}}
     requests: list[tuple[str, dict[str, object]]] = [
         ("enumerate-rules", dict(EVERYTHING)),
@@ -251,10 +239,10 @@ def test_rights(namespace: Busbar, subscription: str, right: str, statuses: list
     assert [200 if status == 204 else status for status in found] == statuses
 
 
-def test_links_end_with_the_topic(namespace: Busbar, http: BareHttp) -> None:
+def test_links_end_with_the_topic(server: Busbar, http: BareHttp) -> None:
     create(http, "ending", "TopicDescription")
     create(http, "ending/Subscriptions/s", "SubscriptionDescription")
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         assert wire.attach(0, SENDER, "ending/$management").code == ATTACH
         assert wire.attach(1, SENDER, "Ending/subscriptions/S/$management").code == ATTACH
         assert wire.attach(2, SENDER, "ending/Subscriptions/s/Rules/$Default/$management").condition == (
@@ -270,11 +258,11 @@ def test_links_end_with_the_topic(namespace: Busbar, http: BareHttp) -> None:
         assert wire.attach(8, SENDER, "ending/$management").condition == "amqp:not-found"
 
 
-def test_links_of_a_subscription_end_with_it_alone(namespace: Busbar, http: BareHttp) -> None:
+def test_links_of_a_subscription_end_with_it_alone(server: Busbar, http: BareHttp) -> None:
     create(http, "staying", "TopicDescription")
     for name in ("goes", "stays"):
         create(http, f"staying/Subscriptions/{name}", "SubscriptionDescription")
-    with logged_in(namespace.port) as wire:
+    with logged_in(server.port) as wire:
         assert wire.attach(0, SENDER, "staying").code == ATTACH
         assert wire.attach(1, RECEIVER, "staying/Subscriptions/goes").code == ATTACH
         assert wire.attach(2, RECEIVER, "staying/Subscriptions/stays").code == ATTACH

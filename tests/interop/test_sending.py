@@ -16,8 +16,8 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, nothing_left, take, take_one, text_of
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

@@ -14,12 +14,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from busbar.model.partitioning import FRAGMENTS, index_of_key
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, nothing_left, take_one, text_of
 from tests.interop.partitioned_queues import index_of
 from tests.interop.queue_pool import QueuePool
 from tests.interop.session_queues import World, every_way
 from tests.interop.topics import Topic, everywhere
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

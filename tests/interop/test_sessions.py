@@ -13,7 +13,8 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, SessionCannotBeLockedError
 
-from bench.load import connect, session_payload
+from harness.amqp_driver import connect, session_payload
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Handler, nothing_left, take, take_one, text_of
 from tests.interop.session_queues import (
     World,
@@ -23,7 +24,6 @@ from tests.interop.session_queues import (
     on_queues,
     on_subscriptions,
 )
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

@@ -8,6 +8,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import SessionCannotBeLockedError
 
+from harness.serving import Busbar
 from tests.interop.azure_sdk import Azure, nothing_left, take, take_one, text_of
 from tests.interop.http_runtime import Http
 from tests.interop.partitioned_queues import index_of
@@ -20,7 +21,6 @@ from tests.interop.session_queues import (
     message,
     on_session,
 )
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 

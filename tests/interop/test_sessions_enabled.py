@@ -13,9 +13,9 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient
 
-from bench.load import LinkRefused, connect, session_payload
+from harness.amqp_driver import LinkRefused, connect, session_payload
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, administrations, entry
-from tests.serving import Busbar, config_text
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

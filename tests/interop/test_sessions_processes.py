@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import connect, session_payload
+from harness.amqp_driver import connect, session_payload
+from harness.serving import Busbar
 from tests.interop.session_queues import QUEUES, SessionQueues
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.timeout(60)
 

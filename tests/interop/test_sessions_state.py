@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceededError
 
-from bench.load import connect, session_payload
+from harness.amqp_driver import connect, session_payload
+from harness.serving import Busbar
 from tests.interop.azure_sdk import take_one
 from tests.interop.http_runtime import Http
 from tests.interop.session_queues import (
@@ -19,7 +20,6 @@ from tests.interop.session_queues import (
     on_session,
     sent_to,
 )
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

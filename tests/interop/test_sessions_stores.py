@@ -1,4 +1,5 @@
-"""Message sessions while a store is out: their holders learn that they have lost, all others go on, and no lock remains."""
+"""Message sessions while a store is unavailable: their holders learn that they have lost, all others go on, and no lock
+remains."""
 
 from __future__ import annotations
 
@@ -6,34 +7,27 @@ import asyncio
 import contextlib
 import io
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from proton import Message
 
-from bench.load import LinkRefused, LoadConnection, Receiver, connect, session_payload
 from busbar.amqp.events import Delivery
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
-from tests.serving import Busbar, config_text
-
-pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
+from harness.amqp_driver import LinkRefused, LoadConnection, Receiver, connect, session_payload
+from harness.serving import Busbar
 
 LOCK = 1.5
 OUT = "store-2"
 QUEUE = {"RequiresSession": True, "EnablePartitioning": True, "LockDuration": f"PT{LOCK}S"}
 LOST = "com.microsoft:session-lock-lost"
 
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def server(tmp_path: Path) -> AsyncIterator[Busbar]:
-    running = Busbar(tmp_path / "data", config_text({"q": QUEUE}, {"min_lock_duration": 100}))
-    await asyncio.to_thread(running.start)
-    yield running
-    await asyncio.to_thread(running.stop)
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.server({"q": QUEUE}, {"min_lock_duration": 100}),
+]
 
 
 async def busbar(server: Busbar, *arguments: str) -> Any:
@@ -71,19 +65,19 @@ class Holder:
 
 
 @pytest.mark.req("S9")
-async def test_a_store_goes_out_while_sessions_are_held(server: Busbar) -> None:
-    homes = [fragment["store"] for fragment in await busbar(server, "queue", "show", "q", "--fragments")]
+async def test_a_store_goes_out_while_sessions_are_held(own_server: Busbar) -> None:
+    homes = [fragment["store"] for fragment in await busbar(own_server, "queue", "show", "q", "--fragments")]
     names = [f"s{n}" for n in range(99)]
     inside = [name for name in names if homes[index_of_key(name, 16)] == OUT][:2]
     outside = [name for name in names if homes[index_of_key(name, 16)] != OUT][:2]
     everything = [*inside, *outside]
-    client, gone = await connect(server.port), await connect(server.port)
+    client, gone = await connect(own_server.port), await connect(own_server.port)
     sender = await client.sender("q", session_payload(lambda n: everything[n]))
     await sender.send(len(everything))
     assert not sender.refused
     first = await Holder(client, inside[0]).accept()
     await Holder(gone, inside[1]).accept()
-    await busbar(server, "stores", "offline", OUT)
+    await busbar(own_server, "stores", "offline", OUT)
 
     # Whoever wants the next session is not kept waiting.
     others = [await asyncio.wait_for(Holder(client, None).accept(), 4) for _ in outside]
@@ -93,7 +87,7 @@ async def test_a_store_goes_out_while_sessions_are_held(server: Busbar) -> None:
     with pytest.raises(LinkRefused, match=LOST):
         await asyncio.wait_for(first.receiver.until(lambda: False), LOCK + 8)
 
-    await busbar(server, "stores", "online", OUT)
+    await busbar(own_server, "stores", "online", OUT)
     again = [await asyncio.wait_for(Holder(client, name).accept(), 4) for name in inside]
     assert again[0].counts == [1], "the lock ended by time"
     await client.close()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
 
-from bench.load import connect
+from harness.amqp_driver import connect
+from harness.serving import Busbar
 from tests.interop.azure_sdk import nothing_left, take, take_one, text_of
 from tests.interop.session_queues import BRIEF_LOCK, MODEST_LOCK, World, every_way, on_session
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

@@ -1,6 +1,6 @@
 """A message session never expires: what comes a year later belongs to it, finds its state, and is behind what was left.
 
-The server is stopped, and started again with a clock that is a year ahead (tests/faults/set_clock.c).
+The server is stopped, and started again with a clock that is a year ahead (harness/faults/set_clock.c).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from azure.servicebus import (
     ServiceBusReceiver,
 )
 
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp
 from tests.interop.azure_sdk import text_of
-from tests.serving import Busbar, config_text
 
 pytestmark = pytest.mark.timeout(60)
 

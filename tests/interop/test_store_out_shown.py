@@ -8,15 +8,13 @@ import io
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar
 
 STORES = ["store-0", "store-1", "store-2", "store-3"]
 OUT = "store-2"
@@ -25,20 +23,9 @@ OUTSIDE = next(name for name in map("r{}".format, range(99)) if place(name, 1, S
 QUEUES = {"p": {"EnablePartitioning": True}, INSIDE: {}, OUTSIDE: {}}
 LISTEN = "SharedAccessKeyName=listener;SharedAccessKey=bGlzdGVu;UseDevelopmentEmulator=true"
 
-
-@pytest.fixture(scope="module", params=["1", "2"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    config = json.loads(config_text(QUEUES))
-    config["Busbar"] = {
-        "AuthorizationRules": [{"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "bGlzdGVu"}]
-    }
-    data: Path = tmp_path_factory.mktemp("server") / "data"
-    running = Busbar(data, json.dumps(config), arguments=("--brokers", request.param)).start()
-    assert busbar(running, "send", INSIDE, "waits")[0] == 0
-    assert health(running) == {"status": "healthy", "message": "Busbar is ready."}
-    assert busbar(running, "stores", "offline", OUT)[0] == 0
-    yield running
-    running.stop()
+LISTENER = {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "bGlzdGVu"}
+pytestmark = pytest.mark.server(QUEUES, rules=[LISTENER])
+with_one_and_two_brokers = pytest.mark.parametrize("server", ["1", "2"], indirect=True)
 
 
 def busbar(server: Busbar, *arguments: str) -> tuple[int, str, str]:
@@ -55,6 +42,14 @@ def health(server: Busbar) -> Any:
         return json.load(answer)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def store_that_is_out(server: Busbar) -> None:
+    assert busbar(server, "send", INSIDE, "waits")[0] == 0
+    assert health(server) == {"status": "healthy", "message": "Busbar is ready."}
+    assert busbar(server, "stores", "offline", OUT)[0] == 0
+
+
+@with_one_and_two_brokers
 def test_lists_say_limited_and_which_store_is_out(server: Busbar) -> None:
     code, out, err = busbar(server, "queue", "list")
     rows = {line.split()[0]: line.split()[1:4] for line in out.splitlines() if line.strip()}
@@ -82,6 +77,7 @@ def test_receive_does_not_say_that_there_is_nothing(server: Busbar) -> None:
     assert code == 1 and f"{OUT} is unavailable, and may hold a part of it" in err
 
 
+@with_one_and_two_brokers
 def test_health_names_the_stores_that_are_out(server: Busbar) -> None:
     deadline = time.monotonic() + 10
     while (said := health(server))["status"] == "healthy" and time.monotonic() < deadline:

@@ -7,28 +7,19 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
-from tests.serving import Busbar, config_text
-
-pytestmark = pytest.mark.timeout(120)
+from harness.serving import Busbar
 
 STORES = ["store-0", "store-1", "store-2", "store-3"]
 OUT = "store-2"
 FIRST, SECOND, THIRD = [name for name in map("r{}".format, range(99)) if place(name, 1, STORES) == (OUT,)][:3]
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Busbar]:
-    running = Busbar(tmp_path / "data", config_text({FIRST: {}})).start()
-    yield running
-    running.stop()
+pytestmark = [pytest.mark.timeout(120), pytest.mark.server({FIRST: {}})]
 
 
 def busbar(server: Busbar, *arguments: str) -> tuple[int, str, str]:
@@ -50,16 +41,16 @@ def received(server: Busbar, queue: str, count: int) -> list[tuple[str, int]]:
     return [(one["body"], one["brokerProperties"]["SequenceNumber"]) for one in found]
 
 
-def test_nobody_is_no_consent_and_an_intact_store_is_not_reset(server: Busbar) -> None:
-    done(server, "send", FIRST, "precious")
-    done(server, "stores", "offline", OUT)
+def test_nobody_is_no_consent_and_an_intact_store_is_not_reset(own_server: Busbar) -> None:
+    done(own_server, "send", FIRST, "precious")
+    done(own_server, "stores", "offline", OUT)
     for arguments in (
         ("stores", "reset", OUT),
         ("queue", "delete", FIRST),
         ("stores", "reset", OUT, "--force"),
     ):
         refused = subprocess.run(
-            [sys.executable, "-m", "busbar", *arguments, "--data", str(server.data)],
+            [sys.executable, "-m", "busbar", *arguments, "--data", str(own_server.data)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -67,49 +58,51 @@ def test_nobody_is_no_consent_and_an_intact_store_is_not_reset(server: Busbar) -
             check=False,
         )
         assert refused.returncode == 2 and "--yes" in refused.stderr, refused.stderr
-    code, _, err = busbar(server, "stores", "reset", OUT, "--yes")
+    code, _, err = busbar(own_server, "stores", "reset", OUT, "--yes")
     assert code == 4 and "intact" in err and "--force" in err
-    done(server, "stores", "online", OUT)
-    assert [body for body, _ in received(server, FIRST, 1)] == ["precious"]
+    done(own_server, "stores", "online", OUT)
+    assert [body for body, _ in received(own_server, FIRST, 1)] == ["precious"]
 
 
-def test_what_was_set_aside_is_put_back(server: Busbar) -> None:
+def test_what_was_set_aside_is_put_back(own_server: Busbar) -> None:
     for number in range(3):
-        done(server, "send", FIRST, f"old {number}")
-    done(server, "queue", "create", SECOND)
-    done(server, "send", SECOND, "of a queue that goes")
-    done(server, "tap", "create", FIRST, "tap")
-    done(server, "tap", "delete", FIRST, "tap", "--yes")
-    done(server, "stores", "offline", OUT)
-    done(server, "stores", "reset", OUT, "--force", "--yes")
+        done(own_server, "send", FIRST, f"old {number}")
+    done(own_server, "queue", "create", SECOND)
+    done(own_server, "send", SECOND, "of a queue that goes")
+    done(own_server, "tap", "create", FIRST, "tap")
+    done(own_server, "tap", "delete", FIRST, "tap", "--yes")
+    done(own_server, "stores", "offline", OUT)
+    done(own_server, "stores", "reset", OUT, "--force", "--yes")
     # The namespace goes on: numbers are given, queues come and go.
-    done(server, "queue", "create", THIRD)
-    done(server, "queue", "delete", SECOND, "--yes")
+    done(own_server, "queue", "create", THIRD)
+    done(own_server, "queue", "delete", SECOND, "--yes")
     for queue in (FIRST, THIRD):
-        done(server, "send", queue, "meanwhile")
-    code, _, err = busbar(server, "stores", "restore", OUT)
+        done(own_server, "send", queue, "meanwhile")
+    code, _, err = busbar(own_server, "stores", "restore", OUT)
     assert code == 1 and "Another Busbar" in err
-    server.stop()
-    code, _, err = busbar(server, "stores", "restore", OUT)
+    own_server.stop()
+    code, _, err = busbar(own_server, "stores", "restore", OUT)
     assert code == 4 and "holds 2 messages" in err, "nothing is overwritten"
-    server.start()
-    given = received(server, FIRST, 1) + received(server, THIRD, 1)
-    server.stop()
-    assert busbar(server, "stores", "restore", OUT, "--file", "other")[0] == 4
-    assert busbar(server, "stores", "restore", "store-1")[0] == 4, "nothing was set aside of it"
-    assert f"is {OUT} again, with 3 messages" in done(server, "stores", "restore", OUT)
+    own_server.start()
+    given = received(own_server, FIRST, 1) + received(own_server, THIRD, 1)
+    own_server.stop()
+    assert busbar(own_server, "stores", "restore", OUT, "--file", "other")[0] == 4
+    assert busbar(own_server, "stores", "restore", "store-1")[0] == 4, "nothing was set aside of it"
+    assert f"is {OUT} again, with 3 messages" in done(own_server, "stores", "restore", OUT)
 
-    server.start()
-    assert "warning: the store" not in server.error_text
-    assert {view["state"] for view in json.loads(done(server, "stores", "list", "-o", "json"))} == {"open"}
-    assert busbar(server, "queue", "show", SECOND)[0] == 3, "what was deleted since stays deleted"
+    own_server.start()
+    assert "warning: the store" not in own_server.error_text
+    assert {view["state"] for view in json.loads(done(own_server, "stores", "list", "-o", "json"))} == {
+        "open"
+    }
+    assert busbar(own_server, "queue", "show", SECOND)[0] == 3, "what was deleted since stays deleted"
     for queue in (FIRST, THIRD):
-        done(server, "send", queue, "new")
-    back, third = received(server, FIRST, 4), received(server, THIRD, 1)
+        done(own_server, "send", queue, "new")
+    back, third = received(own_server, FIRST, 4), received(own_server, THIRD, 1)
     assert [body for body, _ in back] == ["old 0", "old 1", "old 2", "new"]
     assert back[-1][1] > given[0][1] and third[0][1] > given[1][1], "no number is given twice"
     # The one that was in its place was set aside in turn.
-    server.stop()
-    assert "with 0 messages" in done(server, "stores", "restore", OUT)
-    server.start()
-    assert json.loads(done(server, "queue", "show", FIRST, "-o", "json"))["messageCount"] == 0
+    own_server.stop()
+    assert "with 0 messages" in done(own_server, "stores", "restore", OUT)
+    own_server.start()
+    assert json.loads(done(own_server, "queue", "show", FIRST, "-o", "json"))["messageCount"] == 0

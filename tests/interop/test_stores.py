@@ -7,8 +7,6 @@ import contextlib
 import io
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +17,9 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusServerB
 from busbar.catalogue.placement import place
 from busbar.cli.main import run
 from busbar.model.partitioning import index_of_key
+from harness.serving import Busbar, ServerDied
 from tests.interop.administration import Administration
 from tests.interop.http_runtime import Http
-from tests.serving import Busbar, ServerDied, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 OUT = "store-2"
 STORES = ["store-0", "store-1", "store-2", "store-3"]
@@ -31,12 +27,7 @@ REGULAR_OUT = next(name for name in map("r{}".format, range(99)) if place(name, 
 REGULAR_ON = next(name for name in map("r{}".format, range(99)) if place(name, 1, STORES) != (OUT,))
 QUEUES = {"p": {"EnablePartitioning": True}, REGULAR_OUT: {}, REGULAR_ON: {}}
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Busbar]:
-    running = Busbar(tmp_path / "data", config_text(QUEUES)).start()
-    yield running
-    running.stop()
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(QUEUES)]
 
 
 def busbar(server: Busbar, *arguments: str) -> Any:
@@ -60,11 +51,11 @@ def key_in(server: Busbar, store: str, *, inside: bool) -> str:
 
 
 @pytest.mark.req("P4", "P14", "P18", "P25")
-async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
-    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
-    with client_of(server) as client, client.get_queue_sender("p") as sender:
+async def test_the_sdk_while_a_store_is_out(own_server: Busbar) -> None:
+    lost, kept = key_in(own_server, OUT, inside=True), key_in(own_server, OUT, inside=False)
+    with client_of(own_server) as client, client.get_queue_sender("p") as sender:
         sender.send_messages(ServiceBusMessage("waits", partition_key=lost))
-        (shown,) = busbar(server, "stores", "offline", OUT)
+        (shown,) = busbar(own_server, "stores", "offline", OUT)
         assert shown["state"] == "unavailable" and "operator" in shown["reason"]
 
         with pytest.raises(ServiceBusServerBusyError, match=OUT) as refused:
@@ -94,7 +85,7 @@ async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
                     received.append(str(message))
             assert sorted(received) == sorted(["other key", *(f"free {number}" for number in range(20))])
 
-            administration = Administration(server, asynchronous=False)
+            administration = Administration(own_server, asynchronous=False)
             assert (await administration.get_queue("p")).availability_status == "Limited"
             assert (await administration.get_queue(REGULAR_OUT)).availability_status == "Limited"
             assert (await administration.get_queue(REGULAR_ON)).availability_status == "Available"
@@ -107,7 +98,7 @@ async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
                     await change
                 assert failed.value.status_code == 503
 
-            (shown,) = busbar(server, "stores", "online", OUT)
+            (shown,) = busbar(own_server, "stores", "online", OUT)
             assert shown["state"] == "open"
             (waited,) = receiver.receive_messages(max_wait_time=20)
             assert str(waited) == "waits"
@@ -119,18 +110,18 @@ async def test_the_sdk_while_a_store_is_out(server: Busbar) -> None:
 
 
 @pytest.mark.req("P4", "P27")
-async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
-    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
-    with client_of(server) as client, client.get_queue_sender("p") as sender:
+async def test_a_start_while_a_store_is_missing(own_server: Busbar) -> None:
+    lost, kept = key_in(own_server, OUT, inside=True), key_in(own_server, OUT, inside=False)
+    with client_of(own_server) as client, client.get_queue_sender("p") as sender:
         sender.send_messages([ServiceBusMessage("waits", partition_key=lost)])
         sender.send_messages([ServiceBusMessage("is there", partition_key=kept)])
-    assert server.stop() == 0
-    file = server.data / f"{OUT}.db"
+    assert own_server.stop() == 0
+    file = own_server.data / f"{OUT}.db"
     away = file.rename(file.with_name("elsewhere"))
-    server.start()
-    assert f"the store {OUT} is out: its file is missing" in server.error_text
-    assert {store["name"]: store["state"] for store in busbar(server, "stores")}[OUT] == "unavailable"
-    with client_of(server) as client:
+    own_server.start()
+    assert f"the store {OUT} is unavailable: its file is missing" in own_server.error_text
+    assert {store["name"]: store["state"] for store in busbar(own_server, "stores")}[OUT] == "unavailable"
+    with client_of(own_server) as client:
         with client.get_queue_sender(REGULAR_OUT) as sender, pytest.raises(ServiceBusServerBusyError):
             sender.send_messages(ServiceBusMessage("unavailable, not unknown"))
         with client.get_queue_receiver("p") as receiver:
@@ -138,7 +129,7 @@ async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
             assert str(found) == "is there"
             receiver.complete_message(found)
             assert (
-                await Administration(server, asynchronous=False).get_queue("p")
+                await Administration(own_server, asynchronous=False).get_queue("p")
             ).availability_status == "Limited"
             away.rename(file)
             (found,) = receiver.receive_messages(max_wait_time=10)
@@ -146,30 +137,30 @@ async def test_a_start_while_a_store_is_missing(server: Busbar) -> None:
             receiver.complete_message(found)
 
 
-def test_files_that_do_not_belong_there(server: Busbar) -> None:
+def test_files_that_do_not_belong_there(own_server: Busbar) -> None:
     """Swapped files and a file of another namespace are refused by name; without a majority there is no start."""
-    assert server.stop() == 0
-    one, two = server.data / "store-1.db", server.data / f"{OUT}.db"
-    one.rename(server.data / "aside")
+    assert own_server.stop() == 0
+    one, two = own_server.data / "store-1.db", own_server.data / f"{OUT}.db"
+    one.rename(own_server.data / "aside")
     two.rename(one)
     with pytest.raises(ServerDied, match="it is the store store-2, not store-1"):
-        server.start()
+        own_server.start()
     one.rename(two)
-    server.start()
-    assert "it is the store" not in server.error_text
-    shown = {store["name"]: store for store in busbar(server, "stores")}
+    own_server.start()
+    assert "it is the store" not in own_server.error_text
+    shown = {store["name"]: store for store in busbar(own_server, "stores")}
     assert shown["store-1"]["state"] == "unavailable" and "missing" in shown["store-1"]["reason"]
-    (shown_anew,) = busbar(server, "stores", "reset", "store-1", "--yes")
+    (shown_anew,) = busbar(own_server, "stores", "reset", "store-1", "--yes")
     assert (shown_anew["state"], shown_anew["lostMessages"]) == ("open", -1)
-    assert server.stop() == 0
-    (server.data / "aside").rename(one)
-    server.start()
-    shown = {store["name"]: store for store in busbar(server, "stores")}
+    assert own_server.stop() == 0
+    (own_server.data / "aside").rename(one)
+    own_server.start()
+    shown = {store["name"]: store for store in busbar(own_server, "stores")}
     assert "another one was made in its place" in shown["store-1"]["reason"]
 
 
-def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ("--data", str(server.data))
+def test_what_operators_see_and_mistype(own_server: Busbar, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--data", str(own_server.data))
     assert run(["stores", *data]) == 0
     assert "store-3" in capsys.readouterr().out
     assert run(["stores", "offline", "store-9", *data]) == 4
@@ -185,23 +176,23 @@ def test_what_operators_see_and_mistype(server: Busbar, capsys: pytest.CaptureFi
 
 
 def test_without_a_majority_what_is_lost_can_be_given_up(
-    server: Busbar, capsys: pytest.CaptureFixture[str]
+    own_server: Busbar, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = ("--data", str(server.data))
-    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
-    homes = [fragment["store"] for fragment in busbar(server, "queue", "show", "p", "--fragments")]
+    data = ("--data", str(own_server.data))
+    lost, kept = key_in(own_server, OUT, inside=True), key_in(own_server, OUT, inside=False)
+    homes = [fragment["store"] for fragment in busbar(own_server, "queue", "show", "p", "--fragments")]
     also_out = next(store for store in STORES if store not in (OUT, homes[index_of_key(kept, 16)]))
-    with client_of(server) as client, client.get_queue_sender("p") as sender:
+    with client_of(own_server) as client, client.get_queue_sender("p") as sender:
         sender.send_messages(ServiceBusMessage("is lost", partition_key=lost))
         sender.send_messages(ServiceBusMessage("is there", partition_key=kept))
     assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 1
     assert "Another Busbar" in capsys.readouterr().err
-    assert server.stop() == 0
+    assert own_server.stop() == 0
     for store in (OUT, also_out):
-        for file in server.data.glob(f"{store}.db*"):
+        for file in own_server.data.glob(f"{store}.db*"):
             file.unlink()
     with pytest.raises(ServerDied, match=r"only 2 of 4 stores.*busbar stores reset store-\d --stopped"):
-        server.start()
+        own_server.start()
 
     assert run(["stores", "reset", "store-9", "--stopped", "--yes", *data]) == 4
     healthy = homes[index_of_key(kept, 16)]
@@ -210,12 +201,12 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
     assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 0
     assert "begun anew" in capsys.readouterr().out
 
-    server.start()
-    assert f"the store {also_out} is out: its file is missing" in server.error_text
-    states = {store["name"]: store["state"] for store in busbar(server, "stores")}
+    own_server.start()
+    assert f"the store {also_out} is unavailable: its file is missing" in own_server.error_text
+    states = {store["name"]: store["state"] for store in busbar(own_server, "stores")}
     assert states == {store: "unavailable" if store == also_out else "open" for store in STORES}
     with (
-        client_of(server) as client,
+        client_of(own_server) as client,
         client.get_queue_sender("p") as sender,
         client.get_queue_receiver("p") as receiver,
     ):
@@ -227,17 +218,17 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
         receiver.complete_message(found)
         number = (found.sequence_number or 0) & ((1 << 48) - 1)
         assert number > 1_000_000_000_000, "no number is given twice, although nobody knows which were"
-    (shown,) = busbar(server, "stores", "reset", also_out, "--yes")
+    (shown,) = busbar(own_server, "stores", "reset", also_out, "--yes")
     assert shown["state"] == "open"
 
 
 @pytest.mark.req("P4", "P14", "P18", "P25")
-async def test_http_while_a_store_is_out(server: Busbar) -> None:
+async def test_http_while_a_store_is_out(own_server: Busbar) -> None:
     """A message or a batch without a key goes to another fragment; one with a key is refused so that it can be retried."""
-    lost, kept = key_in(server, OUT, inside=True), key_in(server, OUT, inside=False)
-    http = Http(server.port, server.key)
+    lost, kept = key_in(own_server, OUT, inside=True), key_in(own_server, OUT, inside=False)
+    http = Http(own_server.port, own_server.key)
     assert (await http.send("p", b"waits", {"PartitionKey": lost})).status == 201
-    busbar(server, "stores", "offline", OUT)
+    busbar(own_server, "stores", "offline", OUT)
     sent = set()
     for number in range(32):  # twice around all fragments
         assert (await http.send("p", f"free {number}".encode())).status == 201
@@ -256,6 +247,6 @@ async def test_http_while_a_store_is_out(server: Busbar) -> None:
         received.append(answer.body.decode())
     assert answer.status == 204
     assert sorted(received) == sorted([*sent, "other key"])
-    busbar(server, "stores", "online", OUT)
+    busbar(own_server, "stores", "online", OUT)
     assert (await http.take("p")).body == b"waits"
     await http.close()

@@ -6,9 +6,7 @@ import contextlib
 import io
 import itertools
 import json
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ from proton import Delivery, Message
 from busbar.cli.main import run
 from busbar.model.effects import COMPLETED, DEAD_LETTERED
 from busbar.model.message import ACTIVE, DEAD, KEPT
+from harness.serving import PATIENCE, Busbar, config_text
+from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
-from tests.serving import PATIENCE, Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 SUBSCRIPTIONS = ("audit", "billing")
 TOPICS: dict[str, dict[str, object]] = {
@@ -45,15 +42,7 @@ def config(topics: Mapping[str, Mapping[str, object]] = TOPICS) -> str:
     return json.dumps(document)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", config()).start()
-        try:
-            yield running
-            assert "Traceback" not in running.error_text, running.error_text
-        finally:
-            running.stop()
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(config=config(), checked=True)]
 
 
 @pytest.fixture
@@ -104,13 +93,6 @@ class Tapped:
 
 def send(client: PlainAmqp, topic: str, *bodies: str) -> None:
     client.send(topic, *[Message(id=body[:20], body=body.encode(), inferred=True) for body in bodies])
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def kept(tapped: Tapped, name: str) -> int:

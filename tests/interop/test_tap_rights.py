@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.serving import PATIENCE, Busbar
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps
-from tests.serving import PATIENCE, Busbar, config_text
-
-pytestmark = pytest.mark.timeout(60)
 
 READING: dict[str, dict[str, Any]] = {
     "show-tap": {"name": "t"},
@@ -31,23 +27,18 @@ ALL = {**READING, **MAKING, **WRITING}
 
 As = Callable[[str], Taps]
 
+RULES = [
+    {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
+    for right in ("Listen", "Send")
+]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server({"q": {}}, PATIENCE, rules=RULES)]
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    config = json.loads(config_text({"q": {}}, PATIENCE))
-    config["Busbar"]["AuthorizationRules"] = [
-        {"Name": right, "Rights": [right], "PrimaryKey": f"to {right}", "SecondaryKey": "another"}
-        for right in ("Listen", "Send")
-    ]
-    path: Path = tmp_path_factory.mktemp("rights") / "data"
-    running = Busbar(path, json.dumps(config)).start()
-    try:
-        manager = PlainAmqp(running.port, running.key)
-        Taps(manager, "q")("create-tap", name="t", owner="me")
-        manager.close()
-        yield running
-    finally:
-        running.stop()
+
+@pytest.fixture(scope="module", autouse=True)
+def tap(server: Busbar) -> None:
+    manager = PlainAmqp(server.port, server.key)
+    Taps(manager, "q")("create-tap", name="t", owner="me")
+    manager.close()
 
 
 @pytest.fixture

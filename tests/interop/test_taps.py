@@ -6,7 +6,7 @@ import contextlib
 import io
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,19 @@ from busbar.cli.main import run
 from busbar.model.effects import ABANDONED, COMPLETED, CONSUMED, DEAD_LETTERED, RECEIVED_AND_DELETED
 from busbar.model.message import ACTIVE, DEAD, KEPT
 from busbar.pages.rows import properties_of
+from harness.serving import PATIENCE, Busbar, config_text
+from harness.waiting import eventually
 from tests.interop.plain_amqp import PlainAmqp
 from tests.interop.taps import Refused, Taps, body_of, write
-from tests.serving import PATIENCE, Busbar, config_text, serving
-
-pytestmark = pytest.mark.timeout(60)
 
 LIMITS = {**PATIENCE, "min_lock_duration": 100, "max_taps": 3, "max_tap_page_bytes": 4096}
 REGULAR, PARTITIONED = 16, 4
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    queues: dict[str, dict[str, object]] = {f"q{n}": {} for n in range(REGULAR)}
-    queues.update({f"p{n}": {"EnablePartitioning": True} for n in range(PARTITIONED)})
-    with serving(queues, LIMITS) as running:
-        yield running
-        assert "Traceback" not in running.error_text, running.error_text
+QUEUES: dict[str, dict[str, object]] = {
+    **{f"q{n}": {} for n in range(REGULAR)},
+    **{f"p{n}": {"EnablePartitioning": True} for n in range(PARTITIONED)},
+}
+pytestmark = [pytest.mark.timeout(60), pytest.mark.server(QUEUES, LIMITS, checked=True)]
 
 
 @pytest.fixture
@@ -76,13 +72,6 @@ def settle(
 
 def bodies(taps: Taps, name: str | None, after: int, upto: int, fragment: int = 0) -> list[str]:
     return [body_of(row).decode() for row in taps.rows(name, after, upto, fragment)]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_what_was_completed_is_read_again_until_it_was_passed(taps: Taps) -> None:

@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,12 @@ from azure.servicebus import ServiceBusMessage
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.factory import MessagingFactory
+from harness.serving import PATIENCE, Busbar
 from tests.robustness.wire import SASL_HEADER
-from tests.serving import PATIENCE, Busbar, serving
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    queues: dict[str, dict[str, object]] = {"sync": {}, "async": {}, "q": {}}
-    with serving(queues, PATIENCE, arguments=("--tls-name", "bus.example")) as running:
-        yield running
+pytestmark = pytest.mark.server(
+    {"sync": {}, "async": {}, "q": {}}, PATIENCE, arguments=("--tls-name", "bus.example")
+)
 
 
 def ca_file(server: Busbar) -> str:

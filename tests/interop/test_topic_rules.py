@@ -17,11 +17,11 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
+from harness.serving import Busbar
 from tests.interop.administration import Administration
 from tests.interop.azure_sdk import nothing_left, take, take_one, text_of
 from tests.interop.session_queues import World
 from tests.interop.topics import Topic, everywhere, keyed, texts
-from tests.serving import Busbar
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -13,17 +12,13 @@ import azure.servicebus.aio
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 
+from harness.serving import Busbar, serving
 from tests.interop.test_tls import ca_file, client_options, cloud_string
 from tests.robustness.wire import SASL_HEADER
-from tests.serving import Busbar, serving
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(
-        {"sync": {}, "async": {}, "slow": {}}, {"token_timeout": 2_000, "handshake_timeout": 2_000}
-    ) as running:
-        yield running
+pytestmark = pytest.mark.server(
+    {"sync": {}, "async": {}, "slow": {}}, {"token_timeout": 2_000, "handshake_timeout": 2_000}
+)
 
 
 def options(server: Busbar) -> dict[str, Any]:

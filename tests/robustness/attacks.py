@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, UByte, UInt, ULong
+from harness.serving import Busbar
 from tests.robustness.wire import SENDER, Wire, frame, performative
 
 HASH_MODULUS = (1 << 61) - 1
@@ -44,3 +47,9 @@ def large_transfer(wire: Wire, handle: int, delivery: int, payload: bytes) -> No
     half = len(payload) // 2
     wire.transfer(handle, delivery, payload[:half], more=True, settled=True)
     wire.transfer(handle, delivery, payload[half:], settled=True)
+
+
+@pytest.fixture(scope="module")
+def server(attacked: Busbar) -> Busbar:
+    """For modules whose attacks share the servers of the suite: they import it, and it stands for their own."""
+    return attacked

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.serving import BROKERS, Busbar, serving
 from tests.robustness.bystander import Bystander
-from tests.serving import BROKERS, Busbar, serving
 
 QUEUES = {
     "q": {"LockDuration": "PT1S"},
@@ -30,11 +30,9 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[Busbar]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    """One server for a module: that it still serves after every test of it is part of what is shown."""
-    with serving(QUEUES, LIMITS) as running:
-        yield running
+@pytest.fixture(scope="session")
+def server_mark() -> pytest.Mark:
+    return pytest.mark.server(QUEUES, LIMITS).mark
 
 
 @pytest.fixture

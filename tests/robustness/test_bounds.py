@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from busbar.amqp.types import UInt
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ACCEPTED,
@@ -25,7 +26,6 @@ from tests.robustness.wire import (
     message,
     performative,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 

@@ -9,6 +9,7 @@ import contextlib
 
 import pytest
 
+from harness.serving import Busbar
 from tests.robustness.attacks import (
     attach_with,
     colliding_map,
@@ -16,10 +17,10 @@ from tests.robustness.attacks import (
     large_transfer,
     token_request,
 )
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_listeners import fill
 from tests.robustness.wire import ATTACH, RECEIVER, SENDER, Wire, connected, logged_in
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 OPEN_AT_ONCE = 30
@@ -27,10 +28,9 @@ SHARE = 50
 """One that has ended leaves less than this part of what it costs while it lives."""
 
 
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    fill(attacked, "held", 20, b"x" * 20_000)
-    return attacked
+@pytest.fixture(scope="module", autouse=True)
+def held(server: Busbar) -> None:
+    fill(server, "held", 20, b"x" * 20_000)
 
 
 def stranger(port: int) -> Wire:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import ACCEPTED, RECEIVER, SENDER, logged_in, message
-from tests.serving import Busbar, serving
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"q": {}, "bystander": {}}, {"idle_timeout": 2_000}) as running:
-        yield running
+pytestmark = pytest.mark.server({"q": {}, "bystander": {}}, {"idle_timeout": 2_000})
 
 
 def sockets_of(server: Busbar) -> int:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 
 
 def busbar(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

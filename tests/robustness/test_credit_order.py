@@ -1,6 +1,7 @@
 """A client that lowers its credit, and raises it again, gets messages in their order.
 
-A slow disk (tests/faults/slow_sync.c) keeps deliveries on their way: they wait for the commit of what was sent before them.
+A slow disk (harness/faults/slow_sync.c) keeps deliveries on their way: they wait for the commit of what was sent
+before them.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from pathlib import Path
 
 from busbar.amqp.codec import decode_value
 from busbar.amqp.types import Described
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import serving
 from tests.robustness.wire import DISPOSITION, RECEIVER, SENDER, TRANSFER, Frame, Wire, logged_in, message
-from tests.serving import serving
 
 SYNC_SECONDS = 0.6
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Busbar, ServerDied
+from harness.serving import Busbar, ServerDied
 
 
 def with_umask(data: Path, mask: str) -> Busbar:

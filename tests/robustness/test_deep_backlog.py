@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.load import LoadConnection, connect
 from busbar.amqp.types import Array, UInt
+from harness.amqp_driver import LoadConnection, connect
+from harness.serving import Busbar, config_text
 from tests.robustness.backlog import LANE_NAMES, fill_lane
-from tests.serving import Busbar, config_text
 
 MEGABYTE = 1024 * 1024
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"

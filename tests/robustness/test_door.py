@@ -11,15 +11,14 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from busbar.amqp.types import Symbol
 from busbar.gateway.listening.listener import BACKLOG
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SASL_HEADER, SASL_INIT, Wire, frame, logged_in, performative
-from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
 LIMITS = {
@@ -29,11 +28,7 @@ LIMITS = {
     "http_idle_timeout": 1_000,
 }
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"q": {}, "bystander": {}}, LIMITS) as running:
-        yield running
+pytestmark = pytest.mark.server({"q": {}, "bystander": {}}, LIMITS)
 
 
 @pytest.fixture(scope="module")

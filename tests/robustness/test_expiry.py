@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, ULong
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
@@ -24,9 +24,6 @@ from tests.robustness.wire import (
     performative,
     sas_token,
 )
-from tests.serving import Busbar, serving
-
-pytestmark = pytest.mark.req("U19")
 
 QUEUE = "sb://localhost/q"
 UNAUTHORIZED = "amqp:unauthorized-access"
@@ -36,11 +33,10 @@ PEEK = (
     + encode_value(Described(ULong(0x77), {"from-sequence-number": 1, "message-count": Int(1)}))
 )
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"q": {}, "bystander": {}}, {"token_grace": 0, "token_timeout": 1_500}) as running:
-        yield running
+pytestmark = [
+    pytest.mark.req("U19"),
+    pytest.mark.server({"q": {}, "bystander": {}}, {"token_grace": 0, "token_timeout": 1_500}),
+]
 
 
 def test_open_links_end_with_their_token_and_can_be_opened_anew(server: Busbar, bystander: Bystander) -> None:

@@ -14,7 +14,7 @@ import sys
 import termios
 from pathlib import Path
 
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 
 LONG = "long-" + "x" * 100
 

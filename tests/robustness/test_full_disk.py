@@ -1,29 +1,22 @@
 """A full disk: sends are refused for the time being, completions go on, nothing acknowledged is lost.
 
-The disk is made small by a preloaded library (small_disk.c), which answers ENOSPC; no root, no mount.
+The disk is made small by a preloaded library (harness/faults/small_disk.c), which answers ENOSPC; no root, no mount.
 """
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from harness.serving import Busbar, config_text
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, Wire, logged_in, message
-from tests.serving import Busbar, config_text
 
 MEGABYTE = 1024 * 1024
 RETRYABLE = {"com.microsoft:server-busy", "amqp:internal-error"}
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "small_disk.so"
-    source = Path(__file__).with_name("small_disk.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+pytestmark = pytest.mark.shim("small_disk")
 
 
 def send(wire: Wire, first: int, count: int) -> list[str]:

@@ -14,11 +14,11 @@ import pytest
 
 from busbar.broker.store_host import FULL_PAUSE
 from busbar.client import blocking
-from tests.robustness.test_full_disk import MEGABYTE, RETRYABLE, fill_up, send, shim
+from harness.serving import Busbar, config_text
+from tests.robustness.test_full_disk import MEGABYTE, RETRYABLE, fill_up, send
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, TRANSFER, Wire, logged_in, message
-from tests.serving import Busbar, config_text
 
-__all__ = ["shim"]
+pytestmark = pytest.mark.shim("small_disk")
 TAP = "forgotten"
 AGE = 3_000
 

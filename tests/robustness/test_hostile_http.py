@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.req("U20")
 

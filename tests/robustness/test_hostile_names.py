@@ -10,10 +10,10 @@ from unittest import mock
 import pytest
 
 from busbar.cli.main import run
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_hostile_http import BAD_NAMES, files_of
 from tests.robustness.wire import ATTACH, DETACH, RECEIVER, SENDER, connected, logged_in, sas_token
-from tests.serving import Busbar
 
 pytestmark = pytest.mark.req("U20")
 

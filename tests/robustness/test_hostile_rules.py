@@ -7,9 +7,9 @@ import pytest
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
 from busbar.cli.main import run
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import ACCEPTED, DISPOSITION, RECEIVER, SENDER, TRANSFER, Wire, logged_in, message
-from tests.serving import Busbar
 
 MESSAGES = 12
 LONG = encode_value(Described(ULong(0x74), {"a": "a" * 50_000, "b": "%" + "a_" * 500 + "b"}))

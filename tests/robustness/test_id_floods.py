@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from bench.load import LoadConnection, connect, session_payload
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, ULong
+from harness.amqp_driver import LoadConnection, connect, session_payload
+from harness.serving import PATIENCE, Busbar
 from tests.robustness.bystander import Bystander
-from tests.serving import PATIENCE, Busbar, serving
 
 MEGABYTE = 1024 * 1024
 LIMITS = {"min_size_in_megabytes": 1, "size_increment": 1, **PATIENCE}
@@ -33,13 +32,7 @@ MANY = 100_000 if os.environ.get("BUSBAR_DEEP") else 4_000
 ID_SIZE = 64
 """As docs/security.md has it."""
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(QUEUES, LIMITS) as running:
-        yield running
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.server(QUEUES, LIMITS)]
 
 
 def long_id(number: int) -> bytes:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.shims import build_shim
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.wire import DETACH, RECEIVER, logged_in
-from tests.serving import Busbar, config_text
 
 VERSION = "api-version=2021-05"
 LIMITS = {"min_auto_delete_on_idle": 300}

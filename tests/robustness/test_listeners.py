@@ -7,9 +7,11 @@ import time
 
 import pytest
 
-from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, UInt, ULong
+from harness.amqp_driver import connect
+from harness.serving import Busbar
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ACCEPTED,
@@ -21,15 +23,9 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 RECEIVED = 0x23
-
-
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    return attacked
 
 
 def fill(server: Busbar, queue: str, count: int, body: bytes = b"x") -> None:

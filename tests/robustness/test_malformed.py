@@ -8,6 +8,7 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, UByte, UInt, ULong, UShort
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     AMQP_HEADER,
@@ -28,7 +29,6 @@ from tests.robustness.wire import (
     message,
     performative,
 )
-from tests.serving import Busbar
 
 FRAMING = {"amqp:connection:framing-error"}
 DECODE = {"amqp:decode-error"}

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.load import connect
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Int, ULong
+from harness.amqp_driver import connect
+from harness.serving import Busbar, serving
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ATTACH,
@@ -25,7 +26,6 @@ from tests.robustness.wire import (
     message,
     performative,
 )
-from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
 BACKLOG = 100 * MEGABYTE

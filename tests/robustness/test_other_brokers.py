@@ -12,6 +12,7 @@ import pytest
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.attacks import attach_with, compound, token_request
 from tests.robustness.bystander import Bystander
@@ -26,7 +27,6 @@ from tests.robustness.wire import (
     logged_in,
     message,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 BINARY = 0x82

@@ -9,14 +9,14 @@ is room for one that does, and so this does not prove P9.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from statistics import median
 
 import pytest
 
-from bench import partitioned
-from bench.cycle import Cost
-from bench.measured import MeasuredServer, measured_server, rooms_are_compiled
-from tests.serving import BROKERS
+from harness.cycle import Cost, cycling, draining, sending
+from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
+from harness.serving import BROKERS
 
 pytestmark = pytest.mark.skipif(
     bool(BROKERS), reason="messages that go from one broker to another cost more, as docs/brokers.md says"
@@ -26,18 +26,19 @@ ROUNDS = 3
 IN_FLIGHT = 1_000
 MOST_CPU = 1.35
 MOST_SYNCS = 1.5
-WORK: dict[str, partitioned.Measure] = {
-    "send": partitioned.sending,
-    "receive": partitioned.receiving,
-    "cycle": partitioned.cycling,
+SECONDS = 0.4
+BACKLOG = 40_000
+
+Measure = Callable[[MeasuredServer, str], Awaitable[Cost]]
+WORK: dict[str, Measure] = {
+    "send": lambda server, queue: sending(server, queue, IN_FLIGHT, SECONDS),
+    "receive": lambda server, queue: draining(server, queue, IN_FLIGHT, BACKLOG),
+    "cycle": lambda server, queue: cycling(server, queue, IN_FLIGHT, SECONDS),
 }
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_a_partitioned_queue_costs_what_a_regular_one_does(
-    work: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partitioned, "SECONDS", 0.4)
+def test_a_partitioned_queue_costs_what_a_regular_one_does(work: str) -> None:
     with measured_server({"regular": {}, "partitioned": {"EnablePartitioning": True}}) as server:
         pairs = asyncio.run(compare(server, WORK[work]))
     cpu = [after.cpu_us / before.cpu_us for before, after in pairs]
@@ -47,12 +48,9 @@ def test_a_partitioned_queue_costs_what_a_regular_one_does(
         assert median(syncs) <= MOST_SYNCS, [f"{ratio:.2f}" for ratio in syncs]
 
 
-async def compare(server: MeasuredServer, measure: partitioned.Measure) -> list[tuple[Cost, Cost]]:
+async def compare(server: MeasuredServer, measure: Measure) -> list[tuple[Cost, Cost]]:
     """Of the regular queue and, right after it, of the partitioned one."""
-    return [
-        (await measure(server, "regular", IN_FLIGHT), await measure(server, "partitioned", IN_FLIGHT))
-        for _ in range(ROUNDS)
-    ]
+    return [(await measure(server, "regular"), await measure(server, "partitioned")) for _ in range(ROUNDS)]
 
 
 def syncs_of(cost: Cost) -> float:

@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from tests.serving import Busbar
+from harness.serving import Busbar
 
 BYTES = bytes(range(256))
 HOSTILE = "\x1b]0;owned\x07\x1b[2J \x9b31m \u202e end"

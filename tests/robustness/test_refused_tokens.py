@@ -13,8 +13,8 @@ from collections import Counter
 
 import pytest
 
+from harness.serving import Busbar, serving
 from tests.robustness.wire import Wire, connected, sas_token
-from tests.serving import Busbar, serving
 
 
 def log_of(server: Busbar, count: int) -> list[str]:

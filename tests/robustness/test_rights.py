@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Array, Described, Int, ULong
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
@@ -25,27 +22,17 @@ from tests.robustness.wire import (
     performative,
     sas_token,
 )
-from tests.serving import Busbar, config_text
-
-pytestmark = pytest.mark.req("U18")
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 KEYS = {"sender": "the key of senders", "listener": "the key of listeners", "manager": "the key of managers"}
 RIGHTS = {"sender": ["Send"], "listener": ["Listen"], "manager": ["Manage", "Send", "Listen"]}
 QUEUES: dict[str, dict[str, object]] = {"q": {}, "q/inner": {}, "other": {}, "bystander": {}}
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busbar]:
-    directory: Path = tmp_path_factory.mktemp("rights")
-    config = json.loads(config_text(QUEUES, {"token_grace": 0}))
-    config["Busbar"]["AuthorizationRules"] = [
-        {"Name": name, "Rights": RIGHTS[name], "PrimaryKey": KEYS[name], "SecondaryKey": f"second {name}"}
-        for name in KEYS
-    ]
-    running = Busbar(directory / "data", json.dumps(config)).start()
-    yield running
-    running.stop()
+RULES = [
+    {"Name": name, "Rights": RIGHTS[name], "PrimaryKey": KEYS[name], "SecondaryKey": f"second {name}"}
+    for name in KEYS
+]
+pytestmark = [pytest.mark.req("U18"), pytest.mark.server(QUEUES, {"token_grace": 0}, rules=RULES)]
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.serving import Busbar, ServerDied
 from tests.robustness.bystander import Bystander
-from tests.serving import Busbar, ServerDied
 
 
 @pytest.mark.req("U9")

@@ -5,29 +5,25 @@ from __future__ import annotations
 import http.client
 import stat
 import time
-from collections.abc import Iterator
 from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp, entry
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import SENDER, Wire, connected, sas_token
-from tests.serving import Busbar, serving
-
-pytestmark = pytest.mark.req("U20")
 
 KEY = "c2VydmVyJ3Mgb3duIGtleSwgbm90IGZvciBsb2dz/+A="
 OWN = "a2V5IG9mIG9uZSBxdWV1ZSwgbm90IGZvciBsb2dz/+A="
 GUESS = "Z3Vlc3MsIGFsc28gYSBzZWNyZXQgb2Ygc29tZWJvZHk="
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"q": {}}, key=KEY, environment={"BUSBAR_LOG": "DEBUG"}) as running:
-        yield running
+pytestmark = [
+    pytest.mark.req("U20"),
+    pytest.mark.server({"q": {}}, key=KEY, environment={"BUSBAR_LOG": "DEBUG"}),
+]
 
 
 def signature_of(token: str) -> str:

@@ -10,7 +10,9 @@ import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Array, Described, Symbol, UInt, ULong
+from harness.serving import Busbar
 from tests.interop.administration import BareHttp
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.test_listeners import fill
 from tests.robustness.wire import (
@@ -24,7 +26,6 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 MEGABYTE = 1024 * 1024
 COUNT = 1_000
@@ -39,11 +40,6 @@ OVER_AMQP = {
     ),
 }
 STATUSES = {"abandon": "abandoned", "defer": "defered", "dead-letter": "suspended"}
-
-
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    return attacked
 
 
 def size_of(server: Busbar, queue: str) -> int:

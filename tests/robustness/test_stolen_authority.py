@@ -13,17 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import Busbar, ServerDied
 from tests.authorities import forged, unconstrained_authority
-from tests.serving import Busbar, ServerDied, serving
 
 HERE = socket.gethostname()
 OTHERS = ["www.other.example", "other.example", "example", "localhost.example", "10.9.9.9", "fd00::9"]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({}, arguments=("--tls-name", "bus.example")) as running:
-        yield running
+pytestmark = pytest.mark.server({}, arguments=("--tls-name", "bus.example"))
 
 
 @contextmanager

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-import pytest
-
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, UByte, UInt, ULong
+from harness.serving import Busbar
 from tests.robustness.attacks import (
     attach_with,
     colliding_map,
@@ -16,6 +15,7 @@ from tests.robustness.attacks import (
     large_transfer,
     token_request,
 )
+from tests.robustness.attacks import server as server  # the fixture
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ATTACH,
@@ -31,15 +31,9 @@ from tests.robustness.wire import (
     logged_in,
     performative,
 )
-from tests.serving import Busbar
 
 LARGE_FRAME = 65_000
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def server(attacked: Busbar) -> Busbar:
-    return attacked
 
 
 def test_link_properties_whose_keys_collide_are_refused(server: Busbar, bystander: Bystander) -> None:

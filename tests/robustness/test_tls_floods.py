@@ -6,11 +6,12 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.tls_records import (
     APPLICATION_DATA,
@@ -20,19 +21,15 @@ from tests.robustness.tls_records import (
     REQUESTED,
     HandMadeTls,
 )
-from tests.serving import Busbar, serving
 
 MEGABYTE = 1024 * 1024
 FLOOD = 6_000
 HELLO = b"AMQP\x03\x01\x00\x00"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(
-        {"q": {}, "bystander": {}}, {"handshake_timeout": 60_000, "token_timeout": 60_000}
-    ) as running:
-        yield running
+pytestmark = pytest.mark.server(
+    {"q": {}, "bystander": {}}, {"handshake_timeout": 60_000, "token_timeout": 60_000}
+)
 
 
 def authority(server: Busbar) -> Path:

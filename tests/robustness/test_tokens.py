@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from harness.serving import Busbar
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ATTACH,
@@ -19,7 +20,6 @@ from tests.robustness.wire import (
     message,
     sas_token,
 )
-from tests.serving import Busbar
 
 
 @pytest.mark.parametrize("role", [SENDER, RECEIVER])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from busbar.amqp.types import UInt
+from harness.serving import Busbar, serving
 from tests.robustness.bystander import Bystander
 from tests.robustness.wire import (
     ACCEPTED,
@@ -17,7 +18,6 @@ from tests.robustness.wire import (
     logged_in,
     message,
 )
-from tests.serving import Busbar, serving
 
 LOCK_SECONDS = 1.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.set_up.installed import ROOT
+from harness.installed import ROOT
 from tools.build_rooms import can_compile
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="there is no C compiler")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.set_up.installed import ROOT
+from harness.installed import ROOT
 from tools.dependencies import BUILD_TOOLS
 from tools.hashes import written
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.set_up import empty_caches
-from tests.set_up.installed import made_and_served
+from harness.installed import empty_caches, made_and_served
 from tools.dependencies import LAYERS
 from tools.work_tree import copy_to
 

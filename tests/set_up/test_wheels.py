@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.set_up.installed import CONSTRAINTS, ROOT, Installed
+from harness.installed import CONSTRAINTS, ROOT, Installed
 from tools.build_rooms import can_compile
 from tools.dependencies import requirements
 

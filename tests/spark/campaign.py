@@ -54,13 +54,6 @@ def seed_of(name: str) -> int:
     return seed
 
 
-def eventually(what: str, check: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until, f"it did not happen in {seconds:g} s: {what}"
-        time.sleep(0.005)
-
-
 # ---- programs ----------------------------------------------------------------------------------------
 
 

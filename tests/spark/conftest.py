@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
 from busbar.spark.session import open_session
-from tests.serving import Busbar, serving
+from harness.serving import Busbar
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 VARIABLE = "BUSBAR_TEST_CONNECTION"
@@ -66,10 +66,9 @@ QUEUES: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(QUEUES) as running:
-        yield running
+@pytest.fixture(scope="session")
+def server_mark() -> pytest.Mark:
+    return pytest.mark.server(QUEUES).mark
 
 
 class Namespace:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from busbar.client.blocking import connect
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
+from harness.waiting import eventually
 from tests.spark.conftest import QUEUES, Collected, Namespace, run_now
 
 RULES = [
@@ -25,17 +24,7 @@ RULES = [
     for name, right in (("sender", "Send"), ("listener", "Listen"))
 ]
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    config = json.loads(config_text(QUEUES))
-    config["Busbar"] = {"AuthorizationRules": RULES}
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", json.dumps(config)).start()
-        try:
-            yield running
-        finally:
-            running.stop()
+pytestmark = pytest.mark.server(QUEUES, rules=RULES)
 
 
 def numbered(first: int, last: int) -> list[bytes]:
@@ -56,13 +45,6 @@ def failure(query: StreamingQuery) -> str:
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(100)
     return str(caught.value)
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    until = time.monotonic() + 100
-    while not check():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def key_of(namespace: Namespace, rule: str) -> str:
@@ -107,7 +89,7 @@ def test_a_tap_that_was_truncated(namespace: Namespace, queue: str, collected: C
     run_now(namespace.stream(queue, **limits), checkpoint, collected)
     namespace.send(queue, [b"x" * 1000 for _ in range(100)])
     namespace.receive(queue, 105)
-    eventually(lambda: namespace.taps(queue).show("short").truncated)
+    eventually(lambda: namespace.taps(queue).show("short").truncated, seconds=100)
     namespace.send(queue, numbered(5, 8))
     said = failure(started(namespace.stream(queue, **limits), checkpoint, collected))
     assert "[BUSBAR_DATA_LOSS]" in said and "truncated" in said and "'failOnDataLoss'" in said
@@ -122,7 +104,7 @@ def test_an_entity_that_goes_while_it_is_read(namespace: Namespace, queue: str, 
     frame = namespace.stream(queue, tap="live", startingPosition="earliest")
     namespace.send(queue, numbered(0, 3))
     query = started(frame, checkpoint, collected)
-    eventually(lambda: collected.has(3))
+    eventually(lambda: collected.has(3), seconds=100)
     with ServiceBusAdministrationClient.from_connection_string(
         namespace.server.connection_string, connection_verify=str(namespace.server.data / "tls" / "ca.pem")
     ) as administration:
@@ -142,7 +124,7 @@ def test_an_entity_that_is_made_again_while_it_is_read(
     namespace.send(queue, numbered(0, 3))
     frame = namespace.stream(queue, tap="live", startingPosition="earliest")
     query = started(frame, namespace.checkpoint(), collected)
-    eventually(lambda: collected.has(3))
+    eventually(lambda: collected.has(3), seconds=100)
     namespace.remake(queue)
     namespace.send(queue, numbered(0, 9))
     said = failure(query)
@@ -216,13 +198,13 @@ def test_a_write_waits_for_a_broker_that_is_away(namespace: Namespace, tmp_path:
     )
     try:
         add(1)
-        eventually(lambda: written() == 1)
+        eventually(lambda: written() == 1, seconds=100)
         server.kill()
         add(2)
         time.sleep(1)
         assert query.isActive
         server.start()
-        eventually(lambda: written() == 2)
+        eventually(lambda: written() == 2, seconds=100)
         assert query.isActive
     finally:
         query.stop()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from busbar.jobs.manifest import ArchiveError
 from busbar.jobs.progress import BatchProgress
 from busbar.spark.errors import SourceError
 from busbar.spark.secrets import Secret
+from harness.waiting import eventually
 from tests.spark.campaign import members
 from tests.spark.conftest import SOURCES, Namespace
 
@@ -52,13 +53,6 @@ def captured(
         session=namespace.spark,
         options={"waitForBroker": "20s", **options},
     )
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not check():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def bodies(spark: SparkSession, directory: Path) -> list[bytes]:
@@ -108,7 +102,7 @@ def test_every_reader_sees_every_message_once(
     assert {str(row[1]) for row in rows} <= {str(day) for day in _days_around_now()}
     assert sorted(polars.scan_parquet(pattern).collect()["body"].to_list()) == sent
     # All was committed, so nothing is kept any more.
-    eventually(lambda: kept(namespace, wide) + kept(namespace, queue) == 0)
+    eventually(lambda: kept(namespace, wide) + kept(namespace, queue) == 0, seconds=PATIENCE)
 
 
 def _days_around_now() -> list[object]:
@@ -146,7 +140,7 @@ def test_events_are_an_archive_of_their_own(namespace: Namespace, queue: str, tm
     assert sorted(row.sequence_number for row in rows) == list(range(1, 13))
     assert namespace.spark.read.parquet(str(events)).count() == 12
     # Of messages nobody wants more than once, nothing is kept.
-    eventually(lambda: kept(namespace, queue) == 0)
+    eventually(lambda: kept(namespace, queue) == 0, seconds=PATIENCE)
 
 
 def test_dead_letters_are_captured_under_their_own_name(
@@ -184,7 +178,7 @@ def test_mistakes_are_said_before_spark_has_work(namespace: Namespace, queue: st
     running.start()
     try:
         namespace.send(queue, numbered(0, 7))
-        eventually(lambda: archive_has(tmp_path / "archive", 7) or bool(failures))
+        eventually(lambda: archive_has(tmp_path / "archive", 7) or bool(failures), seconds=PATIENCE)
         with pytest.raises(ArchiveError, match=f"is being written by process {os.getpid()}"):
             captured(namespace, [queue], tmp_path / "archive")
         with pytest.raises(ArchiveError, match="events need a directory of their own"):
@@ -252,7 +246,7 @@ def test_the_command_goes_on_and_ends_well(namespace: Namespace, queue: str, tmp
     with running_command(
         namespace, queue, "--output", str(output), "--interval", "200 milliseconds"
     ) as second:
-        eventually(lambda: archive_has(output, 80) or second.poll() is not None)
+        eventually(lambda: archive_has(output, 80) or second.poll() is not None, seconds=PATIENCE)
         arguments = command_lines(second.pid)
         namespace.send(queue, numbered(80, 90))
         second.send_signal(signal.SIGTERM)

@@ -21,9 +21,10 @@ from busbar.client.blocking import BlockingFactory, connect
 from busbar.jobs import archive, capture
 from busbar.message.decoded import DecodedMessage
 from busbar.spark.session import prepare_environment
-from tests.serving import Busbar, Properties, serving
+from harness.serving import Properties, serving
+from harness.waiting import eventually
 from tests.spark import pipeline_program
-from tests.spark.campaign import Program, eventually
+from tests.spark.campaign import PATIENCE, Program
 from tests.spark.conftest import Namespace
 
 MESSAGES = 600
@@ -52,13 +53,18 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
             found = re.search(r"spark://127\.0\.0\.1:\d+", master.said)
             return found is not None
 
-        eventually("the master listens", listens)
+        eventually(listens, "the master listens", seconds=PATIENCE, pause=0.005)
         assert found is not None
         address = found.group(0)
         for number in range(workers):
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
             programs.enter_context(daemon(directory, "worker.Worker", *size, address))
-        eventually("the workers are there", lambda: master.said.count("Registering worker") == workers)
+        eventually(
+            lambda: master.said.count("Registering worker") == workers,
+            "the workers are there",
+            seconds=PATIENCE,
+            pause=0.005,
+        )
         yield address
 
 
@@ -110,10 +116,7 @@ class Pipeline:
         }, "every step once, behind the one before it"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(Pipeline.QUEUES) as running:
-        yield running
+pytestmark = pytest.mark.server(Pipeline.QUEUES)
 
 
 @pytest.mark.req("D7")

@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.jobs import archive
 from busbar.jobs.fault_points import VARIABLE
 from busbar.jobs.manifest import load
-from tests.serving import Busbar, config_text
-from tests.spark.campaign import DEEP, Program, Traffic, Witness, content, eventually, run_to_the_end, seed_of
+from harness.serving import Busbar, config_text
+from harness.waiting import eventually
+from tests.spark.campaign import DEEP, PATIENCE, Program, Traffic, Witness, content, run_to_the_end, seed_of
 
 QUEUES = {"orders": {"EnablePartitioning": True}} | ({"invoices": {}} if DEEP else {})
 POINTS = ("after-offset-log", "mid-write", "before-commit", "before-advance", "inside-compaction")
@@ -118,7 +119,7 @@ def run_until_killed(each: Round, server: Busbar, directory: Path, base: Path, c
             assert program.running or each.point or program.fell, program.said
             return load(directory).number > before or not program.running
 
-        eventually("the capture commits", commits)
+        eventually(commits, "the capture commits", seconds=PATIENCE, pause=0.005)
         if each.broker:
             time.sleep(chance.uniform(0.0, 0.5))
             server.kill()

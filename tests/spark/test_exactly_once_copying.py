@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.serving import Busbar, config_text
-from tests.spark.campaign import DEEP, Content, Program, Traffic, content, eventually, run_to_the_end, seed_of
+from harness.serving import Busbar, config_text
+from harness.waiting import eventually
+from tests.spark.campaign import DEEP, PATIENCE, Content, Program, Traffic, content, run_to_the_end, seed_of
 
 SOURCE, TARGET = "orders", "copies"
 ROUNDS = int(os.environ.get("BUSBAR_ROUNDS") or (80 if DEEP else 3))
@@ -82,7 +83,7 @@ def run_for_a_while(
             last_batch(directory, query, "commits") > batch for query, batch in before.items()
         )
 
-    eventually("both queries commit a batch", committed)
+    eventually(committed, "both queries commit a batch", seconds=PATIENCE, pause=0.005)
     if server is not None:
         time.sleep(chance.uniform(0.0, 0.3))
         server.kill()
@@ -91,7 +92,12 @@ def run_for_a_while(
     time.sleep(chance.uniform(0.0, 1.5))
     if amid:
         query = chance.choice(("copied", "filed"))
-        eventually("a batch is under way", lambda: under_way(directory, query) or not program.running)
+        eventually(
+            lambda: under_way(directory, query) or not program.running,
+            "a batch is under way",
+            seconds=PATIENCE,
+            pause=0.005,
+        )
         time.sleep(chance.uniform(0.0, 0.3))
     assert program.running or program.fell, program.said
     return program.running

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from busbar.client.blocking import BlockingReceiver
 from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
 from busbar.spark.secrets import Secret
-from tests.serving import Busbar, serving
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 QUEUES: dict[str, dict[str, object]] = {
@@ -29,16 +27,8 @@ QUEUES: dict[str, dict[str, object]] = {
     "watched": {"LockDuration": "PT30S"},
 }
 
-
-pytestmark = pytest.mark.timeout(
-    300
-)  # a report looks at everything several times, and the machine may be busy
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving(QUEUES) as running:
-        yield running
+# a report looks at everything several times, and the machine may be busy
+pytestmark = [pytest.mark.timeout(300), pytest.mark.server(QUEUES)]
 
 
 def trade(namespace: Namespace, queue: str) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from busbar.client import OutgoingMessage, encode
-from tests.serving import Busbar, serving
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "sessions.py"
 SESSIONS = [f"order {number}" for number in range(8)]
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    with serving({"workflows": {"RequiresSession": True, "EnablePartitioning": True}}) as running:
-        yield running
+pytestmark = pytest.mark.server({"workflows": {"RequiresSession": True, "EnablePartitioning": True}})
 
 
 def send(namespace: Namespace, steps: list[str]) -> None:

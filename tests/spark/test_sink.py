@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,24 +22,15 @@ from pyspark.sql.types import StructType
 from busbar.client import BatchOver
 from busbar.client.blocking import connect
 from busbar.client.sender import Writer
-from tests.serving import Busbar, config_text
 from tests.spark.conftest import QUEUES, Namespace
-
-pytestmark = pytest.mark.timeout(300)  # the first test starts Spark, perhaps on a busy machine
 
 LISTENER = {"Name": "listener", "Rights": ["Listen"], "PrimaryKey": "first key", "SecondaryKey": "second key"}
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Busbar]:
-    config = json.loads(config_text({**QUEUES, "sessions": {"RequiresSession": True}}))
-    config["Busbar"] = {"AuthorizationRules": [LISTENER]}
-    with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        running = Busbar(Path(directory) / "data", json.dumps(config)).start()
-        try:
-            yield running
-        finally:
-            running.stop()
+# the first test starts Spark, perhaps on a busy machine
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.server({**QUEUES, "sessions": {"RequiresSession": True}}, rules=[LISTENER]),
+]
 
 
 def write(namespace: Namespace, frame: DataFrame, entity: str, **options: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from busbar.spark.errors import OptionError, SourceError
+from harness.waiting import eventually
 from tests.spark.conftest import Namespace
 from tests.spark.stepping import Checkpoint, Stepper
 
@@ -19,13 +18,6 @@ def numbered(first: int, last: int) -> list[bytes]:
 
 def bodies(rows: list[dict[str, Any]]) -> list[bytes]:
     return [row["body"] for row in rows]
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not check():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def run_now(namespace: Namespace, queue: str, checkpoint: Checkpoint, **options: str) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,19 +14,13 @@ from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import connect
 from busbar.spark import attach, detach
 from busbar.spark.listener import committed_offsets
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
+from harness.waiting import eventually
 from tests.spark.conftest import Collected, Namespace, run_now
 
 
 def numbered(first: int, last: int) -> list[bytes]:
     return [f"body {number}".encode() for number in range(first, last)]
-
-
-def eventually(check: Callable[[], bool], seconds: float = 30) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.req("D1")

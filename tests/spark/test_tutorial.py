@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import Busbar, config_text
+from harness.serving import Busbar, config_text
 from tests.spark.conftest import QUICK_JAVA, SOURCES
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial-spark.md"

@@ -17,12 +17,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
+HARNESS = ROOT / "harness"
 SUITES_WITH_A_SERVER = {"interop", "console", "spark", "durability", "robustness", "set_up"}
 SERVERS = {
-    "Busbar": TESTS / "serving.py",
-    "serving": TESTS / "serving.py",
-    "Installed": TESTS / "set_up" / "installed.py",
-    "made_and_served": TESTS / "set_up" / "installed.py",
+    "Busbar": HARNESS / "serving.py",
+    "serving": HARNESS / "serving.py",
+    "Installed": HARNESS / "installed.py",
+    "made_and_served": HARNESS / "installed.py",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,7 +32,7 @@ Definition = Function | ast.ClassDef
 
 @dataclass
 class Module:
-    """What a file of tests defines, and which names it takes from other files of tests."""
+    """What a file of tests defines, and which names it takes from other files of tests and the harness."""
 
     path: Path
     tree: ast.Module
@@ -57,7 +58,7 @@ def parsed(path: Path, text: str) -> Module:
     for node in module.tree.body:
         if isinstance(node, Definition):
             module.definitions[node.name] = node
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("tests.", "harness.")):
             source = ROOT / (node.module or "").replace(".", "/")
             for alias in node.names:
                 inner = source / f"{alias.name}.py"  # a module of a package
@@ -67,12 +68,14 @@ def parsed(path: Path, text: str) -> Module:
     return module
 
 
-def conftests(path: Path) -> Iterator[Module]:
+def shared_fixtures(path: Path) -> Iterator[Module]:
+    """Where pytest looks for a fixture that a file does not define: the nearest conftest first, the plugins last."""
     for directory in path.parents:
         if (directory / "conftest.py").exists():
             yield read(directory / "conftest.py")
         if directory == TESTS:
-            return
+            break
+    yield read(TESTS / "plugins" / "servers.py")
 
 
 @cache
@@ -93,13 +96,19 @@ def reaches_a_server(module: Module, node: Definition, seen: set[tuple[Path, str
     for name in names | fixtures:
         if name in SERVERS and module.imported.get(name) == SERVERS[name]:
             return True
-        places = [module, *conftests(module.path)] if name in fixtures else [module]
+        places = [module]
         if name in module.imported and module.imported[name].exists():
             places.append(read(module.imported[name]))
-        for place in places:
-            found = place.definitions.get(name)
-            if found is not None and found is not node and reaches_a_server(place, found, seen):
-                return True
+        if name in fixtures:
+            places += shared_fixtures(module.path)
+        defined = (
+            (place, found)
+            for place in places
+            if (found := place.definitions.get(name)) is not None and found is not node
+        )
+        nearest = next(defined, None)  # it hides the others
+        if nearest is not None and reaches_a_server(*nearest, seen):
+            return True
     return False
 
 
@@ -165,7 +174,7 @@ def test_no_test_returns_where_it_should_be_skipped() -> None:
     assert [name for module in modules() for name in silent_returns(module)] == []
 
 
-IMPORTS = "import pytest\nfrom tests.serving import Busbar, serving\n"
+IMPORTS = "import pytest\nfrom harness.serving import Busbar, serving\n"
 REACHING = {
     "by a fixture of the suite": (
         "interop",
@@ -176,6 +185,10 @@ REACHING = {
         "@pytest.fixture\ndef place():\n    with serving({}) as it: yield it\n"
         '@pytest.mark.req("U1")\ndef test_it(place): pass\n',
     ),
+    "by the server of its module": (
+        "robustness",
+        '@pytest.mark.req("U1")\ndef test_it(server): print(server.port)\n',
+    ),
     "by what it calls": (
         "durability",
         'def start():\n    return Busbar(".").start()\n@pytest.mark.req("U1")\ndef test_it(): start()\n',
@@ -184,6 +197,10 @@ REACHING = {
 NOT_REACHING = {
     "a suite without a server": ("unit", '@pytest.mark.req("U1")\ndef test_it(server: Busbar): pass\n'),
     "no server": ("spark", '@pytest.mark.req("D7")\ndef test_it(tmp_path): print(tmp_path)\n'),
+    "a fixture that hides the server": (
+        "robustness",
+        '@pytest.fixture\ndef server(): return 1\n@pytest.mark.req("U1")\ndef test_it(server): print(server)\n',
+    ),
     "a mark of the module": ("interop", 'pytestmark = [pytest.mark.req("U1")]\ndef test_it(): pass\n'),
     "a mark of a parameter": (
         "interop",

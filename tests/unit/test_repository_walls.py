@@ -1,7 +1,12 @@
-"""Every import contract of pyproject.toml can fail: each wall is broken in a copy of the tree and must be noticed."""
+"""Every import contract of pyproject.toml can fail: each wall is broken in a copy of the tree and must be noticed.
+
+Outside of `src` the rule is: tests and benchmarks import the harness, never each other, and what is shipped imports none of
+them.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -33,6 +38,36 @@ BREACHES = {
     "the model starts a task": ("pure", "model/breach.py", "import asyncio"),
     "the broker names its store": ("stores", "broker/breach.py", "from busbar.store import sqlite"),
 }
+
+NOT_IMPORTED = {
+    "src": {"harness", "tests", "bench", "tools"},
+    "harness": {"tests", "bench"},
+    "tests": {"bench"},
+    "bench": {"tests"},
+}
+"""By directory: the top-level packages that its files do not import, anywhere in their text."""
+
+DEFINED_ONCE = {
+    "eventually": ["harness/waiting.py"],
+    "until": ["harness/waiting.py"],
+    "build_shim": ["harness/faults/shims.py"],
+    "shim": ["tests/plugins/servers.py"],
+    "own_server": ["tests/plugins/servers.py"],
+    # The second one stands for it where modules share the servers of the suite.
+    "server": ["tests/plugins/servers.py", "tests/robustness/attacks.py"],
+}
+"""Functions that tests share, and the files that define one of that name: more of them would be copies."""
+
+
+def imported_packages(text: str) -> set[str]:
+    """The top-level names that a module imports, also inside of functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add((node.module or "").partition(".")[0])
+    return found
 
 
 def lint(tree: Path, contract: str) -> subprocess.CompletedProcess[str]:
@@ -69,3 +104,32 @@ def test_a_broken_wall_is_noticed(tree: Path, breach: str) -> None:
     after = lint(tree, contract)
     assert after.returncode != 0, after.stdout
     assert "BROKEN" in after.stdout, after.stdout + after.stderr
+
+
+@pytest.mark.parametrize("directory", NOT_IMPORTED)
+def test_tests_and_benchmarks_share_only_the_harness(directory: str) -> None:
+    sources = [path for path in (ROOT / directory).rglob("*.py") if "node_modules" not in path.parts]
+    assert sources
+    assert {
+        str(path.relative_to(ROOT)): found
+        for path in sources
+        if (found := imported_packages(path.read_text()) & NOT_IMPORTED[directory])
+    } == {}
+
+
+def test_shared_functions_are_defined_once() -> None:
+    found: dict[str, list[str]] = {name: [] for name in DEFINED_ONCE}
+    for path in sorted(
+        path for place in ("harness", "tests", "bench") for path in (ROOT / place).rglob("*.py")
+    ):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in found:
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert found == DEFINED_ONCE
+
+
+def test_an_import_inside_of_a_function_is_noticed() -> None:
+    text = (
+        "import os.path\ndef load():\n    from bench import cycle\n    import tests.plugins.results as it\n"
+    )
+    assert imported_packages(text) == {"os", "bench", "tests"}

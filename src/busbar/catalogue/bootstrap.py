@@ -44,7 +44,9 @@ class StoreBootstrap:
         """The entries of the catalogue. Raises StoreError if there are not enough stores."""
         entries = await self._reconcile(await self._open(), wanted)
         self.notes += [
-            f"the store {host.name} is out: {host.reason}" for host in self._stores.hosts if not host.is_open
+            f"the store {host.name} is unavailable: {host.reason}"
+            for host in self._stores.hosts
+            if not host.is_open
         ]
         return entries
 

@@ -37,7 +37,7 @@ def as_json(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> Json:
 
 
 def is_limited(entry: AtomEntry) -> bool:
-    """A store with a part of it is out: what it holds is counted nowhere."""
+    """A store with a part of it is unavailable: what it holds is counted nowhere."""
     return text_of(entry.description, "EntityAvailabilityStatus") == "Limited"
 
 

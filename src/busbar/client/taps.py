@@ -32,7 +32,7 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FragmentTap:
-    """A tap in one fragment. Of one that is not `available` (its store is out) nothing else is known."""
+    """A tap in one fragment. Of one that is not `available` (its store is unavailable) nothing else is known."""
 
     index: int
     position: int
@@ -73,7 +73,7 @@ class TapView:
 @dataclass(frozen=True, slots=True)
 class Ends:
     """Where an entity ends now, by fragment: nothing at or below these positions will ever appear or change. Fragments whose
-    store is out are missing."""
+    store is unavailable are missing."""
 
     entity: str
     incarnation: str

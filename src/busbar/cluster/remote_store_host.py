@@ -139,7 +139,7 @@ class RemoteStoreHost(RemoteStore):
         if self._channel is None:
             self._enter(StoreState.UNAVAILABLE, reason)
             return
-        with contextlib.suppress(ChannelClosed):  # then it is out in any case
+        with contextlib.suppress(ChannelClosed):  # then it is unavailable in any case
             await self._channel.call(self.name, protocol.MarkUnavailable(reason))
 
     def start_reopening(self) -> None:

@@ -61,7 +61,9 @@ class Head:
         self.ids = ids  # remembered by duplicate detection
         self.dropped = dropped  # duplicates, ever; those since the last commit are missing
         self.turn = turn  # the last one given to a session; never goes back
-        self.last_dead = last_dead  # the last number given to a dead letter (Record.dead_letter_number); never goes back
+        self.last_dead = (
+            last_dead  # the last number given to a dead letter (Record.dead_letter_number); never goes back
+        )
         self.last_event = last_event  # the last position given to an event; never goes back
         self.events = events  # kept for taps
         self.kept_size = kept_size  # bytes of the messages in KEPT and KEPT_DEAD; they are not in `size`

@@ -171,7 +171,7 @@ class OperationTimeout(BusbarError):
 
 
 class ServerBusy(BusbarError):
-    """Overload, or a fragment whose store is out: try again later."""
+    """Overload, or a fragment whose store is unavailable: try again later."""
 
     condition = "com.microsoft:server-busy"
     status = 503

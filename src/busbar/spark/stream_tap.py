@@ -45,7 +45,7 @@ class StreamPosition:
     owner: str
     positions: Mapping[int, int]
     ends: Mapping[int, int]
-    """Fragments whose store is out are missing."""
+    """Fragments whose store is unavailable are missing."""
 
 
 class StreamTap:
@@ -280,7 +280,7 @@ class StreamTap:
         except BusbarClientError as error:
             if not error.retryable:
                 raise
-            # A store that is out longer than our patience: the next batch tries again, nothing is lost by it.
+            # A store that is unavailable longer than our patience: the next batch tries again, nothing is lost by it.
             log.warning("The tap %r could not be advanced: %s", name, error)
             return
         self._advanced |= further

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar.app.endpoint_file import read_endpoint
-from tests.serving import Busbar, ServerDied
+from harness.serving import Busbar, ServerDied
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from busbar.fragment.changes import Changes, Lock
 from busbar.fragment.reads import Read
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
 from tests.unit.broker.hosting import PLAIN, GatedStore, Hosting
 
 PATIENCE = 0.15

@@ -18,7 +18,8 @@ from busbar.model.effects import Delivered, Effect, Refused, Sent
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.message import Draft, SubscriptionCopy
 from busbar.model.settings import FragmentSettings
-from busbar.store.memory import Disk, MemoryStore
+from harness.memory_store import Disk, MemoryStore
+from harness.waiting import until
 
 E = TypeVar("E", bound=Effect)
 
@@ -119,12 +120,7 @@ class Hosting:
         return self.stores[-1]
 
     async def until(self, true: Callable[[], bool], seconds: float = 5.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, (
-                f"it did not happen; said: {[type(e).__name__ for e in self.said]}"
-            )
-            await asyncio.sleep(0.002)
+        await until(true, lambda: [type(effect).__name__ for effect in self.said], seconds=seconds)
 
     async def answer(self, request: int) -> Effect:
         await self.until(lambda: any(effect.request == request for effect in self.said))

@@ -18,7 +18,7 @@ from busbar.model.effects import Effect
 from busbar.model.limits import Limits
 from busbar.store.contract import OutcomeUnknown, Store, StoreError
 from busbar.store.location import StoreLocation, StoreMissing
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
 from tests.unit.broker.hanging import HangingStore, Hangs
 from tests.unit.broker.hosting import clock
 

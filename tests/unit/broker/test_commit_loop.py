@@ -10,7 +10,7 @@ from busbar.broker.commit_loop import GROUP_BYTES, GROUP_MESSAGES
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Inspect, Peek, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Peeked, Sent, Settled
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
 from tests.unit.broker.hosting import clock, complete, demand, draft, hosting, send, settings
 
 

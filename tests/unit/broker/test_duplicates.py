@@ -12,7 +12,7 @@ from busbar.model.commands import InspectDuplicates, Send
 from busbar.model.effects import DuplicateReport
 from busbar.model.entities import QueueDescription
 from busbar.model.message import Draft
-from busbar.store.memory import Disk, Fault
+from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, hosting
 
 UNIQUE = QueueDescription(requires_duplicate_detection=True).fragment_settings()

@@ -16,8 +16,8 @@ from busbar.model.commands import Inspect, Leave
 from busbar.model.effects import Delivered, Drained, Effect, Inspected, Sent, Settled
 from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError
-from busbar.store.memory import Disk, Fault, MemoryStore
 from busbar.store.sqlite.store import SqliteStore
+from harness.memory_store import Disk, Fault, MemoryStore
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
 

@@ -22,7 +22,7 @@ from busbar.model.commands import Send, StoreCopies
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
 from busbar.model.message import ACTIVE, SCHEDULED
-from busbar.store.memory import Disk, Fault
+from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, demand, draft, hosting, topic
 from tests.unit.broker.test_topic_commits import break_machine
 

@@ -24,7 +24,7 @@ from busbar.model.errors import ServerBusy
 from busbar.model.message import ACTIVE
 from busbar.store.contract import StoreError
 from busbar.store.location import StoreLocation
-from busbar.store.memory import Fault, MemoryStore
+from harness.memory_store import Fault, MemoryStore
 from tests.unit.broker.hanging import PATIENCE, HangingHost, Hangs, hanging
 from tests.unit.broker.hosting import PLAIN, clock, complete, demand, draft, send
 from tests.unit.broker.namespaces import NAMES, Disks, quick_pauses, started
@@ -347,7 +347,9 @@ async def test_a_store_that_hangs_at_the_start_does_not_keep_the_others() -> Non
     async with started(disks) as here:
         try:
             assert here.stores.unavailable() == {"store-1"}
-            assert any("store-1 is out: its disk has not answered" in note for note in here.catalogue.notes)
+            assert any(
+                "store-1 is unavailable: its disk has not answered" in note for note in here.catalogue.notes
+            )
             assert not (await here.port.runtime("p")).available
             on = view.fragments[view.stores.index("store-2")]
             assert isinstance(await here.ask(Send(on, here.origin, 1, [draft()], True)), Sent)

@@ -1,4 +1,4 @@
-"""Who comes and goes while a store is out: when it is back, its fragments know exactly those who are still there."""
+"""Who comes and goes while a store is unavailable: when it is back, its fragments know exactly those who are still there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from busbar.model.effects import Delivered, Drained, SessionAccepted
 from busbar.model.message import Draft
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import StoreError
-from busbar.store.memory import Fault
+from harness.memory_store import Fault
 from tests.unit.broker.hosting import Hosting, demand, hosting, send
 
 SESSIONS = FragmentSettings(60_000, 10, 0, False, 1 << 30, True, True, 0, True)

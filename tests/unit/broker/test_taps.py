@@ -22,7 +22,7 @@ from busbar.model.effects import COMPLETED, Delivered, Done, EventPage, Refused,
 from busbar.model.errors import BatchOver, TapTruncated
 from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.settings import EARLIEST, LATEST, FragmentSettings, TapSettings
-from busbar.store.memory import Disk, Fault, MemoryStore
+from harness.memory_store import Disk, Fault, MemoryStore
 from tests.pages import shown
 from tests.unit.broker.hosting import Hosting, complete, demand, hosting, send
 

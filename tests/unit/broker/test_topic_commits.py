@@ -23,7 +23,7 @@ from busbar.model.entities import SubscriptionDescription
 from busbar.model.errors import ServerBusy
 from busbar.model.message import ACTIVE, SCHEDULED, SubscriptionCopy
 from busbar.store.contract import StoreError
-from busbar.store.memory import Fault
+from harness.memory_store import Fault
 from tests.unit.broker.hosting import (
     PLAIN,
     Hosting,

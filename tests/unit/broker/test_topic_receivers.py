@@ -15,7 +15,7 @@ from busbar.model.commands import AcceptSession, Peek, Send, StoreCopies
 from busbar.model.effects import Delivered, Peeked, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
 from busbar.model.message import ACTIVE, Draft, SubscriptionCopy
-from busbar.store.memory import Disk, Fault
+from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, complete, demand, topic
 
 TOPIC = 1

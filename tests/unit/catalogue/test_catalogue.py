@@ -31,8 +31,8 @@ from busbar.model.errors import (
 )
 from busbar.model.limits import Limits
 from busbar.store.contract import Store
-from busbar.store.memory import Disk, MemoryStore
 from busbar.store.sqlite.store import SqliteStore
+from harness.memory_store import Disk, MemoryStore
 from tests.unit.broker.hosting import clock, send
 
 TOPIC = TopicDescription(user_metadata="news")

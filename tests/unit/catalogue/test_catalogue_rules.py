@@ -39,8 +39,8 @@ from busbar.model.errors import (
     ServerBusy,
 )
 from busbar.model.limits import Limits, limits_of
-from busbar.store.memory import Disk
 from busbar.store.sqlite.store import SqliteStore
+from harness.memory_store import Disk
 from tests.unit.catalogue.test_catalogue import namespace
 
 QUEUE = QueueDescription()

@@ -16,7 +16,7 @@ from busbar.model.commands import Peek
 from busbar.model.effects import Effect
 from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from busbar.model.limits import Limits
-from busbar.store.memory import Disk, MemoryStore
+from harness.memory_store import Disk, MemoryStore
 
 DAY = 86_400_000
 IDLE = 200

@@ -17,7 +17,7 @@ from busbar.model.effects import Delivered, Effect
 from busbar.model.entities import QueueDescription
 from busbar.model.limits import Limits
 from busbar.model.message import Draft
-from busbar.store.memory import MemoryStore
+from harness.memory_store import MemoryStore
 from tests.unit.broker.hosting import clock
 
 

@@ -19,7 +19,7 @@ from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import ArgumentError, EntityNotFound, InvalidOperation, ServerBusy
 from busbar.store.contract import StoreError
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
 from tests.unit.broker.hosting import draft
 from tests.unit.broker.namespaces import NAMES, Disks, Namespace, quick_pauses, started
 

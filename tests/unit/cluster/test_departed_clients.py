@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -19,16 +18,10 @@ from busbar.cluster.remote_store import RemoteStore
 from busbar.model.commands import RELEASE, AwaitSession, Command, Demand, Inspect, Leave, Peek, Send, Settle
 from busbar.model.effects import Effect
 from busbar.model.message import ACTIVE, Draft
+from harness.waiting import until
 from tests.conformance.port_process import clock, fragments
 from tests.unit.cluster.test_channel import two_ends
 from tests.unit.cluster.test_remote_store import Peer
-
-
-async def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 async def connected(*ends: asyncio.Protocol) -> None:

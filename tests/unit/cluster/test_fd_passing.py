@@ -7,21 +7,14 @@ import errno
 import os
 import resource
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from busbar.cluster import fd_passing
 from busbar.cluster.fd_passing import CLIENT, WAITING, FdReceiver, FdSender
-
-
-async def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.002)
+from harness.waiting import until
 
 
 class Broker:

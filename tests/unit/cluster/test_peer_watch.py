@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -14,15 +13,9 @@ from busbar.cluster import peer_watch, protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.peer_watch import PeerWatch
 from busbar.cluster.remote_store import RemoteStore
+from harness.waiting import until
 from tests.conformance.port_process import clock
 from tests.unit.cluster.test_channel import two_ends
-
-
-async def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 async def test_it_is_asked_for_with_growing_pauses_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

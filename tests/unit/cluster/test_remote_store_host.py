@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -45,7 +44,8 @@ from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, Draft
 from busbar.store.contract import StoreError, StoreFull
 from busbar.store.location import StoreMissing
-from busbar.store.memory import Disk
+from harness.memory_store import Disk
+from harness.waiting import until
 from tests.conformance.port_process import channel_to, clock
 from tests.unit.broker.hosting import GatedStore
 
@@ -110,10 +110,7 @@ class Namespace:
         self.port.submit([*commands])
 
     async def until(self, true: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 10
-        while not true():
-            assert time.monotonic() < deadline, [type(effect).__name__ for effect in self.heard]
-            await asyncio.sleep(0.002)
+        await until(true, lambda: [type(effect).__name__ for effect in self.heard])
 
     async def answer(self, request: int) -> Effect:
         await self.until(lambda: any(effect.request == request for effect in self.heard))

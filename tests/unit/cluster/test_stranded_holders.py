@@ -15,9 +15,10 @@ from busbar.model.effects import Effect, Refused, Sent, SessionAccepted, Session
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import SessionCannotBeLocked
 from busbar.model.message import ACTIVE, Draft
+from harness.waiting import until
 from tests.conformance.gateways import Gateway
 from tests.conformance.port_process import fragments
-from tests.unit.cluster.test_departed_clients import connected, until
+from tests.unit.cluster.test_departed_clients import connected
 from tests.unit.cluster.test_remote_store import Peer
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.load import connect
 from busbar.gateway.amqp.connection import GatewayConnection
+from harness.amqp_driver import connect
+from harness.waiting import until
 from tests.robustness.wire import DETACH, RECEIVER, SENDER, TRANSFER, logged_in, performative
-from tests.unit.gateway.test_failing_connection import served, until
+from tests.unit.gateway.test_failing_connection import served
 
 
 @pytest.fixture

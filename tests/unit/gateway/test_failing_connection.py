@@ -4,13 +4,11 @@ was given goes to others at once."""
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from bench.load import ConnectionOver, connect
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
@@ -18,6 +16,8 @@ from busbar.gateway.gateway import Gateway
 from busbar.model.effects import Delivered, Effect, Sent
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
+from harness.amqp_driver import ConnectionOver, connect
+from harness.waiting import until
 from tests.conformance.port_process import fragments
 from tests.interop.http_runtime import Http
 
@@ -50,13 +50,6 @@ async def served() -> AsyncIterator[tuple[LocalBroker, int]]:
             yield port, await gateway.listen("127.0.0.1", 0)
         finally:
             await gateway.stop()
-
-
-async def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.002)
 
 
 async def test_a_send_that_is_not_answered_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a store does when its disk fills up or fails. Run under tests/faults/failing_disk.c, one scenario a process."""
+"""What a store does when its disk fills up or fails. Run under harness/faults/failing_disk.c, one scenario a process."""
 
 from __future__ import annotations
 

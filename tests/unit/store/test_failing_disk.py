@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.shims import build_shim
-
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS = (
     "a_full_disk_refuses_and_stays_as_it_was",
@@ -23,10 +21,7 @@ SCENARIOS = (
     "a_checkpoint_whose_sync_fails_breaks_the_store",
 )
 
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_shim("failing_disk", tmp_path_factory.mktemp("shim"))
+pytestmark = pytest.mark.shim("failing_disk")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -8,7 +8,7 @@ from busbar.fragment.changes import Changes
 from busbar.fragment.reads import ReadPage
 from busbar.model.message import ACTIVE, Record
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreFull
-from busbar.store.memory import Fault, MemoryStore
+from harness.memory_store import Fault, MemoryStore
 
 
 def claimed(store: MemoryStore | None = None) -> MemoryStore:

@@ -55,7 +55,7 @@ FAMILIES: Final = {
     ),
     "busbar_entity_available": (
         "gauge",
-        "0 while a fragment of the entity is out: counts are of the others.",
+        "0 while a fragment of the entity is unavailable: counts are of the others.",
     ),
     "busbar_messages": ("gauge", "Messages of an entity by state; locked ones are active."),
     "busbar_size_bytes": ("gauge", "Bytes that count towards an entity's quota."),

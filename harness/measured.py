@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.serving import Busbar, config_text
-
-HERE = Path(__file__).parent
+from harness.faults.shims import build_shim
+from harness.serving import Busbar, config_text
 
 
 def calibrate(rounds: int = 3_000) -> float:
@@ -99,12 +97,9 @@ def measured_server(
 
 
 def _count_syncs(directory: Path, environment: dict[str, str]) -> Path | None:
-    compiler = shutil.which("cc")
-    if compiler is None:
+    if shutil.which("cc") is None:
         return None
-    library, counter = directory / "count_syncs.so", directory / "syncs"
-    source = str(HERE / "count_syncs.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), source, "-ldl"], check=True)
+    library, counter = build_shim("count_syncs", directory), directory / "syncs"
     counter.write_bytes(bytes(8))
     environment["LD_PRELOAD"] = str(library)
     environment["SYNC_COUNT"] = str(counter)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
 READY_SECONDS = 60.0
 
@@ -77,6 +77,15 @@ class Installed:
             alarm.cancel()
             process.terminate()
             assert process.wait(timeout=30) == 0
+
+
+def empty_caches(directory: Path) -> dict[str, str]:
+    """An environment in which pip and npm find nothing from yesterday."""
+    caches = {"PIP_CACHE_DIR": "pip", "npm_config_cache": "npm", "XDG_CACHE_HOME": "xdg"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}
+    }
+    return inherited | {name: str(directory / kind) for name, kind in caches.items()}
 
 
 @contextmanager

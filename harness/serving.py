@@ -30,16 +30,22 @@ def config_text(
     queues: Mapping[str, Properties],
     limits: Mapping[str, object] | None = None,
     topics: Sequence[Properties] = (),
+    rules: Sequence[Properties] = (),
 ) -> str:
-    """The emulator's Config.json for these queues and topics, with the namespace limits a test lowers."""
+    """The emulator's Config.json for these queues and topics, the limits that a test lowers, and authorization rules."""
     namespace = {
         "Name": "busbar",
         "Queues": [{"Name": name, "Properties": dict(properties)} for name, properties in queues.items()],
         "Topics": [*topics],
     }
     document: dict[str, Any] = {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
+    own: dict[str, object] = {}
     if limits:
-        document["Busbar"] = {"Limits": dict(limits)}
+        own["Limits"] = dict(limits)
+    if rules:
+        own["AuthorizationRules"] = [*rules]
+    if own:
+        document["Busbar"] = own
     return json.dumps(document, indent=2)
 
 
@@ -180,12 +186,27 @@ def resident_bytes_of(process: int) -> int:
 
 @contextmanager
 def serving(
-    queues: Mapping[str, Properties], limits: Mapping[str, object] | None = None, **options: Any
+    queues: Mapping[str, Properties] | None = None,
+    limits: Mapping[str, object] | None = None,
+    *,
+    topics: Sequence[Properties] = (),
+    rules: Sequence[Properties] = (),
+    config: str | None = None,
+    checked: bool = False,
+    **options: Any,
 ) -> Iterator[Busbar]:
-    """A server with these queues for the time of a `with` block."""
+    """A server with these entities, or with those of a `config`, for the time of a `with` block, in a directory of its own.
+
+    A `checked` one must end with code 0, and must not have logged a traceback."""
+    text = config_text(queues or {}, limits, topics, rules) if config is None else config
     with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
-        server = Busbar(Path(directory) / "data", config_text(queues, limits), **options).start()
+        server = Busbar(Path(directory) / "data", text, **options).start()
         try:
             yield server
-        finally:
+        except BaseException:
             server.stop()
+            raise
+        code = server.stop()
+    if checked:
+        assert code == 0, server.error_text
+        assert "Traceback" not in server.error_text, server.error_text

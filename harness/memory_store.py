@@ -21,7 +21,7 @@ from enum import Enum, auto
 from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
-from busbar.store.memory_fragment import MemoryFragment
+from harness.memory_fragment import MemoryFragment
 
 
 class Fault(Enum):

@@ -1,4 +1,4 @@
-"""The shims of this directory, built: shared objects that are preloaded into a serving process and break something."""
+"""Builds the shims of this directory: shared objects that are preloaded into a serving process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def build_shim(name: str, directory: Path) -> Path:
-    """The shared object made of `name`.c, in a directory of the caller's."""
+    """Compile `name`.c into a directory of the caller's. Fails without a C compiler: what a shim shows is not skipped."""
     built = directory / f"{name}.so"
     source = Path(__file__).with_name(f"{name}.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)

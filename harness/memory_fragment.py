@@ -76,7 +76,7 @@ class MemoryFragment:
         for edit in changes.edits:
             found = self.take(edit.lane, edit.n)
             if found is not None:
-                self.put(edit.to, _edited(found, edit))
+                self.put(edit.to, self.edited(found, edit))
         for keep in changes.keeps:
             for n in keep.numbers:
                 found = self.take(keep.lane, n)
@@ -136,6 +136,20 @@ class MemoryFragment:
         if record is not None and lane == SCHEDULED:
             del self.due[bisect_left(self.due, (record.due, n))]
         return record
+
+    def edited(self, record: Record, edit: MessageEdit) -> Record:
+        return Record(
+            record.n,
+            record.enqueued,
+            record.ttl,
+            record.due,
+            edit.deliveries,
+            record.size if edit.size < 0 else edit.size,
+            record.content,
+            edit.overlay,
+            record.session_id,
+            edit.dead,
+        )
 
     def _remember(self, shelf: int, id: bytes, at: int, n: int) -> None:
         if (shelf, id) not in self.ids:
@@ -291,21 +305,6 @@ def _number(pair: tuple[Record, int]) -> int:
 
 def _dead(pair: tuple[Record, int]) -> int:
     return pair[0].dead_letter_number
-
-
-def _edited(record: Record, edit: MessageEdit) -> Record:
-    return Record(
-        record.n,
-        record.enqueued,
-        record.ttl,
-        record.due,
-        edit.deliveries,
-        record.size if edit.size < 0 else edit.size,
-        record.content,
-        edit.overlay,
-        record.session_id,
-        edit.dead,
-    )
 
 
 def _up_to(max_bytes: int, records: Iterable[Record]) -> list[Record]:
