@@ -8,12 +8,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
 from dataclasses import dataclass, field
-from urllib.parse import quote_plus
+
+from busbar.model.sas import sign
 
 _ENDPOINT = re.compile(
     r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/@?#\s]+)(?::(?P<port>\d{1,5}))?/?",
@@ -49,12 +47,7 @@ class Endpoint:
         """A token for an entity, until a time in seconds since 1970."""
         if self.token:
             return self.token
-        encoded = quote_plus(self.resource(path))
-        digest = hmac.new(self.key.encode(), f"{encoded}\n{expires}".encode(), hashlib.sha256).digest()
-        signature = quote_plus(base64.b64encode(digest))
-        return (
-            f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires}&skn={quote_plus(self.key_name)}"
-        )
+        return sign(self.resource(path), self.key_name, self.key, expires)
 
 
 def parse_connection_string(text: str) -> Endpoint:
