@@ -36,12 +36,13 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
 from busbar.app.front import SharedListener
 from busbar.app.provisioning import provision
-from busbar.app.system import nonce_source, raise_descriptor_limit, wall_clock
+from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
+from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.node_settings import NodeSettings, encode, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost

@@ -27,6 +27,7 @@ from busbar.amqp.events import (
     SessionEnded,
 )
 from busbar.amqp.link import Link
+from busbar.clock import wall_clock
 from busbar.gateway.address import node_of
 from busbar.gateway.amqp.attach import GatewayLink, RepliesByNode, attach
 from busbar.gateway.amqp.incoming import IncomingLink
@@ -39,7 +40,7 @@ from busbar.gateway.authority import Grant
 from busbar.gateway.entity_checks import check_can_receive, check_can_send
 from busbar.gateway.grants import Grants
 from busbar.gateway.refused_tokens import host_of
-from busbar.gateway.services import GatewayServices, wall_clock
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView
 from busbar.model.commands import RELEASE, Command, Settle
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost
