@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
-from busbar.broker.routes import CommandSink, FragmentRoutes
+from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink, EffectDispatcher, FragmentRoutes
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.watchers import Watchers
 from busbar.cluster import protocol, requests

@@ -29,7 +29,7 @@ from busbar.gateway.http.atom_feed import (
 )
 from busbar.gateway.http.atom_path import ManagementPath, ManagementPathKind, read_target
 from busbar.gateway.http.atom_rule import read_default_rule, read_rule
-from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, is_partitioned, read_version
+from busbar.gateway.http.atom_values import PARTITIONING, check_partitioning, is_partitioned, read_version
 from busbar.gateway.http.atom_xml import read_entry
 from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed

@@ -20,14 +20,13 @@ from xml.etree.ElementTree import Element
 from busbar.gateway.address import plain_path
 from busbar.gateway.http.atom_access import read_access, write_access
 from busbar.gateway.http.atom_values import (
+    MESSAGE_SIZE,
     read_boolean,
     read_integer,
     write_boolean,
     write_time,
 )
-from busbar.gateway.http.atom_version import MESSAGE_SIZE
-from busbar.gateway.http.atom_writer import COUNTS, XmlWriter
-from busbar.gateway.http.atom_xml import exact_text_of, text_of
+from busbar.gateway.http.atom_xml import COUNTS, XmlWriter, exact_text_of, text_of
 from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import (

@@ -37,7 +37,7 @@ from busbar.gateway.entity_checks import (
     message_size,
     requires_session,
 )
-from busbar.gateway.http.atom_version import check_partitioning, read_version
+from busbar.gateway.http.atom_values import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import EntityDeleted
