@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from busbar.cluster.codec import Int
+from busbar.cluster.codec_table import Int
 from busbar.cluster.requests import Request
 
 # ---- what is asked of a store in a broker process, and (the last two) of the serving process about it ----
