@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import socket
 import ssl
 import sys
 import time
-from urllib.parse import quote_plus
 
+from busbar.model.sas import sign
 from harness.serving import Busbar, serving
 
 SECONDS = 1.0
@@ -20,11 +17,7 @@ MIN_RATIO = 1.2
 
 
 def token(server: Busbar) -> str:
-    resource = quote_plus("http://localhost/q")
-    expiry = str(int(time.time()) + 600)
-    digest = hmac.new(server.key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
-    signature = quote_plus(base64.b64encode(digest))
-    return f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn=RootManageSharedAccessKey"
+    return sign("http://localhost/q", "RootManageSharedAccessKey", server.key, int(time.time()) + 600)
 
 
 class Client:

@@ -13,14 +13,10 @@ ends is unknown, and stays in `unanswered` (sender) or `unconfirmed` (receiver).
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import time
 from collections.abc import Callable
 from types import EllipsisType
 from typing import cast
-from urllib.parse import quote_plus
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.connection import Connection, ConnectionConfig
@@ -41,6 +37,7 @@ from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, Outcome, empty_st
 from busbar.amqp.performatives import Terminus
 from busbar.amqp.types import Described, Symbol, UInt, ULong
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
+from busbar.model.sas import sign
 
 KEY_NAME = "RootManageSharedAccessKey"
 BATCH_FORMAT = 0x80013700
@@ -69,11 +66,7 @@ class ConnectionOver(Exception):
 
 
 def sas_token(resource: str, key: str, lifetime: int = 3600) -> str:
-    encoded = quote_plus(resource)
-    expiry = int(time.time()) + lifetime
-    digest = hmac.new(key.encode(), f"{encoded}\n{expiry}".encode(), hashlib.sha256).digest()
-    signature = quote_plus(base64.b64encode(digest))
-    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expiry}&skn={KEY_NAME}"
+    return sign(resource, KEY_NAME, key, int(time.time()) + lifetime)
 
 
 def payload_of(body: bytes) -> Payload:

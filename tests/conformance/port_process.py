@@ -13,8 +13,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from busbar.broker.dispatcher import FragmentRoutes
 from busbar.broker.host_api import StoreHost
-from busbar.broker.routes import FragmentRoutes
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker

@@ -63,7 +63,10 @@ def brokers_of(server: Busbar) -> dict[str, int]:
 def stores_open_in(process: int) -> set[str]:
     found = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
-        target = Path(os.readlink(link)).name
+        try:
+            target = Path(os.readlink(link)).name
+        except FileNotFoundError:
+            continue  # a connection's, which was closed meanwhile
         if target in STORES:
             found.add(target)
     return found

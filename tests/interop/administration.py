@@ -5,20 +5,17 @@ No retries: what the broker does wrong once must be seen, not repaired by the cl
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import http.client
 import inspect
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
 
 import azure.servicebus.aio.management
 import azure.servicebus.management
 
+from busbar.model.sas import sign
 from harness.serving import Busbar
 from tests.interop.azure_sdk import in_thread
 
@@ -83,15 +80,8 @@ class BareHttp:
         self._server = server
 
     def token(self, path: str = "", *, key: str = "", life: int = 60) -> str:
-        resource = quote(f"http://localhost/{path}".lower(), safe="")
-        expiry = int(time.time()) + life
-        signed = hmac.new(
-            (key or self._server.key).encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256
-        )
-        signature = quote(base64.b64encode(signed.digest()), safe="")
-        return (
-            f"SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn=RootManageSharedAccessKey"
-        )
+        resource = f"http://localhost/{path}".lower()
+        return sign(resource, "RootManageSharedAccessKey", key or self._server.key, int(time.time()) + life)
 
     def request(
         self, method: str, target: str, body: str | bytes = "", *, token: str | None = None, **headers: str

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
+
+from busbar.model.sas import sign
 
 BATCH = "application/vnd.microsoft.servicebus.json"
 
 
 def sas_token(resource: str, key: str, rule: str = "RootManageSharedAccessKey", life: int = 600) -> str:
-    encoded = quote_plus(resource)
-    expiry = str(int(time.time()) + life)
-    digest = hmac.new(key.encode(), f"{encoded}\n{expiry}".encode(), hashlib.sha256).digest()
-    signature = quote_plus(base64.b64encode(digest))
-    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expiry}&skn={rule}"
+    return sign(resource, rule, key, int(time.time()) + life)
 
 
 @dataclass(frozen=True, slots=True)

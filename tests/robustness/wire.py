@@ -6,17 +6,14 @@ heartbeat. `logged_in` does the ordinary beginning (SASL PLAIN, open, begin on c
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import socket
 import struct
 import time
 from dataclasses import dataclass
-from urllib.parse import quote_plus
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from busbar.model.sas import sign
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_INIT, SASL_OUTCOME = 0x40, 0x41, 0x44
@@ -80,14 +77,7 @@ def message(body: bytes, message_id: str | None = None) -> bytes:
 
 
 def sas_token(resource: str, *, key: str = KEY, name: str = KEY_NAME, lifetime: float = 600) -> str:
-    encoded = quote_plus(resource)
-    expiry = int(time.time() + lifetime)
-    signature = base64.b64encode(
-        hmac.new(key.encode(), f"{encoded}\n{expiry}".encode(), hashlib.sha256).digest()
-    )
-    return (
-        f"SharedAccessSignature sr={encoded}&sig={quote_plus(signature)}&se={expiry}&skn={quote_plus(name)}"
-    )
+    return sign(resource, name, key, int(time.time() + lifetime))
 
 
 class Wire:

@@ -34,6 +34,7 @@ BREACHES = {
     "the console reaches for a broker itself": ("console", "console/breach.py", "import busbar.client"),
     "the client needs the server's event loop": ("light", "client/breach.py", "import uvloop"),
     "the machine reads a clock": ("pure", "fragment/breach.py", "import time"),
+    "the machine asks for the time": ("pure", "fragment/breach.py", "import busbar.clock"),
     "the wire engine opens a socket": ("pure", "amqp/breach.py", "from socket import socket"),
     "the model starts a task": ("pure", "model/breach.py", "import asyncio"),
     "the broker names its store": ("stores", "broker/breach.py", "from busbar.store import sqlite"),

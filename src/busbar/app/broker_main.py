@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busbar.app.certificates import TlsFiles, server_context
-from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit, wall_clock
+from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
 from busbar.broker.store_host import LocalStoreHost
+from busbar.clock import wall_clock
 from busbar.cluster.broker_node import BrokerNode
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.controller_connection import ControllerConnection, Emit

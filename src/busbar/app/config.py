@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +32,7 @@ from busbar.model.entities import (
     AuthorizationRule,
     CorrelationFilter,
     Description,
+    EntityDescription,
     EntityStatus,
     PropertyValue,
     QueueDescription,
@@ -47,6 +48,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits, limits_of
 from busbar.model.names import rule_path, subscription_path
+from busbar.model.properties import PropertyType, properties_of
 
 
 class ConfigError(Exception):
@@ -137,62 +139,21 @@ def _kilobytes(value: object) -> int:
     return _whole(value) * 1024
 
 
-_QUEUE: dict[str, _Property] = {
-    "LockDuration": ("lock_duration", _duration),
-    "MaxSizeInMegabytes": ("max_size_in_megabytes", _whole),
-    "MaxMessageSizeInKilobytes": ("max_message_size", _kilobytes),
-    "RequiresDuplicateDetection": ("requires_duplicate_detection", _flag),
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", _duration),
-    "RequiresSession": ("requires_session", _flag),
-    "DefaultMessageTimeToLive": ("default_message_time_to_live", _duration),
-    "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", _flag),
-    "MaxDeliveryCount": ("max_delivery_count", _whole),
-    "EnableBatchedOperations": ("enable_batched_operations", _flag),
-    "EnablePartitioning": ("enable_partitioning", _flag),
-    "EnableExpress": ("enable_express", _flag),
-    "AutoDeleteOnIdle": ("auto_delete_on_idle", _duration),
-    "Status": ("status", _status),
-    "ForwardTo": ("forward_to", _text),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", _text),
-    "UserMetadata": ("user_metadata", _text),
+_READERS: dict[PropertyType, Callable[[object], object]] = {
+    PropertyType.BOOLEAN: _flag,
+    PropertyType.INTEGER: _whole,
+    PropertyType.KILOBYTES: _kilobytes,
+    PropertyType.DURATION: _duration,
+    PropertyType.STATUS: _status,
+    PropertyType.PATH: _text,
+    PropertyType.TEXT: _text,
 }
-_SUBSCRIPTION = {
-    name: _QUEUE[name]
-    for name in (
-        "LockDuration",
-        "RequiresSession",
-        "DefaultMessageTimeToLive",
-        "DeadLetteringOnMessageExpiration",
-        "MaxDeliveryCount",
-        "EnableBatchedOperations",
-        "AutoDeleteOnIdle",
-        "Status",
-        "ForwardTo",
-        "ForwardDeadLetteredMessagesTo",
-        "UserMetadata",
-    )
+_PROPERTIES: dict[type[EntityDescription], dict[str, _Property]] = {
+    kind: {
+        row.element: (row.attribute, _READERS[row.type]) for row in properties_of(kind) if not row.only_atom
+    }
+    for kind in (QueueDescription, TopicDescription, SubscriptionDescription)
 }
-_SUBSCRIPTION["DeadLetteringOnFilterEvaluationExceptions"] = (
-    "dead_lettering_on_filter_evaluation_exceptions",
-    _flag,
-)
-_TOPIC = {
-    name: _QUEUE[name]
-    for name in (
-        "MaxSizeInMegabytes",
-        "MaxMessageSizeInKilobytes",
-        "RequiresDuplicateDetection",
-        "DuplicateDetectionHistoryTimeWindow",
-        "DefaultMessageTimeToLive",
-        "EnableBatchedOperations",
-        "EnablePartitioning",
-        "EnableExpress",
-        "AutoDeleteOnIdle",
-        "Status",
-        "UserMetadata",
-    )
-}
-_TOPIC["SupportOrdering"] = ("support_ordering", _flag)
 _CORRELATION = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
@@ -307,7 +268,7 @@ class _ConfigReader:
     def _queue(self, place: str, value: object) -> tuple[str, QueueDescription]:
         item = _Object(self, place, value)
         name = self._name(item)
-        queue = QueueDescription(**self._properties(item, _QUEUE))
+        queue = QueueDescription(**self._properties(item, QueueDescription))
         item.end()
         self._check(place, lambda: check_queue(name, queue, self._limits, self._tier))
         return name, queue
@@ -315,7 +276,7 @@ class _ConfigReader:
     def _topic(self, place: str, value: object) -> Iterator[tuple[str, Description]]:
         item = _Object(self, place, value)
         name = self._name(item)
-        topic = TopicDescription(**self._properties(item, _TOPIC))
+        topic = TopicDescription(**self._properties(item, TopicDescription))
         subscriptions = list(item.items("Subscriptions"))
         item.end()
         self._check(place, lambda: check_topic(name, topic, self._limits, self._tier))
@@ -326,7 +287,7 @@ class _ConfigReader:
     def _subscription(self, topic: str, place: str, value: object) -> Iterator[tuple[str, Description]]:
         item = _Object(self, place, value)
         path = subscription_path(topic, self._own_name(item, "subscription"))
-        subscription = SubscriptionDescription(**self._properties(item, _SUBSCRIPTION))
+        subscription = SubscriptionDescription(**self._properties(item, SubscriptionDescription))
         rules = list(item.items("Rules"))
         item.end()
         self._check(place, lambda: check_subscription(path, subscription, self._limits, self._tier))
@@ -405,10 +366,10 @@ class _ConfigReader:
         self._check(place, lambda: check_path(name, self._limits))
         return name
 
-    def _properties(self, item: _Object, table: Mapping[str, _Property]) -> dict[str, Any]:
+    def _properties(self, item: _Object, kind: type[EntityDescription]) -> dict[str, Any]:
         properties = item.inner("Properties")
         read: dict[str, Any] = {}
-        for key, (field, convert) in table.items():
+        for key, (field, convert) in _PROPERTIES[kind].items():
             value = properties.take(key)
             if value is not None:
                 read[field] = self._value(properties.place + key, value, convert)

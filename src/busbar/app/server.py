@@ -18,7 +18,7 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -35,20 +35,21 @@ from busbar.app.certificates import (
 from busbar.app.config import ConfigError, NamespaceConfig, parse_config, read_config
 from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
-from busbar.app.front import SharedListener
 from busbar.app.provisioning import provision
-from busbar.app.system import nonce_source, raise_descriptor_limit, wall_clock
+from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
+from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.node_settings import NodeSettings, encode, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
+from busbar.gateway.listening.listener import Listener
 from busbar.model.entities import (
     Description,
     EntityStatus,
@@ -180,6 +181,26 @@ class Edge(Protocol):
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
 
     async def stop(self) -> None: ...
+
+
+class SharedListener:
+    """The ports of a namespace that has several broker processes: each client is accepted here and handed to one of them."""
+
+    def __init__(self, brokers: BrokerSupervisor) -> None:
+        self._brokers = brokers
+        self._porch = Listener(brokers.accept_delay, brokers.dispatch)
+
+    async def start(self, settings: Sequence[bytes]) -> None:
+        """Open the gateways, each with its settings; nobody is accepted before `listen`."""
+        await self._brokers.open_gateways(settings)
+
+    async def listen(self, host: str, port: int) -> int:
+        return await self._porch.listen(host, port)
+
+    async def stop(self) -> None:
+        """Accept nobody, and let every gateway tell its clients."""
+        self._porch.close()
+        await self._brokers.close_gateways()
 
 
 async def _edge(

@@ -12,11 +12,11 @@ import itertools
 from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
-from busbar.app.system import wall_clock
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
+from busbar.clock import wall_clock
 from busbar.model.api import StoreView
 from busbar.model.limits import Limits
 from busbar.store.sqlite.directory import SqliteLocation, stores_in

@@ -1,4 +1,4 @@
-"""What brokers get from the machine they run on: time, chance, descriptors and an event loop."""
+"""What brokers get from the machine they run on: chance, descriptors and an event loop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import contextlib
 import random
 import resource
 import secrets
-import time
 from collections.abc import Callable
-
-
-def wall_clock() -> int:
-    """ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def nonce_source() -> Callable[[], int]:

@@ -59,13 +59,8 @@ from busbar.model.errors import (
 from busbar.model.limits import Limits
 from busbar.model.names import key_of, parent_and_name, rule_path, subscription_path
 from busbar.model.partitioning import FRAGMENTS
+from busbar.model.properties import FIXED
 from busbar.model.taps import TapChange, TapDescription
-
-FIXED = {
-    "requires_session": "RequiresSession",
-    "requires_duplicate_detection": "RequiresDuplicateDetection",
-    "enable_partitioning": "EnablePartitioning",
-}
 
 LONGEST_OWNER = 1024
 MOST = 2**62
@@ -251,11 +246,14 @@ def _check_tap(tap: TapDescription) -> None:
 
 def _check_fixed(old: EntityView, new: Description) -> None:
     there = {field.name for field in fields(new)}
-    for field, name in FIXED.items():
-        if field in there and getattr(old.description, field) != getattr(new, field):
+    for row in FIXED:
+        if row.attribute not in there:
+            continue
+        was, wanted = getattr(old.description, row.attribute), getattr(new, row.attribute)
+        if was != wanted:
             raise ArgumentError(
-                f"'{old.path}': {name} is {_word(getattr(old.description, field))} since its creation and cannot be "
-                f"changed to {_word(getattr(new, field))}; delete the entity and create it again."
+                f"'{old.path}': {row.element} is {_word(was)} since its creation and cannot be changed to "
+                f"{_word(wanted)}; delete the entity and create it again."
             )
 
 

@@ -36,8 +36,8 @@ from busbar.broker.host_api import StoreHost
 from busbar.catalogue.admission import Admission
 from busbar.catalogue.bootstrap import StoreBootstrap
 from busbar.catalogue.change_runner import ChangeRunner
-from busbar.catalogue.definition import decode_definition, decode_nested, encode_definition
-from busbar.catalogue.fragment_settings import FragmentSettingsBuilder, fragment_count, topic_of
+from busbar.catalogue.definition import decode_definition, encode_definition
+from busbar.catalogue.fragment_settings import FragmentSettingsBuilder, fragment_count
 from busbar.catalogue.idleness import IdleWatch
 from busbar.catalogue.index import EntityIndex
 from busbar.catalogue.placement import place
@@ -61,6 +61,7 @@ from busbar.model.limits import Limits
 from busbar.model.names import key_of, parent_and_name, rule_path
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
+from busbar.store.contract import StoreError
 
 MAX_FRAGMENT = 2**32 - 1
 
@@ -122,9 +123,8 @@ class Catalogue:
         yet are made. Raises StoreError if not enough stores can be opened."""
         entries = await self._assembly.open_all(wanted)
         self._loaded = self._clock()
-        changes = self._read(entries)
-        changes.update(self._serve_topics())
-        changes.update(self._load_properties(entries.get(_NAMESPACE)))
+        self._read(entries)
+        changes = self._load_properties(entries.get(_NAMESPACE))
         if changes:
             await self._copies.write(changes, ())
         for host in self._stores.hosts:
@@ -135,47 +135,17 @@ class Catalogue:
         self._clean()
         self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
 
-    def _read(self, entries: dict[str, bytes]) -> dict[str, bytes | None]:
-        """What the catalogue says; what has to be changed in it, since it is of an older version."""
-        changes: dict[str, bytes | None] = {}
+    def _read(self, entries: dict[str, bytes]) -> None:
+        """Take over the entries of the catalogue. Raises StoreError if one cannot be read."""
         for key, value in entries.items():
             if key == _COUNTER:
                 self._last_fragment = max(self._last_fragment, int(value))
             elif key == _TAP_COUNTER:
                 self._last_tap = max(self._last_tap, int(value))
             elif key.startswith(_EMPTYING):
-                self._emptying[int(key.removeprefix(_EMPTYING))] = value.decode() or self._stores.names[0]
+                self._emptying[int(key.removeprefix(_EMPTYING))] = value.decode()
             elif key.startswith(_ENTITY):
-                view = decode_definition(value)
-                if not view.created:
-                    changes.update(self._convert(self._placed(view), value))
-                elif len(view.stores) != len(view.fragments):
-                    self._entries.put(self._placed(view))
-                    changes.update(_definitions([self._placed(view)]))
-                else:
-                    self._entries.put(view)
-        return changes
-
-    def _placed(self, view: EntityView) -> EntityView:
-        """Before placement was written down there was one store, now the first."""
-        return replace(view, stores=(self._stores.names[0],) * len(view.fragments))
-
-    def _serve_topics(self) -> dict[str, bytes | None]:
-        """Topics and subscriptions of a version that did not serve them have no fragments yet."""
-        served: list[EntityView] = []
-        for view in self._entries:
-            if isinstance(view.description, TopicDescription) and not view.fragments:
-                stores = place(view.path, fragment_count(view.description), self._stores.names)
-                served.append(replace(view, fragments=self._take_ids(len(stores)), stores=stores))
-                self._entries.put(served[-1])
-        for view in self._entries:
-            if isinstance(view.description, SubscriptionDescription) and not view.fragments:
-                stores = self.find(topic_of(view)).stores
-                served.append(replace(view, fragments=self._take_ids(len(stores)), stores=stores))
-                self._entries.put(served[-1])
-        if not served:
-            return {}
-        return {**_definitions(served), _COUNTER: str(self._last_fragment).encode()}
+                self._entries.put(_readable(key, value))
 
     async def _take_into_service(self) -> None:
         for view in self._entries:
@@ -203,18 +173,6 @@ class Catalogue:
 
     def _clock(self) -> int:
         return self._stores.hosts[0].clock()
-
-    def _convert(self, view: EntityView, encoded: bytes) -> dict[str, bytes | None]:
-        """Definitions of version 1 have no times, and subscriptions inside topics."""
-        found = [view, *decode_nested(encoded)]
-        for subscription in [v for v in found if isinstance(v.description, SubscriptionDescription)]:
-            rules = rule_path(subscription.path, "")
-            if not any(other.path.startswith(rules) for other in found):
-                found.append(EntityView(rules + DEFAULT_RULE, RuleDescription(), ()))
-        dated = [replace(v, created=self._loaded, updated=self._loaded) for v in found]
-        for one in dated:
-            self._entries.put(one)
-        return _definitions(dated)
 
     def _load_properties(self, encoded: bytes | None) -> dict[str, bytes | None]:
         now = self._loaded
@@ -568,3 +526,16 @@ def served_fragments(catalogue: Mapping[str, bytes]) -> set[int]:
         elif value is not None:
             found.add(int(name.removeprefix(_EMPTYING)))
     return found
+
+
+def _readable(key: str, encoded: bytes) -> EntityView:
+    try:
+        view = decode_definition(encoded)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"the catalogue's entry '{key}' cannot be read: {error}") from None
+    if len(view.stores) != len(view.fragments):
+        raise StoreError(
+            f"the catalogue's entry '{key}' names {len(view.stores)} stores for {len(view.fragments)} fragments; "
+            "each fragment has one"
+        )
+    return view

@@ -1,8 +1,7 @@
 """An entity as it is written down: in the catalogue of a store, and on its way to a gateway of another process.
 
-JSON, so that anyone can read a catalogue. Unknown fields are ignored and missing ones take their defaults: definitions of
-an older or a newer version can be read. Version 1 had a topic's subscriptions, with their rules, inside the topic's
-definition; `decode_nested` makes entries of their own of them.
+JSON, so that anyone can read a catalogue. Unknown fields are ignored and missing ones take their defaults. Definitions of
+version 1, which was not released, are refused: they had subscriptions inside their topics.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from busbar.model.entities import (
     CorrelationFilter,
     Description,
     FalseFilter,
-    PropertyValue,
     QueueDescription,
     RuleDescription,
     RuleFilter,
@@ -26,7 +24,6 @@ from busbar.model.entities import (
     TopicDescription,
     TrueFilter,
 )
-from busbar.model.names import rule_path, subscription_path
 from busbar.model.taps import TapDescription
 
 VERSION = 2
@@ -81,10 +78,9 @@ def encode_definition(view: EntityView) -> bytes:
 
 def decode_definition(encoded: bytes) -> EntityView:
     """Raises msgspec.ValidationError or msgspec.DecodeError if it is not a definition."""
-    return _view(_definitions.decode(encoded))
-
-
-def _view(definition: _Definition) -> EntityView:
+    definition = _definitions.decode(encoded)
+    if definition.version < VERSION:
+        raise msgspec.ValidationError(f"it is of version {definition.version}; {VERSION} and later are read")
     return EntityView(
         definition.path,
         _description(definition),
@@ -136,65 +132,3 @@ def _filter(rule: _Rule) -> RuleFilter:
     if rule.kind == "correlation":
         return _correlation_filters.decode(rule.filter)
     return TrueFilter() if rule.kind == "true" else FalseFilter()
-
-
-# ---- version 1 ----
-
-
-class _OldRule(msgspec.Struct):
-    name: str
-    filter: dict[str, object] = {}
-    action: str = ""
-
-
-class _OldSubscription(msgspec.Struct):
-    name: str
-    rules: tuple[_OldRule, ...] = ()
-
-
-class _OldTopic(msgspec.Struct):
-    subscriptions: tuple[msgspec.Raw, ...] = ()
-
-
-_old_topics = msgspec.json.Decoder(_OldTopic)
-_old_subscriptions = msgspec.json.Decoder(_OldSubscription)
-
-_OLD_FIELDS = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "Subject": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
-
-
-def decode_nested(encoded: bytes) -> list[EntityView]:
-    """The subscriptions and rules inside a topic's definition of version 1, as entries of their own."""
-    definition = _definitions.decode(encoded)
-    if definition.version > 1 or definition.kind != "topic":
-        return []
-    views = []
-    for inner in _old_topics.decode(definition.description).subscriptions:
-        old = _old_subscriptions.decode(inner)
-        path = subscription_path(definition.path, old.name)
-        views.append(EntityView(path, _subscriptions.decode(inner), ()))
-        views += [EntityView(rule_path(path, rule.name), _old_rule(rule), ()) for rule in old.rules]
-    return views
-
-
-def _old_rule(rule: _OldRule) -> RuleDescription:
-    action = SqlAction(rule.action) if rule.action else None
-    if rule.filter.get("FilterType") != "Correlation":
-        return RuleDescription(SqlFilter(str(rule.filter.get("SqlExpression", "1=1"))), action)
-    given = {
-        field: str(rule.filter[key]) for key, field in _OLD_FIELDS.items() if rule.filter.get(key) is not None
-    }
-    properties = rule.filter.get("Properties")
-    pairs: list[tuple[str, PropertyValue]] = []
-    for name, value in (properties if isinstance(properties, dict) else {}).items():
-        pairs.append((str(name), value if isinstance(value, str | int | float | bool) else str(value)))
-    return RuleDescription(CorrelationFilter(**given, properties=tuple(pairs)), action)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from busbar.broker.dispatcher import FragmentRoutes
 from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.refusals import OFFLINE
-from busbar.broker.routes import FragmentRoutes
 from busbar.catalogue.sizes import Sizes
 from busbar.model.api import StoreView
 from busbar.model.errors import ArgumentError, InvalidOperation

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 from busbar.cli.atom_xml import AtomEntry, NotAtom, read_entry, read_error, read_feed, write_entry
 from busbar.cli.endpoint import ManagementEndpoint, say_target
 from busbar.cli.failure import CommandFailure, ExitCode
-from busbar.cli.tokens import sign
+from busbar.model.sas import sign
 
 API_VERSION = "2021-05"
 PAGE = 100

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,61 +120,24 @@ def say_target(target: ManagementEndpoint) -> None:
     print("".join(char if char.isprintable() else "?" for char in text), file=sys.stderr, flush=True)
 
 
-def parse_connection_string(text: str, source: str) -> dict[str, str]:
-    """Its parts by lower-case name. Raises CommandFailure, which never quotes a value: it may be a key."""
-    parts: dict[str, str] = {}
-    for part in text.strip().split(";"):
-        if not part.strip():
-            continue
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise CommandFailure(
-                f"{source}: a part without '='; a connection string looks like "
-                "Endpoint=sb://HOST:PORT;SharedAccessKeyName=NAME;SharedAccessKey=KEY",
-                ExitCode.USAGE,
-            )
-        parts[name.strip().lower()] = value.strip()
-    if not parts.get("endpoint"):
-        raise CommandFailure(f"{source} has no Endpoint=sb://HOST:PORT part.", ExitCode.USAGE)
-    has_key = parts.get("sharedaccesskeyname") and parts.get("sharedaccesskey")
-    if not has_key and not parts.get("sharedaccesssignature"):
-        raise CommandFailure(
-            f"{source} needs SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature.",
-            ExitCode.USAGE,
-        )
-    return parts
-
-
-_ENDPOINT = re.compile(
-    r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/@?#\s]+)(?::(?P<port>\d{1,5}))?/?",
-    re.IGNORECASE | re.ASCII,
-)
-
-
 def _from_connection_string(text: str, source: str, where: ConnectionOptions) -> ManagementEndpoint:
-    parts = parse_connection_string(text, source)
-    match = _ENDPOINT.fullmatch(parts["endpoint"])
-    scheme = (match["scheme"] or "sb").lower() if match else ""
-    if match is None or scheme not in ("sb", "amqp", "amqps", "http", "https"):
-        raise CommandFailure(
-            f"{source}: Endpoint={parts['endpoint']} is not an address like sb://localhost:5672.",
-            ExitCode.USAGE,
-        )
-    emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
-    tls = scheme == "https" or not (emulator or scheme == "http")
-    host = match["host"].strip("[]")
-    port = int(match["port"] or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT))
-    if not 1 <= port <= 65535:
-        raise CommandFailure(f"{source}: {port} is not a port; 1 to 65535 are.", ExitCode.USAGE)
-    local = [where.data / "tls" / "ca.pem"] if _is_loopback(host) else []
+    # Here, because it brings the whole client along, which a command that is given a data directory does without.
+    from busbar.client.connection_string import AMQP_SCHEMES, split_connection_string
+
+    try:
+        parts = split_connection_string(text, (*AMQP_SCHEMES, "http", "https"))
+    except ValueError as error:
+        raise CommandFailure(f"{source}: {error}.", ExitCode.USAGE) from None
+    tls = parts.scheme == "https" or not (parts.emulator or parts.scheme == "http")
+    local = [where.data / "tls" / "ca.pem"] if _is_loopback(parts.host) else []
     return ManagementEndpoint(
-        host,
-        port,
+        parts.host,
+        parts.port or (HTTPS_PORT if tls else EMULATOR_HTTP_PORT),
         tls,
-        parts.get("sharedaccesskeyname", ""),
-        parts.get("sharedaccesskey", ""),
-        parts.get("sharedaccesssignature", ""),
-        parts.get("entitypath", "").strip("/"),
+        parts.key_name,
+        parts.key,
+        parts.token,
+        parts.entity_path,
         _authorities(where, local),
         "start one with `busbar serve`, or correct the connection string",
         text.strip(),

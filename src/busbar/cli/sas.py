@@ -64,7 +64,7 @@ def create_token(
     where: ConnectionOptions,
 ) -> None:
     """Print a token that gives a rule's rights on a resource, and on all that is below it, until it expires."""
-    from busbar.cli.tokens import sign
+    from busbar.model.sas import sign
 
     try:
         lifetime = values.seconds(expiry)

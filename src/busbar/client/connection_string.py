@@ -8,18 +8,36 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import quote_plus
+
+from busbar.model.sas import sign
 
 _ENDPOINT = re.compile(
     r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/@?#\s]+)(?::(?P<port>\d{1,5}))?/?",
     re.IGNORECASE | re.ASCII,
 )
-_SCHEMES = ("sb", "amqp", "amqps")
+AMQP_SCHEMES = ("sb", "amqp", "amqps")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStringParts:
+    """A connection string as it was written, before a protocol adds its usual port and its rule for TLS."""
+
+    scheme: str
+    """In lower case; sb where none was written."""
+    host: str
+    """Without brackets."""
+    port: int | None
+    emulator: bool
+    """Whether it has UseDevelopmentEmulator=true."""
+    key_name: str
+    key: str = field(repr=False)
+    token: str = field(repr=False)
+    """A ready-made signature, instead of name and key."""
+    entity_path: str
+    """What the key is limited to; empty for the whole namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +67,26 @@ class Endpoint:
         """A token for an entity, until a time in seconds since 1970."""
         if self.token:
             return self.token
-        encoded = quote_plus(self.resource(path))
-        digest = hmac.new(self.key.encode(), f"{encoded}\n{expires}".encode(), hashlib.sha256).digest()
-        signature = quote_plus(base64.b64encode(digest))
-        return (
-            f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires}&skn={quote_plus(self.key_name)}"
-        )
+        return sign(self.resource(path), self.key_name, self.key, expires)
 
 
 def parse_connection_string(text: str) -> Endpoint:
-    """Raises ValueError, which never quotes a value other than the address."""
+    """Where AMQP is spoken. Raises ValueError, which quotes no value but a port: the others may be keys."""
+    parts = split_connection_string(text, AMQP_SCHEMES)
+    tls = parts.scheme == "amqps" or not (parts.emulator or parts.scheme == "amqp")
+    return Endpoint(
+        parts.host,
+        parts.port or (5671 if tls else 5672),
+        tls,
+        parts.key_name,
+        parts.key,
+        parts.token,
+        parts.entity_path,
+    )
+
+
+def split_connection_string(text: str, schemes: Sequence[str]) -> ConnectionStringParts:
+    """Its parts, for a protocol whose addresses have one of these schemes. Raises ValueError as above."""
     parts: dict[str, str] = {}
     for part in text.strip().split(";"):
         if not part.strip():
@@ -66,33 +94,33 @@ def parse_connection_string(text: str) -> Endpoint:
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(
-                "a part of the connection string has no '='; it looks like "
+                "a part without '='; a connection string looks like "
                 "Endpoint=sb://HOST:PORT;SharedAccessKeyName=NAME;SharedAccessKey=KEY"
             )
         parts[name.strip().lower()] = value.strip()
     address = parts.get("endpoint", "")
     if not address:
-        raise ValueError("the connection string has no part Endpoint=sb://HOST:PORT")
-    has_key = bool(parts.get("sharedaccesskeyname") and parts.get("sharedaccesskey"))
-    if not has_key and not parts.get("sharedaccesssignature"):
+        raise ValueError("the connection string has no Endpoint=sb://HOST:PORT part")
+    key_name, key = parts.get("sharedaccesskeyname", ""), parts.get("sharedaccesskey", "")
+    token = parts.get("sharedaccesssignature", "")
+    if not (key_name and key) and not token:
         raise ValueError(
             "the connection string needs SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature"
         )
     match = _ENDPOINT.fullmatch(address)
     scheme = (match["scheme"] or "sb").lower() if match else ""
-    if match is None or scheme not in _SCHEMES:
+    if match is None or scheme not in schemes:
         raise ValueError("the Endpoint of the connection string is not an address like sb://localhost:5672")
-    emulator = parts.get("usedevelopmentemulator", "").lower() == "true"
-    tls = scheme == "amqps" or not (emulator or scheme == "amqp")
-    port = int(match["port"] or (5671 if tls else 5672))
-    if not 1 <= port <= 65535:
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and not 1 <= port <= 65535:
         raise ValueError(f"{port} is not a port; 1 to 65535 are")
-    return Endpoint(
+    return ConnectionStringParts(
+        scheme,
         match["host"].strip("[]"),
         port,
-        tls,
-        parts.get("sharedaccesskeyname", ""),
-        parts.get("sharedaccesskey", ""),
-        parts.get("sharedaccesssignature", ""),
+        parts.get("usedevelopmentemulator", "").lower() == "true",
+        key_name,
+        key,
+        token,
         parts.get("entitypath", "").strip("/"),
     )

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
-from busbar.broker.routes import CommandSink
+from busbar.broker.dispatcher import CommandSink
 from busbar.cluster import protocol
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker

@@ -14,7 +14,7 @@ import msgspec
 
 from busbar.catalogue.definition import encode_definition
 from busbar.catalogue.local_broker import LocalBroker
-from busbar.cluster import protocol, requests
+from busbar.cluster import protocol
 from busbar.cluster.channel import Channel
 from busbar.model.api import EntityView
 
@@ -45,12 +45,12 @@ class CataloguePublisher:
         self._channels.discard(channel)
         self._port.gateway_ended(channel)
 
-    async def handle_request(self, request: requests.Request) -> list[bytes]:
+    async def handle_request(self, request: protocol.CatalogueRequest) -> object:
         """Do what a gateway asks for. Raises what the port raises."""
-        answers = await requests.perform(self._port, request)
-        if isinstance(request, requests.CatalogueChange) and self._unacknowledged:
+        answer = await protocol.perform(self._port, request)
+        if request.method in protocol.CATALOGUE_CHANGES and self._unacknowledged:
             await asyncio.wait([*self._unacknowledged])
-        return answers
+        return answer
 
     def in_use(self, channel: Channel, frame: protocol.ReportInUse) -> None:
         if frame.attached:

@@ -17,14 +17,12 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
 
-import msgspec
-
-from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
-from busbar.broker.routes import CommandSink, FragmentRoutes
+from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink, EffectDispatcher, FragmentRoutes
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.watchers import Watchers
-from busbar.cluster import protocol, requests
+from busbar.cluster import protocol
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.peer_watch import PeerWatch
 from busbar.cluster.remote_store import PeerClient, RemoteStore
@@ -54,8 +52,8 @@ from busbar.model.taps import TapChange, TapDescription
 SERVING_ENDED = "The namespace is out of reach; the operation may or may not have taken place. Retry."
 MEETING_SECONDS = 5.0
 
-Answers = list[bytes]
-_answers = msgspec.msgpack.Decoder(Answers)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ClusterBroker(EffectDispatcher):
@@ -178,7 +176,7 @@ class ClusterBroker(EffectDispatcher):
     async def entity(self, path: str) -> EntityView:
         """Rule 1."""
         view = self._views.get(key_of(path))
-        return view if view is not None else requests.views(await self._ask(requests.GetEntity(path)))[0]
+        return view if view is not None else await self._call(protocol.ENTITY, path)
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """Those of the entity itself; none if there is no such entity."""
@@ -203,45 +201,45 @@ class ClusterBroker(EffectDispatcher):
     async def create(
         self, path: str, description: Description, default_rule: NamedRule | None = None
     ) -> EntityView:
-        return requests.views(await self._ask(requests.create(path, description, default_rule)))[0]
+        return await self._call(protocol.CREATE, path, description, default_rule)
 
     async def update(self, path: str, description: Description) -> EntityView:
-        return requests.views(await self._ask(requests.update(path, description)))[0]
+        return await self._call(protocol.UPDATE, path, description)
 
     async def delete(self, path: str) -> None:
-        await self._ask(requests.Delete(path))
+        await self._call(protocol.DELETE, path)
 
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
-        return requests.views(await self._ask(requests.ListEntities(kind, parent, skip, top)))
+        return await self._call(protocol.LIST, kind, parent, skip, top)
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
-        return requests.views(await self._ask(requests.CreateTap(path, tap)))[0]
+        return await self._call(protocol.CREATE_TAP, path, tap)
 
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
-        return requests.views(await self._ask(requests.ChangeTap(path, name, dead_letter, change)))[0]
+        return await self._call(protocol.CHANGE_TAP, path, name, dead_letter, change)
 
     async def runtime(self, path: str) -> RuntimeProperties:
-        return requests.runtime(await self._ask(requests.GetRuntime(path)))
+        return await self._call(protocol.RUNTIME, path)
 
     async def namespace(self) -> NamespaceProperties:
-        return requests.namespace(await self._ask(requests.GetNamespace()))
+        return await self._call(protocol.NAMESPACE)
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
-        return requests.fragments(await self._ask(requests.ListFragments(path)))
+        return await self._call(protocol.FRAGMENTS, path)
 
     async def stores(self) -> Sequence[StoreView]:
-        return requests.stores(await self._ask(requests.ListStores()))
+        return await self._call(protocol.STORES)
 
     async def stores_out(self) -> Sequence[str]:
         return sorted(view.name for view in await self.stores() if view.state != "open")
 
     async def change_store(self, name: str, to: str) -> StoreView:
-        return requests.stores(await self._ask(requests.ChangeStore(name, to)))[0]
+        return await self._call(protocol.CHANGE_STORE, name, to)
 
-    async def _ask(self, request: requests.Request) -> Answers:
+    async def _call(self, call: protocol.ApiCall[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         if self._serving is None:
             raise ServerBusy(SERVING_ENDED)
         try:
-            return _answers.decode(await self._serving.call("", protocol.CatalogueRequest(request)))
+            return call.result(await self._serving.call("", call.request(*arguments, **named)))
         except ChannelClosed:
             raise ServerBusy(SERVING_ENDED) from None

@@ -1,11 +1,23 @@
-"""The words of the channels between processes of a namespace: what is asked for by name, and the frames that carry it."""
+"""What crosses the channels between processes of a namespace: the operations, and the frames that carry them.
+
+Calls of the broker's API follow from the annotations of `BrokerApi`: its parameters are the arguments, its result the
+answer. Descriptions travel as definitions, in the form in which the store keeps them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+
 import msgspec
 
-from busbar.cluster.codec import Int
-from busbar.cluster.requests import Request
+from busbar.catalogue.definition import decode_definition, encode_definition
+from busbar.cluster.codec_table import Int
+from busbar.model.api import BrokerApi, EntityView, NamedRule
+from busbar.model.entities import Description, RuleDescription
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # ---- what is asked of a store in a broker process, and (the last two) of the serving process about it ----
 
@@ -152,9 +164,10 @@ class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
 
 
 class CatalogueRequest(msgspec.Struct, array_like=True, tag="ask"):
-    """Something of the catalogue. Answered with a list of encoded answers."""
+    """A call of the broker's API, by the name of its method. Answered with its result (ApiCall)."""
 
-    request: Request
+    method: str
+    arguments: bytes
 
 
 class Introduce(msgspec.Struct, array_like=True, tag="introduce"):
@@ -251,3 +264,113 @@ class StoreStatus(msgspec.Struct, array_like=True, tag=6):
 
 
 Frame = Call | CallReply | CallError | CommandsFrame | EffectsFrame | StoreStatus
+
+
+# ---- calls of the broker's API ----
+
+
+def _encode_description(description: Description) -> bytes:
+    return encode_definition(EntityView("", description, ()))
+
+
+def _decode_description(encoded: bytes) -> Description:
+    return decode_definition(encoded).description
+
+
+def _encode_rule(rule: NamedRule | None) -> bytes | None:
+    return None if rule is None else encode_definition(EntityView(rule[0], rule[1], ()))
+
+
+def _decode_rule(encoded: bytes | None) -> NamedRule | None:
+    if encoded is None:
+        return None
+    view = decode_definition(encoded)
+    if not isinstance(view.description, RuleDescription):
+        raise msgspec.DecodeError("the definition of a default rule is not that of a rule")
+    return view.path, view.description
+
+
+def _encode_views(views: Sequence[EntityView]) -> list[bytes]:
+    return [encode_definition(view) for view in views]
+
+
+def _decode_views(encoded: list[bytes]) -> list[EntityView]:
+    return [decode_definition(one) for one in encoded]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_Crossing = tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]
+_CROSSINGS: dict[Any, _Crossing] = {
+    EntityView: (bytes, encode_definition, decode_definition),
+    Sequence[EntityView]: (list[bytes], _encode_views, _decode_views),
+    Description: (bytes, _encode_description, _decode_description),
+    NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
+}
+"""By type: what it is encoded as, and the way there and back. All other types are encoded as they are."""
+
+
+class ApiCall(Generic[P, T]):
+    """One method of BrokerApi that the serving process answers for broker processes."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        self.name = method.__name__
+        hints = get_type_hints(method)
+        result = hints.pop("return")
+        self._crossings = [_CROSSINGS.get(hint, (hint, _as_it_is, _as_it_is)) for hint in hints.values()]
+        wire, self._encode_result, self._decode_result = _CROSSINGS.get(
+            result, (result, _as_it_is, _as_it_is)
+        )
+        self._results: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire)
+        self._arguments: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+            tuple[tuple(wire for wire, _, _ in self._crossings)]  # type: ignore[misc]  # made by the annotations
+        )
+
+    def request(self, *arguments: P.args, **named: P.kwargs) -> CatalogueRequest:
+        """The call with these arguments, all of them by position."""
+        assert not named, f"{self.name} is called by position"
+        pairs = zip(self._crossings, arguments, strict=True)
+        return CatalogueRequest(
+            self.name, msgspec.msgpack.encode([encode(value) for (_, encode, _), value in pairs])
+        )
+
+    def result(self, encoded: msgspec.Raw) -> T:
+        """What the method returned in the other process."""
+        found: T = self._decode_result(self._results.decode(encoded))
+        return found
+
+    async def perform(self, broker: BrokerApi, arguments: bytes) -> object:
+        """Call the method; its result, ready to be encoded. Raises what the method raises, or msgspec.DecodeError."""
+        values = self._arguments.decode(arguments)
+        given = [decode(value) for (_, _, decode), value in zip(self._crossings, values, strict=True)]
+        return self._encode_result(await getattr(broker, self.name)(*given))
+
+
+ENTITY = ApiCall(BrokerApi.entity)
+CREATE = ApiCall(BrokerApi.create)
+UPDATE = ApiCall(BrokerApi.update)
+DELETE = ApiCall(BrokerApi.delete)
+LIST = ApiCall(BrokerApi.list)
+CREATE_TAP = ApiCall(BrokerApi.create_tap)
+CHANGE_TAP = ApiCall(BrokerApi.change_tap)
+RUNTIME = ApiCall(BrokerApi.runtime)
+NAMESPACE = ApiCall(BrokerApi.namespace)
+FRAGMENTS = ApiCall(BrokerApi.fragments)
+STORES = ApiCall(BrokerApi.stores)
+CHANGE_STORE = ApiCall(BrokerApi.change_store)
+
+_CHANGES: tuple[ApiCall[..., Any], ...] = (CREATE, UPDATE, DELETE, CREATE_TAP, CHANGE_TAP)
+_OTHERS: tuple[ApiCall[..., Any], ...] = (ENTITY, LIST, RUNTIME, NAMESPACE, FRAGMENTS, STORES, CHANGE_STORE)
+_CALLS = {call.name: call for call in (*_CHANGES, *_OTHERS)}
+CATALOGUE_CHANGES = frozenset(call.name for call in _CHANGES)
+"""Methods after which entities are other than before."""
+
+
+async def perform(broker: BrokerApi, request: CatalogueRequest) -> object:
+    """Answer a call. Raises what the broker raises, or msgspec.DecodeError for what is no call of this protocol."""
+    call = _CALLS.get(request.method)
+    if call is None:
+        raise msgspec.DecodeError(f"'{request.method}' is not a call of the broker's API")
+    return await call.perform(broker, request.arguments)

@@ -26,7 +26,6 @@ from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, effects_codec
 from busbar.cluster.protocol import Operation
 from busbar.cluster.remote_store import ENDED, RemoteStore
-from busbar.cluster.requests import Request
 from busbar.cluster.settings_codec import encode_settings
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -266,7 +265,7 @@ class RemoteStoreHost(RemoteStore):
 class CatalogueService(Protocol):
     """The namespace, as broker processes ask for it."""
 
-    def handle_request(self, request: Request) -> Coroutine[None, None, list[bytes]]: ...
+    def handle_request(self, request: protocol.CatalogueRequest) -> Coroutine[None, None, object]: ...
 
     def in_use(self, channel: Channel, frame: protocol.ReportInUse) -> None: ...
 
@@ -301,7 +300,7 @@ class BrokerConnection(Channel):
 
     def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
         if isinstance(operation, protocol.CatalogueRequest) and self._namespace is not None:
-            return self._namespace.handle_request(operation.request)
+            return self._namespace.handle_request(operation)
         if isinstance(operation, protocol.ReportInUse) and self._namespace is not None:
             self._namespace.in_use(self, operation)
             return None

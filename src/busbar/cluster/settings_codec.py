@@ -13,23 +13,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from busbar.catalogue.definition import decode_definition, encode_definition
+from busbar.cluster.codec import encoded_fields, row_of
+from busbar.cluster.codec_table import PARTS, SETTINGS
 from busbar.model.api import EntityView
 from busbar.model.entities import RuleDescription
 from busbar.model.settings import FragmentSettings, TapSettings
 from busbar.rules.selection import RuleIndex, SubscriptionRules, TopicSelector
-
-
-class _Tap(msgspec.Struct, array_like=True):
-    id: int
-    name: str
-    sub: int
-    events: bool
-    consumes: bool
-    start: int
-    owner: str
-    max_age_ms: int
-    max_bytes: int
-    lease_ms: int
 
 
 class _Distribution(msgspec.Struct, array_like=True):
@@ -39,32 +28,29 @@ class _Distribution(msgspec.Struct, array_like=True):
     """By their place in the call."""
 
 
-class _Settings(msgspec.Struct, array_like=True):
-    fragment: int
-    lock_ms: int
-    max_deliveries: int
-    ttl_ms: int
-    dead_letter_on_expiration: bool
-    quota_bytes: int
-    can_send: bool
-    can_receive: bool
-    duplicate_window_ms: int
-    requires_session: bool
-    only_selected: bool
-    taps: list[_Tap]
-    distribution: _Distribution | None
-
-
 class _Subscriber(msgspec.Struct, array_like=True):
     dead_letters_errors: bool
     rules: list[bytes]
 
 
+class _Row(msgspec.Struct, array_like=True):
+    fragment: int
+    settings: msgspec.Raw
+    """The fields of FragmentSettings, in their order."""
+    distribution: _Distribution | None
+
+
 class _Call(msgspec.Struct, array_like=True):
     subscribers: list[bytes]
-    settings: list[_Settings]
+    settings: list[_Row]
 
 
+_settings_row = row_of(SETTINGS)
+_taps_row = row_of(PARTS[TapSettings])
+_settings = msgspec.msgpack.Decoder(
+    msgspec.defstruct("SettingsRow", encoded_fields(SETTINGS), array_like=True, forbid_unknown_fields=True)
+)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_taps_row)
 _calls = msgspec.msgpack.Decoder(_Call)
 _subscribers = msgspec.msgpack.Decoder(_Subscriber)
 
@@ -75,42 +61,19 @@ def encode_settings(fragments: Mapping[int, FragmentSettings]) -> bytes:
     return msgspec.msgpack.encode(_Call([_rules(one) for one in places], rows))
 
 
-def _row(fragment: int, of: FragmentSettings, places: dict[SubscriptionRules, int]) -> _Settings:
+def _row(fragment: int, of: FragmentSettings, places: dict[SubscriptionRules, int]) -> _Row:
     distribution = None
     if of.distributor is not None:
         assert isinstance(of.distributor, TopicSelector), "nothing else distributes"
         beside = [places.setdefault(one, len(places)) for _, one in of.distributor.subscribers]
         distribution = _Distribution(of.distributor.index, of.distributor.fragments, beside)
-    return _Settings(
-        fragment,
-        of.lock_ms,
-        of.max_deliveries,
-        of.ttl_ms,
-        of.dead_letter_on_expiration,
-        of.quota_bytes,
-        of.can_send,
-        of.can_receive,
-        of.duplicate_window_ms,
-        of.requires_session,
-        of.only_selected,
-        [_tap(tap) for tap in of.taps],
-        distribution,
-    )
+    return _Row(fragment, msgspec.Raw(_encoder.encode(_settings_row(of))), distribution)
 
 
-def _tap(of: TapSettings) -> _Tap:
-    return _Tap(
-        of.id,
-        of.name,
-        of.sub,
-        of.events,
-        of.consumes,
-        of.start,
-        of.owner,
-        of.max_age_ms,
-        of.max_bytes,
-        of.lease_ms,
-    )
+def _read_settings(encoded: msgspec.Raw) -> FragmentSettings:
+    values = msgspec.structs.asdict(_settings.decode(encoded))
+    values["taps"] = [TapSettings(*tap) for tap in values["taps"]]
+    return FragmentSettings(**values)
 
 
 def _rules(subscriber: SubscriptionRules) -> bytes:
@@ -130,20 +93,7 @@ class SettingsReader:
         plans: dict[tuple[int, ...], RuleIndex] = {}
         found: dict[int, FragmentSettings] = {}
         for row in call.settings:
-            found[row.fragment] = settings = FragmentSettings(
-                row.lock_ms,
-                row.max_deliveries,
-                row.ttl_ms,
-                row.dead_letter_on_expiration,
-                row.quota_bytes,
-                row.can_send,
-                row.can_receive,
-                row.duplicate_window_ms,
-                row.requires_session,
-                [TapSettings(*msgspec.structs.astuple(tap)) for tap in row.taps],
-                None,
-                row.only_selected,
-            )
+            found[row.fragment] = settings = _read_settings(row.settings)
             if row.distribution is not None:
                 places = tuple(row.distribution.subscribers)
                 beside = [subscribers[place] for place in places]

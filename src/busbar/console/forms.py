@@ -1,7 +1,8 @@
 """The forms that create an entity: which fields each kind has, and how what was sent is read.
 
-A field is a property of the management API by its name there. What is left empty is not sent, and gets the service's
-default. Nothing is judged here: the broker knows the rules, and its refusal is shown with the form as it was filled.
+A field is a property of model/properties.py, by its name in the management API. What is left empty is not sent, and gets
+the service's default. Nothing is judged here: the broker refuses what breaks its rules, and its refusal is shown with the
+form as it was filled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.console.namespace import EntityType
+from busbar.model.entities import (
+    EntityDescription,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busbar.model.properties import properties_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,53 +48,44 @@ class Form:
 
 NAME = "name"
 
-_SIZE = Field(
-    "MaxSizeInMegabytes",
-    "Maximum size",
-    "How much it may hold. With partitioning, each of the 16 fragments may.",
-    choices=tuple((str(gigabytes * 1024), f"{gigabytes} GB") for gigabytes in range(1, 6)),
-)
-_LOCK = Field("LockDuration", "Lock duration", "How long a receiver holds a message: 5s to 5m.", "1m")
-_TTL = Field(
-    "DefaultMessageTimeToLive",
-    "Time to live",
-    "How long a message lives that does not say: 90s, 1h30m, 14d, unlimited.",
-    "unlimited",
-)
-_DELIVERIES = Field(
-    "MaxDeliveryCount", "Maximum deliveries", "After so many, a message goes to the dead-letter queue.", "10"
-)
-_PARTITIONING = CheckBox(
-    "EnablePartitioning",
-    "Enable partitioning",
-    "Spread it over 16 fragments in several messaging stores. Fixed at creation.",
-)
-_SESSION = CheckBox(
-    "RequiresSession",
-    "Requires session",
-    "First in, first out by session id, one receiver for each session. Fixed at creation.",
-)
-_DUPLICATES = CheckBox(
-    "RequiresDuplicateDetection",
-    "Requires duplicate detection",
-    "Drop messages whose message id was seen in the last ten minutes. Fixed at creation.",
-)
-_DEAD_LETTERS = CheckBox(
-    "DeadLetteringOnMessageExpiration",
-    "Dead-letter on expiry",
-    "Keep messages that expire in the dead-letter queue.",
-)
+_SIZES = tuple((str(gigabytes * 1024), f"{gigabytes} GB") for gigabytes in range(1, 6))
+_FIELDS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
+    "MaxSizeInMegabytes": ("Maximum size", "", _SIZES),
+    "LockDuration": ("Lock duration", "1m", ()),
+    "DefaultMessageTimeToLive": ("Time to live", "unlimited", ()),
+    "MaxDeliveryCount": ("Maximum deliveries", "10", ()),
+}
+"""Label, placeholder and choices of each."""
+_BOXES = {
+    "EnablePartitioning": "Enable partitioning",
+    "RequiresSession": "Requires session",
+    "RequiresDuplicateDetection": "Requires duplicate detection",
+    "DeadLetteringOnMessageExpiration": "Dead-letter on expiry",
+}
+
+
+def _form(kind: EntityType, description: type[EntityDescription]) -> Form:
+    """The fields and boxes of the properties that this kind of entity has."""
+    there = {row.element: row.help for row in properties_of(description)}
+    return Form(
+        kind,
+        tuple(
+            Field(element, label, there[element], placeholder, choices)
+            for element, (label, placeholder, choices) in _FIELDS.items()
+            if element in there
+        ),
+        tuple(
+            CheckBox(element, label, there[element]) for element, label in _BOXES.items() if element in there
+        ),
+    )
+
 
 FORMS = {
     form.kind: form
     for form in (
-        Form(
-            EntityType.QUEUE,
-            (_SIZE, _LOCK, _TTL, _DELIVERIES),
-            (_PARTITIONING, _SESSION, _DUPLICATES, _DEAD_LETTERS),
-        ),
-        Form(EntityType.TOPIC, (_SIZE, _TTL), (_PARTITIONING, _DUPLICATES)),
-        Form(EntityType.SUBSCRIPTION, (_LOCK, _TTL, _DELIVERIES), (_SESSION, _DEAD_LETTERS)),
+        _form(EntityType.QUEUE, QueueDescription),
+        _form(EntityType.TOPIC, TopicDescription),
+        _form(EntityType.SUBSCRIPTION, SubscriptionDescription),
     )
 }
 

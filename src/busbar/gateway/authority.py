@@ -1,8 +1,7 @@
 """Who may do what: shared access rules, the tokens signed with their keys, and the grants that follow from them.
 
-A token is `SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<rule>`, its parts in any order. The
-signature is HMAC-SHA256, with the key's text as it stands, over the *encoded* resource exactly as it is in the token,
-a line feed and the expiry: clients encode in different ways, so nothing may be normalised before the comparison.
+The parts of a token (`model/sas.py` describes them) come in any order. Clients encode the resource in different ways, so
+nothing is normalised before the signature is compared.
 
 Rules:
 1. A rule is found by its name on the entity that the resource names, or on what is above it (a topic is above its
@@ -19,21 +18,18 @@ Rules:
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote_plus
 
 from busbar.gateway.address import plain_path
 from busbar.gateway.refused_tokens import RefusedTokens
 from busbar.model.entities import AuthorizationRule
 from busbar.model.errors import Unauthorized
 from busbar.model.names import is_host
-from busbar.model.sas import SasRule
+from busbar.model.sas import TOKEN_PREFIX, SasRule, is_signed_with
 
-_PREFIX = "SharedAccessSignature "
 _MAX_TOKEN = 4096
 _MAX_PATH = 600
 """Longer than the path of any rule of any subscription."""
@@ -93,15 +89,7 @@ class Authority:
         it is taken until `grace` ms after its end."""
         fields = _fields(token)
         path = _resource(unquote_plus(fields["sr"]))
-        signed = f"{fields['sr']}\n{fields['se']}".encode()
-        given = unquote(fields["sig"]).encode("utf-8", "replace")
-        found = self._find(
-            path,
-            unquote_plus(fields["skn"]),
-            lambda key: hmac.compare_digest(
-                base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()), given
-            ),
-        )
+        found = self._find(path, unquote_plus(fields["skn"]), lambda key: is_signed_with(fields, key))
         if found is None:
             raise Unauthorized("The token has an invalid signature.")
         expires = int(fields["se"]) * 1000
@@ -157,14 +145,16 @@ class Authority:
 def _fields(token: str) -> dict[str, str]:
     if len(token) > _MAX_TOKEN:
         raise Unauthorized(f"The token has {len(token)} characters; at most {_MAX_TOKEN} are read.")
-    if not token.startswith(_PREFIX):
+    if not token.startswith(TOKEN_PREFIX):
         raise Unauthorized(
             "The token is not a shared access signature ('SharedAccessSignature sr=...'); "
             "this namespace has no identity provider for other tokens."
         )
     if not token.isascii():
         raise Unauthorized("The shared access signature has characters that are not ASCII; encode them.")
-    pairs = [part.partition("=")[::2] for part in token[len(_PREFIX) :].strip().split("&") if "=" in part]
+    pairs = [
+        part.partition("=")[::2] for part in token[len(TOKEN_PREFIX) :].strip().split("&") if "=" in part
+    ]
     fields = dict(pairs)
     if len(fields) < len(pairs):
         raise Unauthorized("The shared access signature has a field twice.")

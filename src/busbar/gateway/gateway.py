@@ -12,14 +12,13 @@ from busbar.gateway.amqp.connection import GatewayConnection
 from busbar.gateway.authority import Authority
 from busbar.gateway.http.app import build_app
 from busbar.gateway.http.connection import HttpServer
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.link_registry import LinkRegistry
 from busbar.gateway.listening.acceptor import Acceptor
 from busbar.gateway.listening.connection_limiter import ConnectionLimiter, TrackedConnection
 from busbar.gateway.listening.listener import Listener
 from busbar.gateway.listening.protocol_detection import WireProtocol
 from busbar.gateway.listening.websocket import WebSocketBridge
-from busbar.gateway.services import GatewayServices, wall_clock
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import BrokerApi
 from busbar.model.limits import Limits
 
@@ -44,8 +43,9 @@ class Gateway:
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._lobby = ConnectionLimiter(limits)
-        context = HttpContext(port, authority, limits, wall_clock, identity)
-        self._http = HttpServer(build_app(context, WebSocketBridge(self._lobby, self._service)), self._lobby)
+        self._http = HttpServer(
+            build_app(self._service, WebSocketBridge(self._lobby, self._service)), self._lobby
+        )
         self._door = Acceptor(self._lobby, self._protocol_for, tls)
         self._porch = Listener(self._lobby.accept_delay, self._door.accepted, self._lobby.evict_oldest)
 

@@ -1,8 +1,7 @@
-"""What every connection of a gateway shares."""
+"""What every connection of a gateway shares, over AMQP and over HTTP."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from busbar.gateway.authority import Authority
@@ -13,13 +12,10 @@ from busbar.model.limits import Limits
 from busbar.partitions.session_rotation import SessionRotations
 
 
-def wall_clock() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
+    """The broker, the authority for tokens, and the state that connections share."""
+
     broker: BrokerApi
     authority: Authority
     limits: Limits

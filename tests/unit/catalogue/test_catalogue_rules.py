@@ -17,7 +17,6 @@ from busbar.model.api import EntityView
 from busbar.model.commands import Peek
 from busbar.model.entities import (
     AuthorizationRule,
-    CorrelationFilter,
     EntityKind,
     QueueDescription,
     Right,
@@ -39,6 +38,7 @@ from busbar.model.errors import (
     ServerBusy,
 )
 from busbar.model.limits import Limits, limits_of
+from busbar.store.contract import StoreError
 from busbar.store.sqlite.store import SqliteStore
 from harness.memory_store import Disk
 from tests.unit.catalogue.test_catalogue import namespace
@@ -225,52 +225,31 @@ async def test_rules_without_keys_get_two_and_keep_them(tmp_path: Path) -> None:
         assert here.catalogue.authorization_rules("q") == (rolled,)
 
 
-async def test_a_store_of_the_first_version_is_converted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        (
+            {"kind": "topic", "path": "News", "fragments": [], "description": {}},
+            "it is of version 1; 2 and later",
+        ),
+        (
+            {"kind": "queue", "path": "Q", "fragments": [1], "description": {}, "version": 2},
+            "names 0 stores for 1 fragments",
+        ),
+        ({"kind": "queue"}, "cannot be read"),
+    ],
+)
+async def test_a_definition_that_is_not_of_this_version_is_named(
+    tmp_path: Path, definition: dict[str, object], reason: str
+) -> None:
     store = SqliteStore(tmp_path / "s.db")
     store.claim()
-    rules = [
-        {"name": "sql", "filter": {"FilterType": "Sql", "SqlExpression": "a = 1"}, "action": "SET a = 2"},
-        {
-            "name": "blue",
-            "filter": {"FilterType": "Correlation", "Label": "blue", "Properties": {"n": 1, "s": "x"}},
-            "action": "",
-        },
-    ]
-    subscriptions = [{"name": "All", "max_delivery_count": 3, "rules": rules}, {"name": "plain", "rules": []}]
-    topic = {
-        "kind": "topic",
-        "path": "News",
-        "fragments": [],
-        "description": {"subscriptions": subscriptions},
-    }
-    queue = {"kind": "queue", "path": "Q", "fragments": [1], "description": {"lock_duration": 7_000}}
-    store.create(1)
-    store.write_catalogue(
-        {
-            "entity/news": json.dumps(topic).encode(),
-            "entity/q": json.dumps(queue).encode(),
-            "last-fragment": b"1",
-        }
-    )
+    store.write_catalogue({"entity/x": json.dumps(definition).encode()})
     store.release()
     store.close()
-    for _ in range(2):  # once converted, and once as it was written then
-        async with namespace(tmp_path) as here:
-            assert here.catalogue.find("q").description == QueueDescription(lock_duration=7_000)
-            assert here.catalogue.find("q").created > 0
-            assert here.catalogue.find("news").description == TopicDescription()
-            found = here.catalogue.page(EntityKind.SUBSCRIPTION, "news", 0, 10)
-            assert [view.path for view in found] == ["News/Subscriptions/All", "News/Subscriptions/plain"]
-            assert found[0].description == SubscriptionDescription(max_delivery_count=3)
-            assert [
-                (v.path.rpartition("/")[2], v.description)
-                for v in here.catalogue.page(EntityKind.RULE, found[0].path, 0, 9)
-            ] == [
-                ("blue", RuleDescription(CorrelationFilter(label="blue", properties=(("n", 1), ("s", "x"))))),
-                ("sql", RuleDescription(SqlFilter("a = 1"), SqlAction("SET a = 2"))),
-            ]
-            (default,) = here.catalogue.page(EntityKind.RULE, found[1].path, 0, 9)
-            assert default.path == "News/Subscriptions/plain/Rules/$Default"
+    with pytest.raises(StoreError, match=f"entity/x.*{reason}"):
+        async with namespace(tmp_path):
+            pass
 
 
 def test_values_keep_their_types_in_a_definition() -> None:

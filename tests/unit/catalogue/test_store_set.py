@@ -79,9 +79,9 @@ async def test_fewer_stores_than_there_are_is_said_once() -> None:
 
 
 async def test_a_store_of_the_version_before_opens_and_gets_company() -> None:
-    """One store, without identity, versions and placement."""
+    """One store, without identity and versions."""
     disks = Disks()
-    old = EntityView("Old", QUEUE, (1,), 1, 1)
+    old = EntityView("Old", QUEUE, (1,), 1, 1, ("store-0",))
     disks.there["store-0"] = Disk(catalogue={"entity/old": encode_definition(old), "last-fragment": b"7"})
     async with started(disks) as here:
         assert here.stores.names == NAMES

@@ -16,10 +16,9 @@ from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import GROUPS
 from busbar.cli.main import run
 from busbar.cli.output import label, print_table, printable, size_text
-from busbar.cli.tokens import sign
 from busbar.gateway.authority import Authority
 from busbar.model.errors import Unauthorized
-from busbar.model.sas import SasRule
+from busbar.model.sas import SasRule, sign
 
 CONNECTION = (
     "Endpoint=sb://localhost:5;SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"

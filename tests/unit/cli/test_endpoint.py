@@ -59,6 +59,7 @@ def test_other_parts_of_a_connection_string() -> None:
         (f"Endpoint=ftp://h;{KEYS}", "is not an address"),
         (f"Endpoint=sb://h/path;{KEYS}", "is not an address"),
         (f"Endpoint=sb://u:p@h;{KEYS}", "is not an address"),
+        (f"Endpoint=sb://h SharedAccessKey=se/cret;{KEYS}", "is not an address"),
     ],
 )
 def test_wrong_connection_strings_are_explained_without_their_secrets(text: str, words: str) -> None:

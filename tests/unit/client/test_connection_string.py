@@ -48,6 +48,7 @@ def test_addresses(text: str, host: str, port: int, tls: bool) -> None:
         f"Endpoint=ftp://h;{KEY}",
         f"Endpoint=sb://h:0;{KEY}",
         f"k+/=y;{KEY}",
+        f"Endpoint=sb://h SharedAccessKey=k+/=y;{KEY}",
         "k+/y",
     ],
 )

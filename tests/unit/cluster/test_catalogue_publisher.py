@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 import pytest
 
 from busbar.catalogue.definition import decode_definition
-from busbar.cluster import protocol, requests
+from busbar.cluster import protocol
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
 from busbar.model.entities import QueueDescription
@@ -65,26 +65,28 @@ async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
         members.watch()
         (quick, _), (slow, far) = await joined(members), await joined(members)
         quick.ready.set()
-        change = asyncio.create_task(members.handle_request(requests.create("new", QueueDescription(), None)))
+        change = asyncio.create_task(
+            members.handle_request(protocol.CREATE.request("new", QueueDescription(), None))
+        )
         while not slow.known.get("new"):
             await asyncio.sleep(0.001)
         assert {"Orders", "other", "short", "news", "new"} <= quick.known.keys() & slow.known.keys()
         await asyncio.sleep(0.02)
         assert not change.done()
-        assert await members.handle_request(requests.GetEntity("new")), "who only looks does not wait"
+        assert await members.handle_request(protocol.ENTITY.request("new")), "who only looks does not wait"
         slow.ready.set()
         assert await change
 
         slow.ready.clear()
-        change = asyncio.create_task(members.handle_request(requests.Delete("new")))
+        change = asyncio.create_task(members.handle_request(protocol.DELETE.request("new")))
         while slow.known["new"]:
             await asyncio.sleep(0.001)
         assert not change.done()
         far.close()  # who ends is not waited for
-        assert await change == []
+        assert await change is None
         members.remove_broker(far)
         with pytest.raises(EntityAlreadyExists):
-            await members.handle_request(requests.create("orders", QueueDescription(), None))
+            await members.handle_request(protocol.CREATE.request("orders", QueueDescription(), None))
         quick.close()
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from busbar.cluster import protocol
 from busbar.cluster.channel import Channel, ChannelClosed, FrameReader, encode_frame
 from busbar.cluster.codec import WireError, commands_codec
-from busbar.cluster.requests import GetEntity
 from busbar.model.commands import Inspect
 from busbar.model.errors import QuotaExceeded
 from busbar.store.location import StoreMissing
@@ -25,9 +24,9 @@ from busbar.store.location import StoreMissing
 def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
     commands = commands_codec.encode([Inspect(1, 2, 3)])
     sent: list[protocol.Frame] = [
-        protocol.Call(1, "", protocol.CatalogueRequest(GetEntity("queue"))),
+        protocol.Call(1, "", protocol.ENTITY.request("queue")),
         protocol.CommandsFrame("store-0", msgspec.Raw(commands)),
-        protocol.Call(2, "", protocol.CatalogueRequest(GetEntity("x" * extra))),
+        protocol.Call(2, "", protocol.ENTITY.request("x" * extra)),
     ]
     stream = b"".join(encode_frame(frame) for frame in sent)
     frames = FrameReader()

@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.cluster import codec
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
+from busbar.cluster.codec_table import COMMANDS as COMMANDS_TABLE
+from busbar.cluster.codec_table import EFFECTS as EFFECTS_TABLE
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import Draft, Record
+from tools.generate_codec import TABLE, generate
 
 DRAFTS = [
     Draft(b"\x00\xff", "id", None, "pk", 5, 6),
     Draft(b"", "", "session", None, 0, 0),
     Draft(b"", "", "", "", 0, 0),
 ]
+SEND, SETTLE, INSPECT = (COMMANDS_TABLE[kind][0] for kind in (c.Send, c.Settle, c.Inspect))
 RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s", 7)]
 
 COMMANDS: list[c.Command] = [
@@ -108,6 +111,10 @@ def test_an_effect_comes_back_as_it_was(effect: e.Effect) -> None:
     assert shape(back) == shape(effect)
 
 
+def test_the_table_is_that_of_the_constructors() -> None:
+    assert TABLE.read_text() == generate(), "run tools/generate_codec.py"
+
+
 def test_every_class_has_a_place_on_the_wire() -> None:
     def subclasses(root: type, module: Any) -> set[type]:
         return {
@@ -115,20 +122,20 @@ def test_every_class_has_a_place_on_the_wire() -> None:
         }
 
     inside = {c.StoreCopies}  # from a topic to its subscriptions: in one process, in one commit
-    assert subclasses(c.Command, c) - inside == set(codec._COMMANDS) == {type(one) for one in COMMANDS}
-    assert subclasses(e.Effect, e) == set(codec._EFFECTS) == {type(effect) for effect in EFFECTS}
+    assert subclasses(c.Command, c) - inside == set(COMMANDS_TABLE) == {type(one) for one in COMMANDS}
+    assert subclasses(e.Effect, e) == set(EFFECTS_TABLE) == {type(effect) for effect in EFFECTS}
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         [[99, 1, 2, 3]],  # no such tag
-        [[1, 1, 2, 3, "drafts", True]],
-        [[10, 1, 2]],  # a field is missing
-        [[10, 1, 2, 3, 4]],  # a field too many
-        [[10, 1, 2, "3"]],
-        [[10, 1, 2, 2**63]],  # does not fit
-        [[4, 1, 2, 3, 0, [1.5], [1], None, False]],
+        [[SEND, 1, 2, 3, "drafts", True]],
+        [[INSPECT, 1, 2]],  # a field is missing
+        [[INSPECT, 1, 2, 3, 4]],  # a field too many
+        [[INSPECT, 1, 2, "3"]],
+        [[INSPECT, 1, 2, 2**63]],  # does not fit
+        [[SETTLE, 1, 2, 3, 0, [1.5], [1], None, False]],
         {"not": "a list"},
     ],
 )

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from busbar.broker.routes import FragmentRoutes
+from busbar.broker.dispatcher import FragmentRoutes
 from busbar.cluster import protocol
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import commands_codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from busbar.broker.routes import FragmentRoutes
+from busbar.broker.dispatcher import FragmentRoutes
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.cluster import protocol
 from busbar.cluster.codec import commands_codec, effects_codec

@@ -16,8 +16,7 @@ from busbar.gateway.http.atom_feed import (
     namespace_document,
 )
 from busbar.gateway.http.atom_rule import read_rule
-from busbar.gateway.http.atom_writer import XmlWriter
-from busbar.gateway.http.atom_xml import read_entry
+from busbar.gateway.http.atom_xml import XmlWriter, read_entry
 from busbar.model.api import EntityView, NamespaceProperties, RuntimeProperties
 from busbar.model.entities import (
     AuthorizationRule,

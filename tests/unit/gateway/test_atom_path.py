@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.gateway.http.atom_path import ManagementPath, ManagementPathKind, read_target
-from busbar.gateway.http.atom_version import NEWEST, check_partitioning, is_partitioned, read_version
+from busbar.gateway.http.atom_values import NEWEST, check_partitioning, is_partitioned, read_version
 from busbar.model.entities import EntityKind, QueueDescription, TopicDescription
 from busbar.model.errors import ArgumentError, EntityNotFound
 

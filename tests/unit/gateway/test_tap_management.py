@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from busbar.gateway.amqp.large_replies import PAGES, LargeReplyLimiter
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management_request import RequestBody
+from busbar.gateway.amqp.requests import PAGES, LargeReplyLimiter
 from busbar.gateway.amqp.tap_management import TapOperations
 from busbar.model.api import EntityView
 from busbar.model.commands import (

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.gateway.services import wall_clock
+from busbar.clock import wall_clock
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
 from busbar.model.effects import Delivered, Drained, Effect

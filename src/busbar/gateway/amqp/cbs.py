@@ -6,9 +6,9 @@ The kind of a token is seen from its text, not from the request's `type`: the Py
 from __future__ import annotations
 
 from busbar.amqp.types import Int
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.amqp.operations import MAX_TEXT
-from busbar.gateway.services import wall_clock
+from busbar.gateway.amqp.management_request import MAX_TEXT
 from busbar.message.decoded import DecodedMessage
 from busbar.model.errors import ArgumentError, BusbarError, Unauthorized
 

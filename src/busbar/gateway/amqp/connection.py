@@ -27,19 +27,19 @@ from busbar.amqp.events import (
     SessionEnded,
 )
 from busbar.amqp.link import Link
+from busbar.clock import wall_clock
 from busbar.gateway.address import node_of
 from busbar.gateway.amqp.attach import GatewayLink, RepliesByNode, attach
 from busbar.gateway.amqp.incoming import IncomingLink
-from busbar.gateway.amqp.large_replies import LargeReplyLimiter
 from busbar.gateway.amqp.outgoing import OutgoingLink
 from busbar.gateway.amqp.pending import PendingEffect, PendingLink
-from busbar.gateway.amqp.requests import ReplyLink, RequestLink
+from busbar.gateway.amqp.requests import LargeReplyLimiter, ReplyLink, RequestLink
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST, SessionConsumer, SessionLink
 from busbar.gateway.authority import Grant
 from busbar.gateway.entity_checks import check_can_receive, check_can_send
 from busbar.gateway.grants import Grants
 from busbar.gateway.refused_tokens import host_of
-from busbar.gateway.services import GatewayServices, wall_clock
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView
 from busbar.model.commands import RELEASE, Command, Settle
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost

@@ -17,8 +17,7 @@ from typing import Final
 
 from busbar.amqp.types import Array, Int, Timestamp
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.amqp.management_request import Reply, RequestBody
-from busbar.gateway.amqp.operations import Operations, Perform, answer
+from busbar.gateway.amqp.management_request import Operations, Perform, Reply, RequestBody, answer
 from busbar.gateway.amqp.outgoing import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,

@@ -15,8 +15,8 @@ from typing import ClassVar
 from busbar.amqp.codec import encode_value
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.services import wall_clock
 from busbar.message.delivery import encode_deliveries
 from busbar.message.lock_token import split_by_fragment, split_tags
 from busbar.model.api import EntityView

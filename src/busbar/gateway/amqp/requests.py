@@ -2,23 +2,36 @@
 
 A client attaches a pair of links to the node in one AMQP session: requests come on one, replies go out on the other.
 The reply's correlation-id is the request's message-id with its AMQP type, or clients drop it without a word.
+
+Large replies of one connection are made one after the other, so that a client makes the broker hold a few pages at most:
+1. At most PAGES replies of this kind are being made at a time, whatever the number of requests and links.
+2. None is begun while the client does not take what it has asked for: its socket is full, a reply waits for credit, or the
+   window of an AMQP session is closed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import TypeVar
 
 from busbar.amqp.codec import MAX_ELEMENTS, DecodeError
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
+from busbar.model.effects import Effect
 from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere, ServerBusy
 
 CREDIT = 100
 MAX_PENDING = 100
 """Requests of one link under way at a time, and replies waiting for credit on another."""
+PAGES = 2
+LARGE_BLOCK = 8 * 1024 * 1024
+
+T = TypeVar("T")
 
 
 class ReplyLink:
@@ -152,3 +165,52 @@ class RequestLink:
             if reply_to is not None and link.address == reply_to:
                 return link
         return self._replies[-1] if self._replies else None
+
+
+class LargeReplyLimiter:
+    """Rules 1 and 2, for one connection."""
+
+    def __init__(self, peer: LinkConnection) -> None:
+        self._peer = peer
+        self._turns = asyncio.Semaphore(PAGES)
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def take(self, read: Callable[[], Awaitable[T]]) -> T:
+        _prime_allocator()
+        async with self._turns:
+            while not self._peer.writable or self._peer.replies_wait():
+                await self._change()
+            return await read()
+
+    async def _change(self) -> None:
+        """The client has said something, or read something."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self._peer.retry(self)
+        number = self._peer.consumer(self)
+        try:
+            await future
+        finally:
+            self._peer.forget_consumer(number)
+
+    # A consumer that wants nothing but to hear when there is room
+
+    def replenish(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def delivered(self, effect: Effect) -> None:
+        raise AssertionError("nobody delivers to this one")
+
+    def drained(self) -> None:
+        raise AssertionError("nobody drains this one")
+
+
+@cache
+def _prime_allocator() -> None:
+    """Show the C library a large block of memory. It keeps freed memory for its next use up to twice the largest block that
+    it has seen. With less it would give the pages of every reply back to the system, and have them cleared again for the
+    next one, which costs more than to make the reply."""
+    bytes(LARGE_BLOCK)  # never touched, so it is memory by name alone

@@ -19,8 +19,14 @@ from typing import Final
 
 from busbar.amqp.types import Described, Int, Timestamp, ULong
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.amqp.management_request import Reply, RequestBody
-from busbar.gateway.amqp.operations import ADD_RULE, ENUMERATE_RULES, REMOVE_RULE, Operations
+from busbar.gateway.amqp.management_request import (
+    ADD_RULE,
+    ENUMERATE_RULES,
+    REMOVE_RULE,
+    Operations,
+    Reply,
+    RequestBody,
+)
 from busbar.gateway.http.atom_values import write_time
 from busbar.model.api import EntityView
 from busbar.model.entities import (

@@ -15,9 +15,9 @@ import asyncio
 from dataclasses import replace
 
 from busbar.amqp.link import Link
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.outgoing import OutgoingLink
-from busbar.gateway.services import wall_clock
 from busbar.message.delivery import encode_deliveries
 from busbar.model.api import EntityView
 from busbar.model.commands import Command

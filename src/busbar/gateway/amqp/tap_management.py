@@ -28,8 +28,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.amqp.management_request import Reply, RequestBody
-from busbar.gateway.amqp.operations import Operations
+from busbar.gateway.amqp.management_request import Operations, Reply, RequestBody
 from busbar.gateway.amqp.writer_properties import writer_of
 from busbar.message.decoded import BinaryParts
 from busbar.model.api import EntityView

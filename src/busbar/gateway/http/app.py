@@ -23,10 +23,10 @@ from busbar.gateway.http.connection import SERVER, HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.health import Health
 from busbar.gateway.http.metrics import Metrics
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import path_of, refuse_large
 from busbar.gateway.http.runtime_headers import refuse_undecodable
 from busbar.gateway.http.runtime_path import is_runtime
+from busbar.gateway.services import GatewayServices
 from busbar.model.limits import Limits
 
 WEBSOCKET = "$servicebus/websocket"
@@ -34,11 +34,11 @@ WEBSOCKET = "$servicebus/websocket"
 Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
+def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
     """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
 
-    metrics = Metrics(context)
-    health = Health(context.broker)
+    metrics = Metrics(services)
+    health = Health(services.broker)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -53,27 +53,27 @@ def build_app(context: HttpContext, bridge: Bridge) -> web.Application:
             if lowered == WEBSOCKET:
                 return await bridge(request)
             if lowered.startswith(stores.PREFIX):
-                refuse_large(request, context.limits.http_management_body)
-                return await stores.handle(request, path, context)
+                refuse_large(request, services.limits.http_management_body)
+                return await stores.handle(request, path, services)
             if is_runtime(path):
-                refuse_large(request, message_body_limit(context.limits))
-                return await runtime.handle(request, context)
-            refuse_large(request, context.limits.http_management_body)
-            return await atom.handle(request, context)
+                refuse_large(request, message_body_limit(services.limits))
+                return await runtime.handle(request, services)
+            refuse_large(request, services.limits.http_management_body)
+            return await atom.handle(request, services)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
-            return error_response(error, context.tracking)
+            return error_response(error, services.tracking)
 
     async def expect(request: web.Request) -> web.StreamResponse | None:
         _head_complete(request)
         try:
-            largest = max(message_body_limit(context.limits), context.limits.http_management_body)
+            largest = max(message_body_limit(services.limits), services.limits.http_management_body)
             refuse_large(request, largest)
         except Exception as error:
-            return error_response(error, context.tracking)
+            return error_response(error, services.tracking)
         if request.headers.get("Expect", "").lower() != "100-continue":
-            return error_response(web.HTTPExpectationFailed(), context.tracking)
+            return error_response(web.HTTPExpectationFailed(), services.tracking)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         # aiohttp would take these bytes for the beginning of the answer proper.
         request.writer.output_size = 0

@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 
 from aiohttp import web
 
+from busbar.clock import wall_clock
 from busbar.gateway.http.atom_description import EntityAnswer, Site, read_description
 from busbar.gateway.http.atom_feed import (
     ENTRY_TYPE,
@@ -28,12 +29,12 @@ from busbar.gateway.http.atom_feed import (
 )
 from busbar.gateway.http.atom_path import ManagementPath, ManagementPathKind, read_target
 from busbar.gateway.http.atom_rule import read_default_rule, read_rule
-from busbar.gateway.http.atom_version import PARTITIONING, check_partitioning, is_partitioned, read_version
+from busbar.gateway.http.atom_values import PARTITIONING, check_partitioning, is_partitioned, read_version
 from busbar.gateway.http.atom_xml import read_entry
 from busbar.gateway.http.authorization import authorize, authorize_token
 from busbar.gateway.http.errors import PreconditionFailed
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method, path_of, read_body
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.entities import (
     Description,
@@ -67,18 +68,18 @@ _KINDS: dict[str, type[EntityDescription]] = {
 }
 
 
-async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
+async def handle(request: web.Request, services: GatewayServices) -> web.StreamResponse:
     target = read_target(path_of(request))
-    await authorize(request, MANAGE, target.path, context)
-    limits = context.limits
+    await authorize(request, MANAGE, target.path, services)
+    limits = services.limits
     site = Site(
         request.scheme,
         request.host,
         read_version(request.query.get("api-version")),
         limits.default_message_size or limits.max_message_size,
-        context.clock(),
+        wall_clock(),
     )
-    management = _Management(request, context, target, site)
+    management = _Management(request, services, target, site)
     methods = management.methods()
     check_method(request, methods, f"'/{target.path}'")
     return await methods[request.method]()
@@ -88,11 +89,11 @@ class _Management:
     """One request: what it asks for, and from where."""
 
     def __init__(
-        self, request: web.Request, context: HttpContext, target: ManagementPath, site: Site
+        self, request: web.Request, services: GatewayServices, target: ManagementPath, site: Site
     ) -> None:
         self._request = request
-        self._context = context
-        self._catalogue = context.broker
+        self._services = services
+        self._catalogue = services.broker
         self._target = target
         self._site = site
 
@@ -139,7 +140,7 @@ class _Management:
         return _answer(200, FEED_TYPE, document)
 
     async def _put(self) -> web.Response:
-        limits = self._context.limits
+        limits = self._services.limits
         body = await read_body(self._request, limits.http_management_body, limits.http_body_timeout)
         name, element = read_entry(body)
         expected = _CONTENT[self._target.kind]
@@ -197,7 +198,7 @@ class _Management:
             if not destination or destination == getattr(current, attribute, ""):
                 continue
             try:
-                await authorize(self._request, SEND, destination, self._context)
+                await authorize(self._request, SEND, destination, self._services)
             except Unauthorized:
                 token = self._request.headers.get(header, "")
                 if not token:
@@ -205,7 +206,7 @@ class _Management:
                         f"The token does not cover '{destination}', to which '{self._target.path}' is to forward; "
                         f"give one that does in the header {header}."
                     ) from None
-                await authorize_token(token, SEND, destination, self._context)
+                await authorize_token(token, SEND, destination, self._services)
 
     async def _entry(self, status: int, view: EntityView) -> web.Response:
         author = (await self._catalogue.namespace()).name

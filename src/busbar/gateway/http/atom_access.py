@@ -8,8 +8,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from busbar.gateway.http.atom_values import write_time
-from busbar.gateway.http.atom_writer import INSTANCE, XmlWriter
-from busbar.gateway.http.atom_xml import child, children, text_of, type_of
+from busbar.gateway.http.atom_xml import INSTANCE, XmlWriter, child, children, text_of, type_of
 from busbar.model.entities import AuthorizationRule, Right
 from busbar.model.errors import ArgumentError
 

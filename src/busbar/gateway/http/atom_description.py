@@ -1,5 +1,5 @@
 """QueueDescription, TopicDescription and SubscriptionDescription: every element, in the order in which the service
-writes them, as tables.
+writes them. What clients set is described in model/properties.py.
 
 1. A missing or empty element stands for the default, at creation and at an update; only what is fixed at creation
    (partitioning, sessions, duplicate detection) keeps its value, for there is no other it could have.
@@ -20,14 +20,13 @@ from xml.etree.ElementTree import Element
 from busbar.gateway.address import plain_path
 from busbar.gateway.http.atom_access import read_access, write_access
 from busbar.gateway.http.atom_values import (
+    MESSAGE_SIZE,
     read_boolean,
     read_integer,
     write_boolean,
     write_time,
 )
-from busbar.gateway.http.atom_version import MESSAGE_SIZE
-from busbar.gateway.http.atom_writer import COUNTS, XmlWriter
-from busbar.gateway.http.atom_xml import exact_text_of, text_of
+from busbar.gateway.http.atom_xml import COUNTS, XmlWriter, exact_text_of, text_of
 from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import (
@@ -40,9 +39,16 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import ArgumentError
 from busbar.model.partitioning import FRAGMENTS
+from busbar.model.properties import (
+    ELEMENTS,
+    FIXED,
+    PROPERTIES,
+    EntityProperty,
+    PropertyType,
+    properties_of,
+)
 
 KILOBYTE = 1024
-FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 _STATUS = {status.value.lower(): status for status in EntityStatus}
 
@@ -105,24 +111,6 @@ def _status(text: str) -> EntityStatus:
     return status
 
 
-def _duration(element: str, attribute: str) -> SettableElement:
-    return SettableElement(element, attribute, read_duration, lambda value, _: write_duration(value))
-
-
-def _boolean(element: str, attribute: str) -> SettableElement:
-    return SettableElement(element, attribute, read_boolean, lambda value, _: write_boolean(value))
-
-
-def _integer(element: str, attribute: str) -> SettableElement:
-    return SettableElement(element, attribute, read_integer, lambda value, _: str(value))
-
-
-def _forward(element: str, attribute: str) -> SettableElement:
-    return SettableElement(
-        element, attribute, plain_path, lambda value, shown: shown.site.forward_uri(value) if value else None
-    )
-
-
 def _observed(element: str, text: Callable[[EntityAnswer], str]) -> ReadOnlyElement:
     return ReadOnlyElement(element, lambda xml, shown: xml.element(element, text(shown)))
 
@@ -170,68 +158,69 @@ def _ordered(shown: EntityAnswer) -> str:
     return write_boolean(wanted and not partitioned(description))
 
 
-_LOCK = _duration("LockDuration", "lock_duration")
-_SIZE = SettableElement("MaxSizeInMegabytes", "max_size_in_megabytes", read_integer, _show_size)
-_DUPLICATES = _boolean("RequiresDuplicateDetection", "requires_duplicate_detection")
-_SESSIONS = _boolean("RequiresSession", "requires_session")
-_LIFE = _duration("DefaultMessageTimeToLive", "default_message_time_to_live")
-_BURY_EXPIRED = _boolean("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration")
-_WINDOW = _duration("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window")
-_DELIVERIES = _integer("MaxDeliveryCount", "max_delivery_count")
-_BATCHED = _boolean("EnableBatchedOperations", "enable_batched_operations")
-_STATE = SettableElement("Status", "status", _status, lambda value, _: value.value)
-_FORWARD = _forward("ForwardTo", "forward_to")
-_FORWARD_DEAD = _forward("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to")
-_METADATA = SettableElement("UserMetadata", "user_metadata", str, lambda value, _: value or None)
-_IDLE = _duration("AutoDeleteOnIdle", "auto_delete_on_idle")
-_PARTITIONED = _boolean("EnablePartitioning", "enable_partitioning")
-_EXPRESS = _boolean("EnableExpress", "enable_express")
-_MESSAGE_SIZE = SettableElement(
-    "MaxMessageSizeInKilobytes", "max_message_size", read_integer, _show_message_size
-)
-
-_BYTES = _observed("SizeInBytes", lambda shown: str(shown.runtime.size))
-_MESSAGES = _observed("MessageCount", _message_count)
-_ANONYMOUS = _observed("IsAnonymousAccessible", lambda _: "false")
-_RULES = ReadOnlyElement("AuthorizationRules", _access)
-_CREATED = _observed("CreatedAt", lambda shown: write_time(shown.view.created))
-_UPDATED = _observed("UpdatedAt", lambda shown: write_time(shown.view.updated))
-_ACCESSED = _observed("AccessedAt", lambda shown: write_time(shown.runtime.accessed))
-_ORDERING = _observed("SupportOrdering", _ordered)
-_DETAILS = ReadOnlyElement("CountDetails", _counts)
-_AVAILABLE = _observed(
-    "EntityAvailabilityStatus", lambda shown: "Available" if shown.runtime.available else "Limited"
-)
-
-# fmt: off
-_QUEUE: tuple[SettableElement | ReadOnlyElement, ...] = (
-    _LOCK, _SIZE, _DUPLICATES, _SESSIONS, _LIFE, _BURY_EXPIRED, _WINDOW, _DELIVERIES, _BATCHED, _BYTES, _MESSAGES,
-    _ANONYMOUS, _RULES, _STATE, _FORWARD, _METADATA, _CREATED, _UPDATED, _ACCESSED, _ORDERING, _DETAILS, _IDLE,
-    _PARTITIONED, _AVAILABLE, _EXPRESS, _FORWARD_DEAD, _MESSAGE_SIZE,
-)
-_TOPIC: tuple[SettableElement | ReadOnlyElement, ...] = (
-    _LIFE, _SIZE, _DUPLICATES, _WINDOW, _BATCHED, _BYTES,
-    _boolean("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing"),
-    _ANONYMOUS, _RULES, _STATE, _METADATA, _CREATED, _UPDATED, _ACCESSED,
-    SettableElement("SupportOrdering", "support_ordering", read_boolean, lambda _, shown: _ordered(shown)),
-    _DETAILS, _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)),
-    _observed("SqlFilterCount", lambda shown: str(shown.runtime.sql_filters)),
-    _observed("CorrelationFilterCount", lambda shown: str(shown.runtime.correlation_filters)),
-    _IDLE, _PARTITIONED, _AVAILABLE, _observed("EnableSubscriptionPartitioning", lambda _: "false"), _EXPRESS, _MESSAGE_SIZE,
-)
-_SUBSCRIPTION: tuple[SettableElement | ReadOnlyElement, ...] = (
-    _LOCK, _SESSIONS, _LIFE, _BURY_EXPIRED,
-    _boolean("DeadLetteringOnFilterEvaluationExceptions", "dead_lettering_on_filter_evaluation_exceptions"),
-    _MESSAGES, _DELIVERIES, _BATCHED, _STATE, _FORWARD, _CREATED, _UPDATED, _ACCESSED, _DETAILS, _METADATA,
-    _FORWARD_DEAD, _IDLE, _AVAILABLE,
-)
-# fmt: on
-
-_TABLES: dict[type[EntityDescription], tuple[SettableElement | ReadOnlyElement, ...]] = {
-    QueueDescription: _QUEUE,
-    TopicDescription: _TOPIC,
-    SubscriptionDescription: _SUBSCRIPTION,
+_READERS: dict[PropertyType, Callable[[str], Any]] = {
+    PropertyType.BOOLEAN: read_boolean,
+    PropertyType.INTEGER: read_integer,
+    PropertyType.KILOBYTES: read_integer,
+    PropertyType.DURATION: read_duration,
+    PropertyType.STATUS: _status,
+    PropertyType.PATH: plain_path,
+    PropertyType.TEXT: str,
 }
+_WRITERS: dict[PropertyType, Callable[[Any, EntityAnswer], str | None]] = {
+    PropertyType.BOOLEAN: lambda value, _: write_boolean(value),
+    PropertyType.INTEGER: lambda value, _: str(value),
+    PropertyType.KILOBYTES: _show_message_size,
+    PropertyType.DURATION: lambda value, _: write_duration(value),
+    PropertyType.STATUS: lambda value, _: value.value,
+    PropertyType.PATH: lambda value, shown: shown.site.forward_uri(value) if value else None,
+    PropertyType.TEXT: lambda value, _: value or None,
+}
+_SHOWN_OTHERWISE: dict[str, Callable[[Any, EntityAnswer], str | None]] = {
+    "MaxSizeInMegabytes": _show_size,
+    "SupportOrdering": lambda _, shown: _ordered(shown),
+}
+
+
+def _settable(row: EntityProperty) -> SettableElement:
+    show = _SHOWN_OTHERWISE.get(row.element, _WRITERS[row.type])
+    return SettableElement(row.element, row.attribute, _READERS[row.type], show)
+
+
+_OBSERVED = {
+    item.element: item
+    for item in (
+        _observed("SizeInBytes", lambda shown: str(shown.runtime.size)),
+        _observed("MessageCount", _message_count),
+        _observed("IsAnonymousAccessible", lambda _: "false"),
+        ReadOnlyElement("AuthorizationRules", _access),
+        _observed("CreatedAt", lambda shown: write_time(shown.view.created)),
+        _observed("UpdatedAt", lambda shown: write_time(shown.view.updated)),
+        _observed("AccessedAt", lambda shown: write_time(shown.runtime.accessed)),
+        _observed("SupportOrdering", _ordered),
+        ReadOnlyElement("CountDetails", _counts),
+        _observed(
+            "EntityAvailabilityStatus", lambda shown: "Available" if shown.runtime.available else "Limited"
+        ),
+        _observed("SubscriptionCount", lambda shown: str(shown.runtime.subscriptions)),
+        _observed("SqlFilterCount", lambda shown: str(shown.runtime.sql_filters)),
+        _observed("CorrelationFilterCount", lambda shown: str(shown.runtime.correlation_filters)),
+        _observed("EnableSubscriptionPartitioning", lambda _: "false"),
+    )
+}
+
+
+def _table(kind: type[EntityDescription]) -> tuple[SettableElement | ReadOnlyElement, ...]:
+    """The elements of a kind: those that clients set, and those that are only observed."""
+    settable = {row.element: _settable(row) for row in properties_of(kind)}
+    known: dict[str, SettableElement | ReadOnlyElement] = {**_OBSERVED, **settable}
+    return tuple(known[element] for element in ELEMENTS[kind] if element in known)
+
+
+_TABLES = {kind: _table(kind) for kind in ELEMENTS}
+_EXACT = frozenset(row.element for row in PROPERTIES if row.type is PropertyType.TEXT)
+"""A user's own text keeps its spaces."""
+_FIXED = frozenset(row.attribute for row in FIXED)
 
 
 def read_description(
@@ -243,11 +232,11 @@ def read_description(
     for item in _TABLES[kind]:
         if not isinstance(item, SettableElement):
             continue
-        # A user's own text keeps its spaces.
-        text = exact_text_of(element, item.element) if item is _METADATA else text_of(element, item.element)
+        read_text = exact_text_of if item.element in _EXACT else text_of
+        text = read_text(element, item.element)
         if text:
             values[item.attribute] = _read(item, text)
-        elif current is not None and item.attribute in FIXED:
+        elif current is not None and item.attribute in _FIXED:
             values[item.attribute] = getattr(current, item.attribute)
     if kind is not SubscriptionDescription:
         values["authorization_rules"] = read_access(element)

@@ -1,9 +1,14 @@
 """Values as ATOM writes them, in both directions. Reading raises ValueError with what would be right.
 
-duration    see model/duration.py
-time        ISO 8601 in UTC with its zone (Go is strict about it); ms since 1970 inside, 0 stands for never
-boolean     true, false; 1 and 0 are read as well
-any value   of a filter's parameters: a text and the name of its XML schema type
+duration     see model/duration.py
+time         ISO 8601 in UTC with its zone (Go is strict about it); ms since 1970 inside, 0 stands for never
+boolean      true, false; 1 and 0 are read as well
+any value    of a filter's parameters: a text and the name of its XML schema type
+api-version  a month such as 2024-05; without one the newest is meant. A wrong one raises ArgumentError
+
+1. Partitioned entities need api-version 2013-10 or later: an older client would take them for what they are not, so it is
+   refused instead of being told half the truth.
+2. MaxMessageSizeInKilobytes is shown from api-version 2021-05 on.
 """
 
 from __future__ import annotations
@@ -12,9 +17,15 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
-from busbar.model.entities import PropertyValue, TypedText
+from busbar.model.entities import Description, PropertyValue, QueueDescription, TopicDescription, TypedText
+from busbar.model.errors import ArgumentError
 
 NEVER = "0001-01-01T00:00:00Z"
+NEWEST = "2024-05"
+PARTITIONING = "2013-10"
+MESSAGE_SIZE = "2021-05"
+
+_VERSION = re.compile(r"\d{4}-\d{2}(?:-\d{2})?(?:-preview)?", re.ASCII | re.IGNORECASE)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
@@ -112,3 +123,25 @@ def _write_real(value: float) -> str:
     if math.isinf(value):
         return "INF" if value > 0 else "-INF"
     return repr(value)
+
+
+def read_version(text: str | None) -> str:
+    """The version as text, which sorts by time. Raises ArgumentError."""
+    if not text:
+        return NEWEST
+    if not _VERSION.fullmatch(text):
+        raise ArgumentError(f"The api-version '{text[:40]}' is not a month such as {NEWEST}.")
+    return text.lower()
+
+
+def is_partitioned(description: Description) -> bool:
+    return isinstance(description, QueueDescription | TopicDescription) and description.enable_partitioning
+
+
+def check_partitioning(path: str, partitioned: bool, version: str) -> None:
+    """Rule 1. Raises ArgumentError."""
+    if partitioned and version < PARTITIONING:
+        raise ArgumentError(
+            f"The entity '{path}' is partitioned: api-version {version} does not know partitioned entities; "
+            f"use {PARTITIONING} or later."
+        )

@@ -1,21 +1,32 @@
-"""Reading ATOM requests: XML without DTDs, entities and anything external, and elements by their local names.
+"""Reading and writing the XML of ATOM. It is read without DTDs, entities and anything external.
 
 SDKs put the same names into namespaces in different ways (Python prefixes Atom and has Service Bus as the default, JS the
 other way round), give them in different orders and send elements back that only we can know. So an element is found by its
-local name, in any order, and what nobody asks for is ignored.
+local name, in any order, and what nobody asks for is ignored. Where it is written, element names are ours; texts and
+attributes may be a client's, and are always escaped.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from xml.etree.ElementTree import Element, ParseError
+from xml.sax.saxutils import escape, quoteattr
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from busbar.model.errors import ArgumentError
 
-_INSTANCE = "{http://www.w3.org/2001/XMLSchema-instance}"
+ATOM = "http://www.w3.org/2005/Atom"
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+SCHEMA = "http://www.w3.org/2001/XMLSchema"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+
+# What XML 1.0 cannot hold, not even escaped.
+_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACE = " \t\r\n"
 
 
@@ -52,7 +63,7 @@ def local_name(element: Element) -> str:
 def child(element: Element, name: str) -> Element | None:
     """The first child of that name, unless it says it is nil."""
     found = next(children(element, name), None)
-    if found is not None and found.get(f"{_INSTANCE}nil", "").strip(_SPACE) in ("true", "1"):
+    if found is not None and found.get(f"{{{INSTANCE}}}nil", "").strip(_SPACE) in ("true", "1"):
         return None
     return found
 
@@ -75,4 +86,36 @@ def exact_text_of(element: Element, name: str) -> str | None:
 
 def type_of(element: Element) -> str:
     """The local name in its `xsi:type`, '' if it has none."""
-    return element.get(f"{_INSTANCE}type", "").strip(_SPACE).rpartition(":")[2]
+    return element.get(f"{{{INSTANCE}}}type", "").strip(_SPACE).rpartition(":")[2]
+
+
+class XmlWriter:
+    """Elements in the order in which they are written."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    @contextmanager
+    def inside(self, name: str, attributes: dict[str, str] | None = None) -> Iterator[None]:
+        """What is written in the `with` block is within the element."""
+        self._parts.append(f"<{name}{_attributes(attributes)}>")
+        yield
+        self._parts.append(f"</{name}>")
+
+    def element(self, name: str, text: str = "", attributes: dict[str, str] | None = None) -> None:
+        start = f"<{name}{_attributes(attributes)}"
+        # A carriage return as it is would be read as a line feed.
+        self._parts.append(
+            f"{start}>{escape(_printable(text), {chr(13): '&#13;'})}</{name}>" if text else f"{start}/>"
+        )
+
+    def document(self) -> bytes:
+        return ('<?xml version="1.0" encoding="utf-8"?>' + "".join(self._parts)).encode()
+
+
+def _attributes(attributes: dict[str, str] | None) -> str:
+    return "".join(f" {name}={quoteattr(_printable(value))}" for name, value in (attributes or {}).items())
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("�", text)

@@ -9,30 +9,31 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from busbar.clock import wall_clock
 from busbar.gateway.authority import Grant
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.refused_tokens import host_of
+from busbar.gateway.services import GatewayServices
 from busbar.model.errors import Unauthorized
 
 
-async def authorize(request: web.Request, right: str, path: str, context: HttpContext) -> Grant:
+async def authorize(request: web.Request, right: str, path: str, services: GatewayServices) -> Grant:
     """The grant that gives `right` on `path`. Raises Unauthorized."""
     token = request.headers.get("Authorization", "")
     try:
-        return await authorize_token(token, right, path, context)
+        return await authorize_token(token, right, path, services)
     except Unauthorized as error:
         if token:  # who shows none is a visitor, and refused without a word
             peername = None if request.transport is None else request.transport.get_extra_info("peername")
-            context.authority.refused.token(host_of(peername), token, error.text, context.clock())
+            services.authority.refused.token(host_of(peername), token, error.text, wall_clock())
         raise
 
 
-async def authorize_token(token: str, right: str, path: str, context: HttpContext) -> Grant:
+async def authorize_token(token: str, right: str, path: str, services: GatewayServices) -> Grant:
     """The same for a token from elsewhere (a supplementary header)."""
     if not token:
         raise Unauthorized("MissingToken: The request has no Authorization header.")
     try:
-        grant = context.authority.verify_token(token, "", context.clock(), context.limits.token_grace)
+        grant = services.authority.verify_token(token, "", wall_clock(), services.limits.token_grace)
     except Unauthorized as error:
         raise Unauthorized(f"InvalidToken: {error.text}") from None
     if not grant.covers(path):

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from aiohttp import web
 
 from busbar.gateway.http.connection import HttpConnection
-from busbar.gateway.http.namespace import HttpContext
+from busbar.gateway.services import GatewayServices
 from busbar.model.commands import InspectDuplicates
 from busbar.model.effects import DuplicateReport
 from busbar.model.errors import InvalidOperation
 from busbar.model.partitioning import wire_number
 
 
-async def duplicates_of(request: web.Request, path: str, context: HttpContext) -> dict[str, object]:
-    view = await context.broker.entity(path)
+async def duplicates_of(request: web.Request, path: str, services: GatewayServices) -> dict[str, object]:
+    view = await services.broker.entity(path)
     if not getattr(view.description, "requires_duplicate_detection", False):
         raise InvalidOperation(f"'{view.path}' does not detect duplicates; that is decided at its creation.")
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(context.broker)
+    origin = connection.origin(services.broker)
     dropped = remembered = 0
     latest: list[tuple[int, str, int]] = []
     for index, fragment in enumerate(view.fragments):

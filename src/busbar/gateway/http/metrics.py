@@ -31,8 +31,8 @@ from aiohttp import web
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
@@ -91,8 +91,8 @@ class MetricsPage:
 
 
 class Metrics:
-    def __init__(self, context: HttpContext) -> None:
-        self._context = context
+    def __init__(self, services: GatewayServices) -> None:
+        self._services = services
         self._turn = asyncio.Lock()
 
     def asked_for(self, request: web.Request, path: str) -> bool:
@@ -101,26 +101,26 @@ class Metrics:
 
     async def handle(self, request: web.Request) -> web.Response:
         try:
-            await _authorize(request, self._context)
+            await _authorize(request, self._services)
         except Unauthorized as error:
-            refused = error_response(error, self._context.tracking)
+            refused = error_response(error, self._services.tracking)
             refused.headers["WWW-Authenticate"] = CHALLENGE
             return refused
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         async with self._turn:
-            origin = connection.origin(self._context.broker)
+            origin = connection.origin(self._services.broker)
             page = await self._page(origin, request.query.get("prefix", ""))
         return web.Response(body=page.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _page(self, origin: HttpOrigin, prefix: str) -> MetricsPage:
-        port = self._context.broker
+        port = self._services.broker
         page = MetricsPage()
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
         chosen: list[EntityView] = []
         found = 0
-        room = self._context.limits.max_metrics_samples
+        room = self._services.limits.max_metrics_samples
         async for entity in self._entities():
             if not entity.path.lower().startswith(prefix.lower()):
                 continue
@@ -149,14 +149,14 @@ class Metrics:
 
     async def _listed(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
         skip = 0
-        while listed := await self._context.broker.list(kind, parent, skip, LISTED_AT_ONCE):
+        while listed := await self._services.broker.list(kind, parent, skip, LISTED_AT_ONCE):
             skip += len(listed)
             for entity in listed:
                 yield entity
 
     async def _of_entity(self, origin: HttpOrigin, entity: EntityView) -> list[Sample]:
         try:
-            now = await self._context.broker.runtime(entity.path)
+            now = await self._services.broker.runtime(entity.path)
         except EntityNotFound:
             return []  # it was deleted in between
         labels = {"entity": entity.path}
@@ -177,17 +177,17 @@ class Metrics:
         return samples
 
 
-async def _authorize(request: web.Request, context: HttpContext) -> None:
+async def _authorize(request: web.Request, services: GatewayServices) -> None:
     """Rule 1."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
-        await authorize(request, LISTEN, "", context)
+        await authorize(request, LISTEN, "", services)
         return
     try:
         name, _, key = base64.b64decode(given.strip(), validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         raise Unauthorized("InvalidToken: The basic authentication cannot be read.") from None
-    if LISTEN not in context.authority.verify_password(name, key).rights:
+    if LISTEN not in services.authority.verify_password(name, key).rights:
         raise Unauthorized(f"Unauthorized access: the rule '{name}' lacks the claim '{LISTEN}'.")
 
 

@@ -28,6 +28,7 @@ from uuid import UUID
 
 from aiohttp import web
 
+from busbar.clock import wall_clock
 from busbar.gateway.entity_checks import (
     check_can_receive,
     check_can_send,
@@ -36,11 +37,10 @@ from busbar.gateway.entity_checks import (
     message_size,
     requires_session,
 )
-from busbar.gateway.http.atom_version import check_partitioning, read_version
+from busbar.gateway.http.atom_values import check_partitioning, read_version
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import EntityDeleted
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method, path_of, read_body
 from busbar.gateway.http.runtime_batch import compose_batch, is_batch
 from busbar.gateway.http.runtime_dates import date_text
@@ -49,6 +49,7 @@ from busbar.gateway.http.runtime_message import DEFAULT_TYPE, compose, message_i
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.http.runtime_path import RuntimePath, RuntimePathKind, target_of
 from busbar.gateway.http.runtime_properties import parse_broker_properties
+from busbar.gateway.services import GatewayServices
 from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.message.parsing import parse_message
 from busbar.model.api import EntityView
@@ -79,7 +80,7 @@ class RuntimeRequest:
     """A request that may do what it asks, and what it is about."""
 
     request: web.Request
-    context: HttpContext
+    services: GatewayServices
     origin: HttpOrigin
     target: RuntimePath
     entity: EntityView
@@ -94,13 +95,13 @@ class RuntimeRequest:
 Operation = Callable[[RuntimeRequest], Awaitable[web.StreamResponse]]
 
 
-async def handle(request: web.Request, context: HttpContext) -> web.StreamResponse:
+async def handle(request: web.Request, services: GatewayServices) -> web.StreamResponse:
     path = path_of(request)
     target = target_of(path)
     operations = _OPERATIONS[target.node]
     check_method(request, operations, f".../{target.node.value}")
-    grant = await authorize(request, SEND if target.node is RuntimePathKind.SEND else LISTEN, path, context)
-    entity = await context.broker.entity(target.entity)
+    grant = await authorize(request, SEND if target.node is RuntimePathKind.SEND else LISTEN, path, services)
+    entity = await services.broker.entity(target.entity)
     check_partitioning(entity.path, len(entity.fragments) > 1, read_version(request.query.get("api-version")))
     if target.node is RuntimePathKind.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
@@ -108,9 +109,9 @@ async def handle(request: web.Request, context: HttpContext) -> web.StreamRespon
     check_no_transfer(entity, target.transfer)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    origin = connection.origin(context.broker)
+    origin = connection.origin(services.broker)
     return await operations[request.method](
-        RuntimeRequest(request, context, origin, target, entity, grant.expires)
+        RuntimeRequest(request, services, origin, target, entity, grant.expires)
     )
 
 
@@ -126,10 +127,10 @@ def _check_no_sessions(entity: EntityView) -> None:
 
 async def _send(asked: RuntimeRequest) -> web.StreamResponse:
     check_can_send(asked.entity, asked.target.dead_letter)
-    request, limits = asked.request, asked.context.limits
+    request, limits = asked.request, asked.services.limits
     size = message_size(asked.entity, limits)
     content_type = request.headers.get("Content-Type", "")
-    now = asked.context.clock()
+    now = wall_clock()
     if is_batch(content_type):
         # As JSON a batch may be larger than it is: escapes, names of keys.
         document = await read_body(request, 2 * size + limits.max_header_size, limits.http_body_timeout)
@@ -183,7 +184,7 @@ async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
 
 async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
     check_can_receive(asked.entity)
-    end_watch = asked.context.broker.watch(lambda path, view: _changed(asked, path, view))
+    end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
     try:
         delivered = await _next_message(asked, delete, _wait_of(asked))
     finally:
@@ -235,7 +236,7 @@ def _wait_of(asked: RuntimeRequest) -> float:
         raise ArgumentError(f"timeout is '{given[:40]}'; it has to be a number of seconds.")
     wait = float(given) if given else DEFAULT_WAIT
     if asked.expires:
-        left = asked.expires + asked.context.limits.token_grace - asked.context.clock()
+        left = asked.expires + asked.services.limits.token_grace - wall_clock()
         wait = min(wait, max(0, left) / 1000)
     return min(wait, MAX_WAIT)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from busbar.gateway.services import wall_clock
+from busbar.clock import wall_clock
 from busbar.model.api import EntityView
 from busbar.model.effects import Delivered
 from busbar.model.message import Record

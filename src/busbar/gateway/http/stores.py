@@ -14,8 +14,8 @@ from aiohttp import web
 
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
-from busbar.gateway.http.namespace import HttpContext
 from busbar.gateway.http.requests import check_method
+from busbar.gateway.services import GatewayServices
 from busbar.model.api import FragmentView, StoreView
 from busbar.model.errors import EntityNotFound
 from busbar.model.sas import MANAGE
@@ -23,26 +23,26 @@ from busbar.model.sas import MANAGE
 PREFIX = "$busbar/"
 
 
-async def handle(request: web.Request, path: str, context: HttpContext) -> web.Response:
+async def handle(request: web.Request, path: str, services: GatewayServices) -> web.Response:
     """`path` is that of the request, with the prefix."""
     what, _, rest = path[len(PREFIX) :].partition("/")
     kind = what.lower()
     if kind == "fragments" and rest:
-        await authorize(request, MANAGE, rest, context)
+        await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response([_json(view) for view in await context.broker.fragments(rest)])
+        return web.json_response([_json(view) for view in await services.broker.fragments(rest)])
     if kind == "duplicates" and rest:
-        await authorize(request, MANAGE, rest, context)
+        await authorize(request, MANAGE, rest, services)
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response(await duplicates_of(request, rest, context))
-    await authorize(request, MANAGE, "", context)
+        return web.json_response(await duplicates_of(request, rest, services))
+    await authorize(request, MANAGE, "", services)
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
-        return web.json_response([_json(view) for view in await context.broker.stores()])
+        return web.json_response([_json(view) for view in await services.broker.stores()])
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
         check_method(request, ("POST",), f"'/{path}'")
-        return web.json_response(_json(await context.broker.change_store(name, change.lower())))
+        return web.json_response(_json(await services.broker.change_store(name, change.lower())))
     raise EntityNotFound(path)
 
 
