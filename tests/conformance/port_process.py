@@ -95,8 +95,8 @@ async def _serve(catalogue: int, commands: int) -> None:
         to_member = BrokerConnection({}, ended.set, members)
         await loop.create_unix_connection(lambda: to_member, sock=socket.socket(fileno=catalogue))
         members.add_broker(to_member)
-        assert isinstance(port.homes, FragmentRoutes)
-        host = port.homes.sink_of((await port.entity("orders")).fragments[0])
+        assert isinstance(port.routes, FragmentRoutes)
+        host = port.routes.sink_of((await port.entity("orders")).fragments[0])
         assert host is not None
         served = PeerServer(port, lambda: [host], lambda _: None)
         await loop.create_unix_connection(lambda: served, sock=socket.socket(fileno=commands))

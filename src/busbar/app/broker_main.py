@@ -1,9 +1,9 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
 python -m busbar.app.broker_main NAME DIRECTORY CHANNEL HATCH PATIENCE: the name is for people who look at the list of
-processes, the next two are the descriptors of its ends of the channel and of the hatch, the last is how many seconds a disk
-may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes at once
-are the serving process's affair, which drains before it lets go.
+processes, the next two are the descriptors of its ends of the channel and of the fd_socket, the last is how many seconds
+a disk may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes
+at once are the serving process's affair, which drains before it lets go.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
     return gateway
 
 
-async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience: float) -> None:
+async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, patience: float) -> None:
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
     ended = asyncio.Event()
@@ -53,7 +53,7 @@ async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience
             os._exit(1)
         ended.set()
 
-    member = BrokerNode(name, socket.socket(fileno=hatch), wall_clock, _open_gateway)
+    member = BrokerNode(name, socket.socket(fileno=fd_socket), wall_clock, _open_gateway)
     channel = member.channel = ControllerConnection(make_host, end, member)
     await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
     await ended.wait()
@@ -62,7 +62,7 @@ async def _run(name: str, directory: Path, descriptor: int, hatch: int, patience
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _, name, directory, descriptor, hatch, patience = sys.argv
+    _, name, directory, descriptor, fd_socket, patience = sys.argv
     logging.basicConfig(
         stream=sys.stderr,
         level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
@@ -72,7 +72,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(name, Path(directory), int(descriptor), int(hatch), float(patience)))
+        runner.run(_run(name, Path(directory), int(descriptor), int(fd_socket), float(patience)))
 
 
 if __name__ == "__main__":

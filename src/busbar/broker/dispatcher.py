@@ -48,7 +48,7 @@ class EffectDispatcher:
     """The fragments' half of a BrokerApi. `emit` is what hosts perform effects with."""
 
     def __init__(self) -> None:
-        self.homes: CommandRouter | None = None
+        self.routes: CommandRouter | None = None
         """Where commands go; set before any comes."""
         self._sinks: dict[int, EffectSink] = {}
         self._failed: dict[int, Callable[[], None]] = {}  # by origin: what ends its connection
@@ -94,7 +94,7 @@ class EffectDispatcher:
             self.submit(releases)
 
     def submit(self, commands: Commands) -> None:
-        assert self.homes is not None, "nobody said where fragments are"
+        assert self.routes is not None, "nobody said where fragments are"
         for command in commands:
             if type(command) in REGISTERING:
                 fragments = self._consuming.get(command.origin)
@@ -103,7 +103,7 @@ class EffectDispatcher:
                     commands = [other for other in commands if other is not command]
                 else:
                     fragments.add(command.fragment)
-        unknown = self.homes.submit(commands)
+        unknown = self.routes.submit(commands)
         if unknown:
             asyncio.get_running_loop().call_soon(self.dispatch, _refusals(unknown))
 
@@ -184,35 +184,35 @@ class FragmentRoutes(Generic[T]):
     """Which host has which fragment."""
 
     def __init__(self) -> None:
-        self._homes: dict[int, T] = {}
+        self._routes: dict[int, T] = {}
 
     def assign(self, fragments: Iterable[int], hosts: Iterable[T]) -> None:
         """Note which host each fragment has."""
-        self._homes.update(zip(fragments, hosts, strict=True))
+        self._routes.update(zip(fragments, hosts, strict=True))
 
     def remove(self, fragments: Iterable[int]) -> None:
         """These are of no entity any more."""
         for fragment in fragments:
-            self._homes.pop(fragment, None)
+            self._routes.pop(fragment, None)
 
     def sink_of(self, fragment: int) -> T | None:
-        return self._homes.get(fragment)
+        return self._routes.get(fragment)
 
     def count(self, host: T) -> int:
-        return sum(1 for home in self._homes.values() if home is host)
+        return sum(1 for sink in self._routes.values() if sink is host)
 
     def submit(self, commands: list[Command]) -> list[Command]:
         """Hand commands to their hosts, one batch for each; those of unknown fragments are returned."""
-        homes = self._homes
+        routes = self._routes
         if len(commands) == 1:
-            home = homes.get(commands[0].fragment)
-            if home is None:
+            sink = routes.get(commands[0].fragment)
+            if sink is None:
                 return commands
-            home.submit(commands)
+            sink.submit(commands)
             return []
         groups: dict[T | None, list[Command]] = {}
         for command in commands:
-            host = homes.get(command.fragment)
+            host = routes.get(command.fragment)
             group = groups.get(host)
             if group is None:
                 groups[host] = [command]

@@ -307,7 +307,7 @@ class Catalogue:
                 await self._make_fragments(new)
                 await self._copies.write(changes, _holders(new))
             except BusbarError:
-                self._emptying.update(_homes(new))
+                self._emptying.update(_routes(new))
                 self._clean()
                 raise
         for view in new:
@@ -428,11 +428,11 @@ class Catalogue:
     async def _remove(self, view: EntityView) -> None:
         gone = self._entries.with_children(view)
         changes: dict[str, bytes | None] = {_ENTITY + key_of(one.path): None for one in gone}
-        homes = _homes(gone)
-        changes.update({f"{_EMPTYING}{fragment}": store.encode() for fragment, store in homes.items()})
+        routes = _routes(gone)
+        changes.update({f"{_EMPTYING}{fragment}": store.encode() for fragment, store in routes.items()})
         await self._copies.write(changes, _holders(gone))
-        self._emptying.update(homes)
-        self._stores.homes.remove(homes)
+        self._emptying.update(routes)
+        self._stores.routes.remove(routes)
         for one in reversed(gone):
             self._entries.remove(one.path)
             self._in_use.pop(key_of(one.path), None)
@@ -507,7 +507,7 @@ def _holders(views: Iterable[EntityView]) -> set[str]:
     return {store for view in views for store in view.stores}
 
 
-def _homes(views: Iterable[EntityView]) -> dict[int, str]:
+def _routes(views: Iterable[EntityView]) -> dict[int, str]:
     return {
         fragment: store for view in views for fragment, store in zip(view.fragments, view.stores, strict=True)
     }

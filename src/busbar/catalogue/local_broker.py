@@ -46,7 +46,7 @@ class LocalBroker(EffectDispatcher):
         """Where commands go and entities are found."""
         self._stores = stores
         self._known = catalogue
-        self.homes = stores.homes
+        self.routes = stores.routes
 
     # ---- entities ----
 
@@ -135,10 +135,10 @@ class LocalBroker(EffectDispatcher):
         for index, (counters, first) in enumerate(answers):
             id, store = view.fragments[index], view.stores[index]
             assert self._stores is not None
-            home = self._stores.homes.sink_of(id)
-            broker = home.broker if home is not None else ""
+            sink = self._stores.routes.sink_of(id)
+            broker = sink.broker if sink is not None else ""
             if not isinstance(counters, Inspected):
-                reason = home.reason if home is not None else ""
+                reason = sink.reason if sink is not None else ""
                 found.append(FragmentView(index, id, store, "unavailable", reason, broker=broker))
                 continue
             counts = counters.counts

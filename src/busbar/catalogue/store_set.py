@@ -26,7 +26,7 @@ class StoreSet:
         self.needs_majority = True
         """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
-        self.homes: FragmentRoutes[StoreHost] = FragmentRoutes()
+        self.routes: FragmentRoutes[StoreHost] = FragmentRoutes()
         self._sizes = Sizes()
 
     # ---- which there are ----
@@ -67,17 +67,17 @@ class StoreSet:
     def assign(self, fragments: Iterable[int], stores: Iterable[str]) -> None:
         """Note which store each fragment lives in."""
         hosts = {host.name: host for host in self.hosts}
-        self.homes.assign(fragments, [hosts[name] for name in stores])
+        self.routes.assign(fragments, [hosts[name] for name in stores])
 
     def last_used(self, fragment: int) -> int:
-        host = self.homes.sink_of(fragment)
+        host = self.routes.sink_of(fragment)
         return 0 if host is None else host.last_used(fragment)
 
     async def refresh_last_used(self, fragments: Iterable[int]) -> None:
         """Let `active` know what hosts in other processes know. Raises a BusbarError."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
-            host = self.homes.sink_of(fragment)
+            host = self.routes.sink_of(fragment)
             if host is not None:
                 groups.setdefault(host, []).append(fragment)
         await asyncio.gather(*[host.refresh_last_used(group) for host, group in groups.items()])
@@ -106,7 +106,7 @@ class StoreSet:
             state="open" if host.is_open else "unavailable",
             since=host.since,
             reason=host.reason,
-            fragments=self.homes.count(host),
+            fragments=self.routes.count(host),
             size=size,
             lost_at=loss.at if loss is not None else 0,
             lost_messages=loss.messages if loss is not None else 0,

@@ -60,7 +60,7 @@ class BrokerNode:
         self._clock = clock
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
-        self._hatch = FdReceiver(
+        self._fd_socket = FdReceiver(
             end,
             self._on_socket,
             lambda: self._gateway.connection_count if self._gateway else 0,

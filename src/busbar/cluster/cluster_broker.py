@@ -61,7 +61,7 @@ class ClusterBroker(EffectDispatcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.homes: FragmentRoutes[CommandSink] = FragmentRoutes()
+        self.routes: FragmentRoutes[CommandSink] = FragmentRoutes()
         self._serving: Channel | None = None
         self._takers: dict[str, CommandSink] = {}
         self._peers: dict[str, PeerClient] = {}
@@ -159,17 +159,17 @@ class ClusterBroker(EffectDispatcher):
     def _put(self, view: EntityView) -> None:
         if not isinstance(view.description, RuleDescription):
             self._views[key_of(view.path)] = view
-            self.homes.assign(view.fragments, [self._takers[store] for store in view.stores])
+            self.routes.assign(view.fragments, [self._takers[store] for store in view.stores])
 
     def _remove(self, path: str) -> None:
         view = self._views.pop(key_of(path), None)
         if view is None:
             return
         for fragment in view.fragments:
-            home = self.homes.sink_of(fragment)
-            if isinstance(home, RemoteStore):
-                home.drop_fragment(fragment)  # rule 3
-        self.homes.remove(view.fragments)
+            sink = self.routes.sink_of(fragment)
+            if isinstance(sink, RemoteStore):
+                sink.drop_fragment(fragment)  # rule 3
+        self.routes.remove(view.fragments)
 
     # ---- entities ----
 

@@ -28,7 +28,7 @@ RETRY_SECONDS = 0.05
 NOT_NOW = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 """The kernel has no room for one more on its way."""
 ENDING = frozenset((errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN))
-"""Nobody is there any more: the channel to that process ends too, and the hatch is closed with it."""
+"""Nobody is there any more: the channel to that process ends too, and the fd_socket is closed with it."""
 
 _log = logging.getLogger(__name__)
 

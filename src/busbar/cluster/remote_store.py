@@ -35,7 +35,7 @@ OUT_OF_REACH = "its broker process ended, or the channel to it"
 
 
 class RemoteStore:
-    """A homes.Taker."""
+    """A dispatcher.CommandSink."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class Barred(Protocol):
 
 
 class SessionBar:
-    """A homes.Taker, in front of the host."""
+    """A dispatcher.CommandSink, in front of the host."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class BrokerProcess:
         self.name = name
         self.hosts: dict[str, RemoteStoreHost] = {}
         self.channel: BrokerConnection | None = None
-        self.hatch: FdSender | None = None
+        self.fd_socket: FdSender | None = None
         self.on_restart: Callable[[BrokerProcess], Awaitable[None]] | None = None
         """Hears that it was started again."""
         self.on_exit: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
@@ -83,12 +83,12 @@ class BrokerProcess:
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
-        our_hatch, their_hatch = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with theirs, their_hatch:
-            self._spawn(theirs.fileno(), their_hatch.fileno())
+        our_fd_socket, their_fd_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs, their_fd_socket:
+            self._spawn(theirs.fileno(), their_fd_socket.fileno())
         loop = asyncio.get_running_loop()
         self._started = loop.time()
-        self.hatch = FdSender(our_hatch)
+        self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
             self.hosts, self._lost, self._members, lambda other: self.misses(self, other)
         )
@@ -99,16 +99,23 @@ class BrokerProcess:
             host.attach_channel(channel)
         await asyncio.gather(*[host.restore() for host in self.hosts.values()])
 
-    def _spawn(self, channel: int, hatch: int) -> None:
+    def _spawn(self, channel: int, fd_socket: int) -> None:
         # It imports from where this process does, and not from the directory that somebody happened to start it in.
         program = [sys.executable, "-P", "-m", "busbar.app.broker_main"]
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
-            [*program, self.name, str(self._directory), str(channel), str(hatch), str(self._store_patience)],
+            [
+                *program,
+                self.name,
+                str(self._directory),
+                str(channel),
+                str(fd_socket),
+                str(self._store_patience),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths},
-            pass_fds=(channel, hatch, self._lock),
+            pass_fds=(channel, fd_socket, self._lock),
         )
 
     def assign_store(self, host: RemoteStoreHost) -> None:
@@ -161,20 +168,20 @@ class BrokerProcess:
             await asyncio.gather(self._restarting, return_exceptions=True)
         if self.channel is not None:
             self.channel.close()
-        if self.hatch is not None:
-            self._close_hatch()
+        if self.fd_socket is not None:
+            self._close_fd_socket()
         await self._reap(END_SECONDS, END_SECONDS)
 
-    def _close_hatch(self) -> list[socket.socket]:
-        hatch, self.hatch = self.hatch, None
-        return hatch.close() if hatch is not None else []
+    def _close_fd_socket(self) -> list[socket.socket]:
+        fd_socket, self.fd_socket = self.fd_socket, None
+        return fd_socket.close() if fd_socket is not None else []
 
     def _lost(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
         if self.channel is not None:
             self._members.remove_broker(self.channel)
-        left = self._close_hatch()
+        left = self._close_fd_socket()
         if self._stopping:
             for client in left:
                 client.close()
@@ -279,15 +286,17 @@ class BrokerSupervisor:
 
     def dispatch(self, client: socket.socket) -> None:
         # In their order: of several with equally many the first, which may have a larger share of the limits.
-        takers = [broker.hatch for broker in self._brokers if broker in self._ready and self._takes(broker)]
-        hatches = [hatch for hatch in takers if hatch is not None]
-        if hatches:
-            min(hatches, key=lambda hatch: hatch.connection_count).send(CLIENT, client)
+        takers = [
+            broker.fd_socket for broker in self._brokers if broker in self._ready and self._takes(broker)
+        ]
+        fd_senders = [fd_socket for fd_socket in takers if fd_socket is not None]
+        if fd_senders:
+            min(fd_senders, key=lambda fd_socket: fd_socket.connection_count).send(CLIENT, client)
         else:
             client.close()
 
     def _takes(self, broker: BrokerProcess) -> bool:
-        return broker.hatch is not None and not broker.hatch.is_full
+        return broker.fd_socket is not None and not broker.fd_socket.is_full
 
     async def _join(self, broker: BrokerProcess) -> None:
         """It has been started; let it have a gateway, and the others know of it."""
@@ -323,7 +332,7 @@ class BrokerSupervisor:
 
     def _connect(self, here: BrokerProcess, there: BrokerProcess) -> None:
         """A channel from the gateway of one to the stores of the other."""
-        if here.hatch is None or there.hatch is None:  # one of them has just ended
+        if here.fd_socket is None or there.fd_socket is None:  # one of them has just ended
             return
         try:
             leading, served = socket.socketpair()
@@ -331,8 +340,8 @@ class BrokerSupervisor:
             _log.error("%s cannot be introduced to %s: %s", here.name, there.name, error)
             return  # it will ask
         self._introduced[here.name, there.name] = asyncio.get_running_loop().time()
-        here.hatch.send(f"{PEER} {there.name}", leading)
-        there.hatch.send(f"{SERVED} {here.name}", served)
+        here.fd_socket.send(f"{PEER} {there.name}", leading)
+        there.fd_socket.send(f"{SERVED} {here.name}", served)
 
     def _misses(self, broker: BrokerProcess, name: str) -> None:
         """One that is not there yet is introduced when it is."""

@@ -1,4 +1,4 @@
-"""The whole edge of a namespace: as many ports as wanted, one door and one lobby, AMQP and HTTP behind them."""
+"""The whole edge of a namespace: as many ports as wanted, one acceptor and one limiter, AMQP and HTTP behind them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ class Gateway:
         self._beat = limits.min_auto_delete_on_idle / 3000
         self._beating: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
-        self._lobby = ConnectionLimiter(limits)
+        self._limiter = ConnectionLimiter(limits)
         self._http = HttpServer(
-            build_app(self._service, WebSocketBridge(self._lobby, self._service)), self._lobby
+            build_app(self._service, WebSocketBridge(self._limiter, self._service)), self._limiter
         )
-        self._door = Acceptor(self._lobby, self._protocol_for, tls)
-        self._porch = Listener(self._lobby.accept_delay, self._door.accepted, self._lobby.evict_oldest)
+        self._acceptor = Acceptor(self._limiter, self._protocol_for, tls)
+        self._porch = Listener(
+            self._limiter.accept_delay, self._acceptor.accepted, self._limiter.evict_oldest
+        )
 
     async def start(self) -> None:
         """Get ready; nobody comes before `listen` or `adopt`."""
@@ -61,22 +63,22 @@ class Gateway:
 
     def adopt(self, accepted: socket.socket) -> None:
         """A client whom another process has accepted."""
-        self._door.adopt(accepted)
+        self._acceptor.adopt(accepted)
 
     def evict_oldest(self) -> None:
         """There was no descriptor left for one more."""
-        self._lobby.evict_oldest()
+        self._limiter.evict_oldest()
 
     @property
     def connection_count(self) -> int:
         """How many connections there are."""
-        return self._lobby.connection_count
+        return self._limiter.connection_count
 
     async def stop(self) -> None:
         """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
         self._porch.close()
-        self._door.close()
-        await self._lobby.close()
+        self._acceptor.close()
+        await self._limiter.close()
         await self._http.stop()
         if self._unwatch is not None:
             self._unwatch()
@@ -92,7 +94,7 @@ class Gateway:
             if entities:
                 self._port.in_use(entities)
 
-    def _protocol_for(self, speaks: WireProtocol, guest: TrackedConnection) -> asyncio.Protocol:
+    def _protocol_for(self, speaks: WireProtocol, tracked: TrackedConnection) -> asyncio.Protocol:
         if speaks is WireProtocol.HTTP:
-            return self._http.connection(guest)
-        return GatewayConnection(guest, self._service)
+            return self._http.connection(tracked)
+        return GatewayConnection(tracked, self._service)

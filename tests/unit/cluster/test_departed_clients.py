@@ -37,7 +37,7 @@ async def gateway() -> AsyncIterator[tuple[ClusterBroker, RemoteStore, Peer]]:
         port = ClusterBroker()
         store = RemoteStore("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
         port.configure(to_serving, [store])
-        port.homes.assign([1], [store])
+        port.routes.assign([1], [store])
         peer, channel = Peer(), port.add_peer("broker-1")
         await connected(peer, channel)
         peer.open()
@@ -78,9 +78,9 @@ async def test_what_a_client_says_after_its_end_does_not_cross() -> None:
 
 async def test_no_origin_is_kept_for_a_connection_that_is_gone() -> None:
     async with fragments() as port:
-        assert isinstance(port.homes, FragmentRoutes)
+        assert isinstance(port.routes, FragmentRoutes)
         fragment = (await port.entity("orders")).fragments[0]
-        host = port.homes.sink_of(fragment)
+        host = port.routes.sink_of(fragment)
         assert host is not None
         served, gateway = PeerServer(port, lambda: [host], lambda _: None), Effects()
         await connected(served, gateway)

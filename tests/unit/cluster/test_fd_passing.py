@@ -1,4 +1,4 @@
-"""The hatch: sockets that pass from one process to another, and who has how many of them."""
+"""The fd_socket: sockets that pass from one process to another, and who has how many of them."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class FarGateway(Peer):
 
 
 async def serve(port: LocalBroker, fragment: int) -> tuple[PeerServer, FarGateway]:
-    assert isinstance(port.homes, FragmentRoutes)
-    host = port.homes.sink_of(fragment)
+    assert isinstance(port.routes, FragmentRoutes)
+    host = port.routes.sink_of(fragment)
     assert host is not None
     served, far = PeerServer(port, lambda: [host], lambda _: None), FarGateway()
     await connected(served, far)

@@ -1,4 +1,4 @@
-"""The door on real sockets, with both event loops: what the first bytes decide, and who makes room for whom."""
+"""The acceptor on real sockets, with both event loops: what the first bytes decide, and who makes room for whom."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Echo(asyncio.Protocol):
     """Stands for whoever takes a connection over; proves itself when it hears "proof"."""
 
-    def __init__(self, speaks: WireProtocol, guest: TrackedConnection) -> None:
+    def __init__(self, speaks: WireProtocol, tracked: TrackedConnection) -> None:
         self._speaks = speaks
-        self._guest = guest
+        self._tracked = tracked
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,27 +53,27 @@ class Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if b"proof" in data:
-            self._guest.authenticated()
+            self._tracked.authenticated()
         self._transport.write(self._speaks.value.encode() + b":" + data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._guest.untrack()
+        self._tracked.untrack()
 
 
-def porch_of(door: Acceptor) -> Listener:
-    return Listener(door.lobby.accept_delay, door.accepted, door.lobby.evict_oldest)
+def porch_of(acceptor: Acceptor) -> Listener:
+    return Listener(acceptor.limiter.accept_delay, acceptor.accepted, acceptor.limiter.evict_oldest)
 
 
 @asynccontextmanager
 async def opened(data: Path, **limits: int) -> AsyncIterator[tuple[Acceptor, int]]:
-    door = Acceptor(ConnectionLimiter(Limits(**limits)), Echo, server_context(own_files(data, ())))
-    porch = porch_of(door)
+    acceptor = Acceptor(ConnectionLimiter(Limits(**limits)), Echo, server_context(own_files(data, ())))
+    porch = porch_of(acceptor)
     try:
-        yield door, await porch.listen("127.0.0.1", 0)
+        yield acceptor, await porch.listen("127.0.0.1", 0)
     finally:
         porch.close()
-        door.close()
-        await door.lobby.close()
+        acceptor.close()
+        await acceptor.limiter.close()
         await asyncio.sleep(0.01)
 
 
@@ -132,7 +132,7 @@ def test_nothing_is_lost_on_the_way_to_the_successor(
     runner: asyncio.Runner, data: Path, secure: bool, parts: tuple[bytes, ...], answer: bytes
 ) -> None:
     async def scene() -> None:
-        async with opened(data) as (_door, port):
+        async with opened(data) as (_acceptor, port):
             assert await exchange(port, *parts, tls=trust(data) if secure else None) == answer
 
     runner.run(scene())
@@ -140,16 +140,20 @@ def test_nothing_is_lost_on_the_way_to_the_successor(
 
 def test_the_books_are_empty_when_all_have_gone(runner: asyncio.Runner, data: Path) -> None:
     async def scene() -> None:
-        async with opened(data) as (door, port):
+        async with opened(data) as (acceptor, port):
             for tls in (None, trust(data)):
                 await exchange(port, b"AMQP", tls=tls)
                 await exchange(port, b"nonsense", tls=tls)
             with socket.create_connection(("127.0.0.1", port)) as silent:
                 await asyncio.sleep(0.05)
-                assert len(door.lobby.silent) == 1
+                assert len(acceptor.limiter.silent) == 1
                 silent.close()
             await asyncio.sleep(0.1)
-            assert not door.lobby.silent and not door.lobby.waiting and not door.lobby.unauthenticated
+            assert (
+                not acceptor.limiter.silent
+                and not acceptor.limiter.waiting
+                and not acceptor.limiter.unauthenticated
+            )
 
     runner.run(scene())
 
@@ -157,7 +161,7 @@ def test_the_books_are_empty_when_all_have_gone(runner: asyncio.Runner, data: Pa
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00", b"AM"])
 def test_the_time_to_say_something_is_bounded(runner: asyncio.Runner, data: Path, said: bytes) -> None:
     async def scene() -> None:
-        async with opened(data, handshake_timeout=200) as (door, port):
+        async with opened(data, handshake_timeout=200) as (acceptor, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(said)
             try:
@@ -166,16 +170,16 @@ def test_the_time_to_say_something_is_bounded(runner: asyncio.Runner, data: Path
                 pass
             writer.close()
             await asyncio.sleep(0.02)
-            assert not door.lobby.silent
+            assert not acceptor.limiter.silent
 
     runner.run(scene())
 
 
 def test_the_oldest_silent_guest_makes_room(runner: asyncio.Runner, data: Path) -> None:
-    """Three silent guests fill the room. Newcomers push out the oldest of them, never those that speak."""
+    """Three silent tracked fill the room. Newcomers push out the oldest of them, never those that speak."""
 
     async def scene() -> None:
-        async with opened(data, max_silent_connections=3) as (door, port):
+        async with opened(data, max_silent_connections=3) as (acceptor, port):
             speaking = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for reader, writer in speaking:
                 writer.write(b"AMQP")
@@ -189,7 +193,7 @@ def test_the_oldest_silent_guest_makes_room(runner: asyncio.Runner, data: Path) 
             for reader, writer in speaking:
                 writer.write(b"still here")
                 assert await reader.readexactly(15) == b"amqp:still here"
-            assert len(door.lobby.silent) + len(door.lobby.waiting) <= 3
+            assert len(acceptor.limiter.silent) + len(acceptor.limiter.waiting) <= 3
             for _reader, writer in (*speaking, *silent):
                 writer.close()
 
@@ -200,14 +204,14 @@ def test_who_speaks_waits_for_a_place(runner: asyncio.Runner, data: Path) -> Non
     """Two places, twenty honest clients at once: each gets in when another has proven itself; none is turned away."""
 
     async def scene() -> None:
-        async with opened(data, max_unauthenticated_connections=2) as (door, port):
+        async with opened(data, max_unauthenticated_connections=2) as (acceptor, port):
 
             async def client(tls: ssl.SSLContext | None) -> bytes:
                 return await exchange(port, b"AMQP", b"proof", tls=tls)
 
             answers = await asyncio.gather(*(client(trust(data) if n % 2 else None) for n in range(20)))
             assert all(answer.startswith(b"amqp:AMQP") for answer in answers)
-            assert len(door.lobby.unauthenticated) <= 2
+            assert len(acceptor.limiter.unauthenticated) <= 2
 
     runner.run(scene())
 
@@ -223,7 +227,7 @@ def test_handshakes_take_turns(runner: asyncio.Runner, data: Path) -> None:
     """Two places for handshakes, taken by clients that stop in the middle: the third gets its turn all the same."""
 
     async def scene() -> None:
-        async with opened(data, max_tls_handshakes=2) as (_door, port):
+        async with opened(data, max_tls_handshakes=2) as (_acceptor, port):
             stalled = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
             for _reader, writer in stalled:
                 writer.write(b"\x16\x03\x01\x02\x00\x01")
@@ -238,20 +242,20 @@ def test_handshakes_take_turns(runner: asyncio.Runner, data: Path) -> None:
 
 def test_without_a_certificate_tls_is_nobody_we_know(runner: asyncio.Runner) -> None:
     async def scene() -> None:
-        door = Acceptor(ConnectionLimiter(Limits()), Echo, None)
-        porch = porch_of(door)
+        acceptor = Acceptor(ConnectionLimiter(Limits()), Echo, None)
+        porch = porch_of(acceptor)
         port = await porch.listen("127.0.0.1", 0)
         assert await exchange(port, b"\x16\x03\x01") == b"AMQP\x03\x01\x00\x00"
         porch.close()
-        door.close()
+        acceptor.close()
 
     runner.run(scene())
 
 
 def test_localhost_has_one_port_on_all_its_addresses(runner: asyncio.Runner, data: Path) -> None:
     async def scene() -> None:
-        async with opened(data) as (door, _port):
-            porch = porch_of(door)
+        async with opened(data) as (acceptor, _port):
+            porch = porch_of(acceptor)
             port = await porch.listen("localhost", 0)
             assert await exchange(port, b"AMQP") == b"amqp:AMQP"
             with pytest.raises(OSError):
@@ -263,13 +267,13 @@ def test_localhost_has_one_port_on_all_its_addresses(runner: asyncio.Runner, dat
 
 def test_who_was_accepted_elsewhere_waits_outside_for_room(runner: asyncio.Runner) -> None:
     async def scene() -> None:
-        door = Acceptor(ConnectionLimiter(Limits(max_silent_connections=2)), Echo, None)
+        acceptor = Acceptor(ConnectionLimiter(Limits(max_silent_connections=2)), Echo, None)
         pairs = [socket.socketpair() for _ in range(4)]
         for ours, theirs in pairs:
             ours.setblocking(False)
             theirs.setblocking(False)
-            door.adopt(theirs)
-        assert len(door.lobby.silent) == 2, "nobody is turned out for one who has just come"
+            acceptor.adopt(theirs)
+        assert len(acceptor.limiter.silent) == 2, "nobody is turned out for one who has just come"
         for ours, _ in pairs:
             ours.sendall(b"AMQP")
         loop = asyncio.get_running_loop()
@@ -277,7 +281,7 @@ def test_who_was_accepted_elsewhere_waits_outside_for_room(runner: asyncio.Runne
             assert await asyncio.wait_for(loop.sock_recv(ours, 100), 10) == b"amqp:AMQP"
         for ours, _ in pairs:
             ours.close()
-        door.close()
+        acceptor.close()
 
     runner.run(scene())
 
@@ -288,13 +292,13 @@ def test_when_too_many_wait_outside_the_next_is_turned_away(
     monkeypatch.setattr(door_module, "BACKLOG", 2)
 
     async def scene() -> None:
-        door = Acceptor(ConnectionLimiter(Limits(max_silent_connections=1)), Echo, None)
+        acceptor = Acceptor(ConnectionLimiter(Limits(max_silent_connections=1)), Echo, None)
         pairs = [socket.socketpair() for _ in range(4)]
         for _, theirs in pairs:
             theirs.setblocking(False)
-            door.adopt(theirs)
+            acceptor.adopt(theirs)
         assert pairs[3][0].recv(1) == b"", "one is inside, and two wait"
-        door.close()
+        acceptor.close()
         for ours, _ in pairs:
             ours.close()
 

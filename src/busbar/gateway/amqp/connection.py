@@ -71,13 +71,13 @@ LINKLESS_WAIT = 300_000
 class GatewayConnection(asyncio.Protocol):
     """Drives the engine of one client; implements `LinkConnection` for its links."""
 
-    def __init__(self, guest: TrackedConnection, service: GatewayServices) -> None:
+    def __init__(self, tracked: TrackedConnection, service: GatewayServices) -> None:
         limits = service.limits
         self.service = service
         self.writable = True
         self.origin = 0
         self._pages: LargeReplyLimiter | None = None
-        self._guest = guest
+        self._tracked = tracked
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
             ConnectionConfig(
@@ -121,7 +121,7 @@ class GatewayConnection(asyncio.Protocol):
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
-        if not self._guest.admit(self):
+        if not self._tracked.admit(self):
             transport.abort()
             return
         self.origin = self.service.broker.connect(self.effects, transport.abort)
@@ -137,7 +137,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._guest.closed(self)
+        self._tracked.closed(self)
         self.service.held_replies.leave(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -293,7 +293,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def granted(self, grant: Grant) -> None:
         self._grants.add(grant)
-        self._guest.authenticated()
+        self._tracked.authenticated()
         self._arm()
 
     def add_link_to(self, link: Link, path: str) -> None:

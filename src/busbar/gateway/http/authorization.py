@@ -22,7 +22,7 @@ async def authorize(request: web.Request, right: str, path: str, services: Gatew
     try:
         return await authorize_token(token, right, path, services)
     except Unauthorized as error:
-        if token:  # who shows none is a visitor, and refused without a word
+        if token:  # who shows none is a handle, and refused without a word
             peername = None if request.transport is None else request.transport.get_extra_info("peername")
             services.authority.refused.token(host_of(peername), token, error.text, wall_clock())
         raise

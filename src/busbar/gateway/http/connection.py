@@ -35,8 +35,8 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class HttpConnection(RequestHandler):
-    def __init__(self, server: web.Server, lobby: ConnectionLimiter, guest: TrackedConnection) -> None:
-        limits = lobby.limits
+    def __init__(self, server: web.Server, limiter: ConnectionLimiter, tracked: TrackedConnection) -> None:
+        limits = limiter.limits
         loop = asyncio.get_running_loop()
         super().__init__(
             server,
@@ -50,8 +50,8 @@ class HttpConnection(RequestHandler):
             auto_decompress=False,  # a body is the sender's bytes; and there is nothing to blow up
             logger=_log,
         )
-        self._lobby = lobby
-        self._guest = guest
+        self._limiter = limiter
+        self._tracked = tracked
         self._head_limit = limits.http_head_size
         self._head_wait = limits.http_head_timeout / 1000
         self._in_request = False
@@ -110,8 +110,8 @@ class HttpConnection(RequestHandler):
         self._cancel()
         if not self._in_request:
             self._in_request = True
-            self._guest.authenticated()
-            self._lobby.http_used(self)
+            self._tracked.authenticated()
+            self._limiter.http_used(self)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -121,7 +121,7 @@ class HttpConnection(RequestHandler):
         self._head_size = 0
         self._head_end = b""
         if self.transport is not None:
-            self._lobby.http_used(self)
+            self._limiter.http_used(self)
         return finished
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -130,8 +130,8 @@ class HttpConnection(RequestHandler):
             self.gone.set_result(None)
         if self._origin is not None:
             self._origin.leave()
-        self._guest.untrack()
-        self._lobby.http_closed(self)
+        self._tracked.untrack()
+        self._limiter.http_closed(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -185,17 +185,17 @@ class HttpConnection(RequestHandler):
 class HttpServer:
     """The application, and a connection of it for every transport that turned out to speak HTTP."""
 
-    def __init__(self, app: web.Application, lobby: ConnectionLimiter) -> None:
+    def __init__(self, app: web.Application, limiter: ConnectionLimiter) -> None:
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=2.0)
-        self._lobby = lobby
+        self._limiter = limiter
 
     async def start(self) -> None:
         await self._runner.setup()
 
-    def connection(self, guest: TrackedConnection) -> HttpConnection:
+    def connection(self, tracked: TrackedConnection) -> HttpConnection:
         server = self._runner.server
         assert server is not None, "start() comes first"
-        return HttpConnection(server, self._lobby, guest)
+        return HttpConnection(server, self._limiter, tracked)
 
     async def stop(self) -> None:
         server = self._runner.server

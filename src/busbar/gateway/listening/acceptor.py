@@ -2,11 +2,11 @@
 
 1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
    read, and a connection that says nothing costs a descriptor and a timer.
-2. From coming to the first bytes that name a protocol, TLS handshake included, a guest has `handshake_timeout`.
-3. Then it waits for a place of the lobby's, its bytes still in the kernel. TLS also waits for one of `max_tls_handshakes`: a
-   handshake that has taken longer than the lobby's grace for the silent makes room for one that waits.
-4. How many may be inside at all is the lobby's business. Who was accepted by another process while it has no room waits
-   outside, as in the kernel's queue; who comes when that is full is turned away.
+2. From acceptance to the first bytes that name a protocol, TLS handshake included, a client has `handshake_timeout`.
+3. Then it waits until the limits allow its start, its bytes still in the kernel. TLS also waits for one of
+   `max_tls_handshakes`: a handshake that takes longer than `SILENT_GRACE` is ended for one that waits.
+4. The connection limiter bounds how many there are. A socket that the controller has accepted while there is no room is
+   kept, as in the kernel's queue; when that is full, it is closed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from busbar.gateway.listening.listener import BACKLOG
 from busbar.gateway.listening.protocol_detection import TLS_HANDSHAKE, ProtocolDetector, WireProtocol
 
 FLOOD = 500
-"""As many that wait for a place are more than a restart of the clients explains."""
+"""More waiting connections than a restart of all clients explains."""
 
 Successor = Callable[[WireProtocol, TrackedConnection], asyncio.Protocol]
 """Makes the protocol that takes over a connection which speaks AMQP or HTTP."""
 
 
 class Acceptor:
-    """Of a gateway. `tls` may be None: then a ClientHello is nobody we know."""
+    """The new connections of a gateway. If `tls` is None, a ClientHello is refused."""
 
-    def __init__(self, lobby: ConnectionLimiter, successor: Successor, tls: ssl.SSLContext | None) -> None:
-        self.lobby = lobby
+    def __init__(self, limiter: ConnectionLimiter, successor: Successor, tls: ssl.SSLContext | None) -> None:
+        self.limiter = limiter
         self.successor = successor
         self.tls = tls
         self.loop = asyncio.get_running_loop()
@@ -42,15 +42,15 @@ class Acceptor:
         self._waiting_plain: deque[_NewSocket] = deque()
         self._waiting_tls: deque[_NewSocket] = deque()
         self._next_look: asyncio.Handle | None = None
-        lobby.place_free = self._look_soon
+        limiter.place_free = self._look_soon
         self._tasks: set[asyncio.Task[None]] = set()
 
     def accepted(self, accepted: socket.socket) -> None:
-        """Somebody for whom the lobby has room."""
+        """Start looking at a socket that the limits allow."""
         _NewSocket(self, accepted)
 
     def adopt(self, accepted: socket.socket) -> None:
-        """Rule 4: somebody whom another process has accepted."""
+        """Take a socket that the controller has accepted."""
         if len(self._backlog) >= BACKLOG:
             accepted.close()
             return
@@ -61,7 +61,7 @@ class Acceptor:
     def _admit(self) -> None:
         self._next_admission = None
         while self._backlog:
-            wait = self.lobby.accept_delay()
+            wait = self.limiter.accept_delay()
             if wait:
                 self._next_admission = self.loop.call_later(min(wait, 0.05), self._admit)
                 return
@@ -82,13 +82,13 @@ class Acceptor:
 
     # Letting in those whose first byte is there
 
-    def first_byte(self, newcomer: _NewSocket, *, tls: bool) -> None:
+    def first_byte(self, new_socket: _NewSocket, *, tls: bool) -> None:
         """Let it in when there is a place for it."""
-        (self._waiting_tls if tls else self._waiting_plain).append(newcomer)
+        (self._waiting_tls if tls else self._waiting_plain).append(new_socket)
         self._start_waiting()
 
-    def handshake_ended(self, newcomer: _NewSocket) -> None:
-        if self._handshakes.pop(newcomer, None) is not None:
+    def handshake_ended(self, new_socket: _NewSocket) -> None:
+        if self._handshakes.pop(new_socket, None) is not None:
             self._look_soon()
 
     def _start_waiting(self) -> None:
@@ -97,21 +97,21 @@ class Acceptor:
                 if waiting[0].dropped:
                     waiting.popleft()
                     continue
-                wait = self.lobby.start_delay() or (self._handshake_in() if tls else 0.0)
+                wait = self.limiter.start_delay() or (self._handshake_in() if tls else 0.0)
                 if wait:
                     self._look_in(wait)
                     break
                 # In a flood the last come first: those who have waited longest are the likeliest to have given up.
-                newcomer = waiting.popleft() if len(waiting) < FLOOD else waiting.pop()
-                if newcomer.dropped:
+                new_socket = waiting.popleft() if len(waiting) < FLOOD else waiting.pop()
+                if new_socket.dropped:
                     continue
                 if tls is not None:
-                    self._handshakes[newcomer] = self.loop.time()
-                newcomer.take_over(tls)
+                    self._handshakes[new_socket] = self.loop.time()
+                new_socket.take_over(tls)
 
     def _handshake_in(self) -> float:
         """0 if one more handshake may begin, else the seconds to wait."""
-        if len(self._handshakes) < self.lobby.limits.max_tls_handshakes:
+        if len(self._handshakes) < self.limiter.limits.max_tls_handshakes:
             return 0.0
         oldest, began = next(iter(self._handshakes.items()))
         wait = began + SILENT_GRACE - self.loop.time()
@@ -137,8 +137,8 @@ class Acceptor:
         self._next_look = None
         self._start_waiting()
 
-    def spawn(self, newcomer: _NewSocket, tls: ssl.SSLContext | None) -> asyncio.Task[None]:
-        task = self.loop.create_task(newcomer.connect(tls))
+    def spawn(self, new_socket: _NewSocket, tls: ssl.SSLContext | None) -> asyncio.Task[None]:
+        task = self.loop.create_task(new_socket.connect(tls))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -147,19 +147,19 @@ class Acceptor:
 class _NewSocket:
     """A socket that nobody has taken over yet."""
 
-    def __init__(self, door: Acceptor, accepted: socket.socket) -> None:
+    def __init__(self, acceptor: Acceptor, accepted: socket.socket) -> None:
         self.dropped = False
-        self._door = door
+        self._acceptor = acceptor
         self._socket = accepted
         self._task: asyncio.Task[None] | None = None
         self._ours = True  # no transport has the socket
-        self._guest = door.lobby.enter(self.drop)
-        limits = door.lobby.limits
-        self._deadline = door.loop.call_later(
+        self._tracked = acceptor.limiter.track(self.drop)
+        limits = acceptor.limiter.limits
+        self._deadline = acceptor.loop.call_later(
             min(limits.handshake_timeout, limits.token_timeout) / 1000, self._too_late
         )
         self._looking = True
-        door.loop.add_reader(accepted, self._look)
+        acceptor.loop.add_reader(accepted, self._look)
 
     def _look(self) -> None:
         try:
@@ -171,31 +171,33 @@ class _NewSocket:
         if not first:
             self.drop()
             return
-        self._door.loop.remove_reader(self._socket)
+        self._acceptor.loop.remove_reader(self._socket)
         self._looking = False
-        self._guest.first_byte()
-        self._door.first_byte(self, tls=first == TLS_HANDSHAKE and self._door.tls is not None)
+        self._tracked.first_byte()
+        self._acceptor.first_byte(self, tls=first == TLS_HANDSHAKE and self._acceptor.tls is not None)
 
     def take_over(self, tls: ssl.SSLContext | None) -> None:
         self._ours = False
-        self._guest.start()
-        self._task = self._door.spawn(self, tls)
+        self._tracked.start()
+        self._task = self._acceptor.spawn(self, tls)
 
     async def connect(self, tls: ssl.SSLContext | None) -> None:
         def sniffer() -> ProtocolDetector:
             return ProtocolDetector(
-                self._guest, lambda speaks: self._door.successor(speaks, self._guest), self._deadline.cancel
+                self._tracked,
+                lambda speaks: self._acceptor.successor(speaks, self._tracked),
+                self._deadline.cancel,
             )
 
         try:
             if tls is None:
-                await self._door.loop.connect_accepted_socket(sniffer, self._socket)
+                await self._acceptor.loop.connect_accepted_socket(sniffer, self._socket)
             else:
-                await self._door.loop.connect_accepted_socket(
+                await self._acceptor.loop.connect_accepted_socket(
                     sniffer,
                     self._socket,
                     ssl=tls,
-                    ssl_handshake_timeout=self._door.lobby.limits.handshake_timeout / 1000,
+                    ssl_handshake_timeout=self._acceptor.limiter.limits.handshake_timeout / 1000,
                 )
         except (
             OSError,
@@ -207,10 +209,10 @@ class _NewSocket:
             raise
         finally:
             self._task = None
-            self._door.handshake_ended(self)
+            self._acceptor.handshake_ended(self)
 
     def _too_late(self) -> None:
-        self._guest.evict()
+        self._tracked.evict()
 
     def drop(self) -> None:
         """Give up on it, before a transport has it or while it is in its handshake."""
@@ -227,7 +229,7 @@ class _NewSocket:
         self._deadline.cancel()
         if self._looking:
             self._looking = False
-            self._door.loop.remove_reader(self._socket)
+            self._acceptor.loop.remove_reader(self._socket)
         if self._ours:
             self._socket.close()
-        self._guest.untrack()
+        self._tracked.untrack()

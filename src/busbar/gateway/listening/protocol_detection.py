@@ -2,7 +2,7 @@
 
     41 4D 51 50 ("AMQP")            AMQP
     a method of HTTP and a space    HTTP (a WebSocket begins as such)
-    16                              a TLS ClientHello; the door sees it before a transport has the socket
+    16                              a TLS ClientHello; the acceptor sees it before a transport has the socket
     anything else                   nobody we know: AMQP's own header is the answer (AMQP 2.2), then the end
 
 Inside TLS the same bytes decide again, except that TLS in TLS is nobody we know.
@@ -48,11 +48,11 @@ class ProtocolDetector(asyncio.Protocol):
 
     def __init__(
         self,
-        guest: TrackedConnection,
+        tracked: TrackedConnection,
         successor: Callable[[WireProtocol], asyncio.Protocol],
         decided: Callable[[], None],
     ) -> None:
-        self._guest = guest
+        self._tracked = tracked
         self._successor = successor
         self._decided = decided
         self._read = b""
@@ -60,7 +60,7 @@ class ProtocolDetector(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._guest.set_evict(self._transport.abort)
+        self._tracked.set_evict(self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
@@ -85,4 +85,4 @@ class ProtocolDetector(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._decided()
-        self._guest.untrack()
+        self._tracked.untrack()

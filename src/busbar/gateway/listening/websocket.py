@@ -123,8 +123,8 @@ class WebSocketTransport(asyncio.Transport):
 class WebSocketBridge:
     """Answers the upgrade, and lives as long as the AMQP connection inside."""
 
-    def __init__(self, lobby: ConnectionLimiter, service: GatewayServices) -> None:
-        self._lobby = lobby
+    def __init__(self, limiter: ConnectionLimiter, service: GatewayServices) -> None:
+        self._limiter = limiter
         self._service = service
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
@@ -136,11 +136,11 @@ class WebSocketBridge:
         )
         await socket.prepare(request)  # 400 for what is not an upgrade
         if isinstance(request.protocol, HttpConnection):
-            self._lobby.http_closed(request.protocol)  # it is AMQP now, and counted as such
+            self._limiter.http_closed(request.protocol)  # it is AMQP now, and counted as such
         transport = WebSocketTransport(socket, request)
-        guest = self._lobby.enter(transport.abort)
-        guest.start()
-        connection = GatewayConnection(guest, self._service)
+        tracked = self._limiter.track(transport.abort)
+        tracked.start()
+        connection = GatewayConnection(tracked, self._service)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         pump = asyncio.get_running_loop().create_task(transport.pump())
