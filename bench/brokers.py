@@ -1,4 +1,4 @@
-"""What broker processes bring and cost: throughput, and processor time of the serving process and of its brokers.
+"""What broker processes bring and cost: throughput, and processor time of the controller and of its brokers.
 
 The same cycle (send, receive, complete) of eight senders and eight receivers on a partitioned queue, with all in one process
 and with two and four brokers; first on this machine as it is, then with a processor for every process that is SLOWER times
@@ -42,14 +42,14 @@ ASKED = {2: 1.25, 4: 1.75}
 class Figures:
     rate: float
     serving: float
-    """CPU-µs a message of the serving process."""
+    """CPU-µs a message of the controller."""
     busiest: float
     """Of the broker that had most to do."""
     total: float
 
 
 def processes_of(server: Busbar) -> list[int]:
-    """The serving process, then its brokers."""
+    """The controller, then its brokers."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
     return [server.pid, *map(int, children.split())]
 

@@ -159,7 +159,7 @@ class Busbar:
         return code
 
     def processes(self) -> list[int]:
-        """The serving process and its brokers."""
+        """The controller and its brokers."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [self.pid, *map(int, children.split())]
 

@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: counts its fsync and fdatasync calls in the file SYNC_COUNT. */
+/* Preloaded into a controller: counts its fsync and fdatasync calls in the file SYNC_COUNT. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: while there is a file HANG_FILE, calls for files whose path has its first word in it do not
+/* Preloaded into a controller: while there is a file HANG_FILE, calls for files whose path has its first word in it do not
  * return, as on a disk that does not answer; its other words say which: sync, write, read, open. When the file is gone they
  * go on as if nothing had been. Nothing fails.
  */

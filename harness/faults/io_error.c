@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: while the file IO_ERROR_FILE has a name, every write, sync and opening of files with
+/* Preloaded into a controller: while the file IO_ERROR_FILE has a name, every write, sync and opening of files with
  * that name in their path fails with EIO, as on a disk that died. When the file is gone the disk works again.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: the time of day is so many seconds later than it is as the file SET_CLOCK_FILE says, if
+/* Preloaded into a controller: the time of day is so many seconds later than it is as the file SET_CLOCK_FILE says, if
  * there is one. The clocks by which it measures how long something takes are not touched.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-"""Builds the shims of this directory: shared objects that are preloaded into a serving process."""
+"""Builds the shims of this directory: shared objects that are preloaded into a controller."""
 
 from __future__ import annotations
 

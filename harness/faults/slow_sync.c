@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: while there is a file SLOW_SYNC_FILE, every sync takes SLOW_SYNC_MS longer, as on a
+/* Preloaded into a controller: while there is a file SLOW_SYNC_FILE, every sync takes SLOW_SYNC_MS longer, as on a
  * disk that is far away. Syncs of different files do not wait for each other.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: its data directory lies on a disk of DISK_SIZE_FILE's size.
+/* Preloaded into a controller: its data directory lies on a disk of DISK_SIZE_FILE's size.
  *
  * A write, a truncation or an allocation that would make the files below DISK_ROOT larger than that, taken together,
  * fails with ENOSPC, as on a full disk; statvfs tells what is left. The size is read from the file each time, so that a

@@ -1,4 +1,4 @@
-/* Preloaded into a serving process: writes down, in one order, what goes to its files and to its sockets.
+/* Preloaded into a controller: writes down, in one order, what goes to its files and to its sockets.
  *
  * A record is a line "<kind> <descriptor> <length>\n", then <length> bytes of data, then "\n":
  *   W  data was written to a file of the store (logged when the write has returned)

@@ -1,4 +1,4 @@
-"""`busbar` whose channels between brokers can be broken: the serving process keeps a descriptor of each.
+"""`busbar` whose channels between brokers can be broken: the controller keeps a descriptor of each.
 
 SIGUSR1 ends all of them in both directions, SIGUSR2 writes bytes into them that are no frame. Both ends stay alive.
 """

@@ -145,7 +145,7 @@ async def the_owner_dies(server: Busbar) -> None:
 
 
 async def nobody_is_waited_for_after_a_start(server: Busbar) -> None:
-    """All connections are lost with the serving process: there is nobody who could believe in anything."""
+    """All connections are lost with the controller: there is nobody who could believe in anything."""
     session = (await sessions_of(server, "long", "broker-1"))[0]
     connection = await connection_to(server, 0)
     assert (await accept(connection, "long", session)).session == session

@@ -113,7 +113,7 @@ pytestmark = pytest.mark.server(config=config(), arguments=("--brokers", "4"), c
 
 
 def test_brokers_can_be_reached_through_the_announced_ports_alone(server: Busbar) -> None:
-    """What they say to each other, and to the serving process, is on sockets that nobody can connect to."""
+    """What they say to each other, and to the controller, is on sockets that nobody can connect to."""
     processes = server.processes()
     assert len(processes) == 5
     ours = {int(target[8:-1]): process for process in processes for target in sockets_in(process)}

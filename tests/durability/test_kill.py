@@ -1,4 +1,4 @@
-"""`kill -9` of the serving process under load, again and again on the same data.
+"""`kill -9` of the controller under load, again and again on the same data.
 
 Afterwards every acknowledged send is there unless it was completed, every acknowledged settlement holds, what is
 unknown may be either, nothing is there twice, and sequence numbers only ever went up. BUSBAR_KILL_SEED replays a run

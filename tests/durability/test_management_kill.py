@@ -1,4 +1,4 @@
-"""`kill -9` of the serving process amid creations, changes and deletions of entities, again and again on the same data.
+"""`kill -9` of the controller amid creations, changes and deletions of entities, again and again on the same data.
 
 Afterwards every change that was answered holds, and one that was not has been made as a whole or not at all: a topic is
 there with its subscriptions and their rules or without any of them, and a queue that is there can be used.

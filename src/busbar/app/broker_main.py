@@ -3,7 +3,7 @@
 python -m busbar.app.broker_main NAME DIRECTORY CHANNEL HATCH PATIENCE: the name is for people who look at the list of
 processes, the next two are the descriptors of its ends of the channel and of the fd_socket, the last is how many seconds
 a disk may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes
-at once are the serving process's affair, which drains before it lets go.
+at once are the controller's affair, which drains before it lets go.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
         return LocalStoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience)
 
     def end() -> None:
-        if channel.hosts:  # the serving process was killed: what is not durable was not promised
+        if channel.hosts:  # the controller was killed: what is not durable was not promised
             os._exit(1)
         ended.set()
 
@@ -68,7 +68,7 @@ def main() -> None:
         level=os.environ.get("BUSBAR_LOG", "WARNING").upper(),
         format=f"%(levelname)s %(name)s ({name}): %(message)s",
     )
-    sys.setswitchinterval(0.0005)  # as in the serving process (server.py), and for the same reasons
+    sys.setswitchinterval(0.0005)  # as in the controller (server.py), and for the same reasons
     gc.set_threshold(50_000, 20, 20)
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -36,7 +36,7 @@ class ServingGateway(Protocol):
         """How many client connections there are."""
 
     def adopt(self, what: socket.socket) -> None:
-        """Serve a client that the serving process has accepted."""
+        """Serve a client that the controller has accepted."""
 
     def evict_oldest(self) -> None:
         """Close the oldest connection, since descriptors have run out."""
@@ -54,7 +54,7 @@ class BrokerNode:
         self, name: str, end: socket.socket, clock: Callable[[], int], open_gateway: GatewayOpener
     ) -> None:
         self.channel: ControllerConnection | None = None
-        """To the serving process; set before anything comes from there."""
+        """To the controller; set before anything comes from there."""
         self._name = name
         self._port = ClusterBroker()
         self._clock = clock

@@ -23,7 +23,7 @@ AT_ONCE = 1_000
 
 
 class CataloguePublisher:
-    """In the serving process."""
+    """In the controller."""
 
     def __init__(self, port: LocalBroker) -> None:
         self._port = port

@@ -7,7 +7,7 @@ Rules:
    at the caller.
 3. When the channel ends, everyone who waits for an answer hears that the other process is gone, whether it is or not.
 4. Whatever goes wrong while a frame is read ends the channel: nobody knows what would have come of the frame. Between two
-   broker processes another one is made (peer_watch.py); without the one to the serving process a broker process ends.
+   broker processes another one is made (peer_watch.py); without the one to the controller a broker process ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The port of a broker process that has a gateway of its own: some fragments are here, the others in other broker processes.
 
 Rules:
-1. All entities of the namespace are known here, as the serving process tells of them (catalogue_publisher.py). What is
-   not known is asked for: the serving process has the last word on what there is.
-2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the serving process.
+1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). What is
+   not known is asked for: the controller has the last word on what there is.
+2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the controller.
 3. When a fragment is no more, nothing is kept for those who waited for it in another process.
 4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
    one, which is ended: the other process lets go of what was asked over it.
@@ -73,7 +73,7 @@ class ClusterBroker(EffectDispatcher):
     # ---- the other processes ----
 
     def configure(self, serving: Channel, takers: Iterable[CommandSink]) -> None:
-        """`serving` leads to the serving process; `takers` are all stores of the namespace, here and elsewhere."""
+        """`serving` leads to the controller; `takers` are all stores of the namespace, here and elsewhere."""
         self._serving = serving
         self._takers = {taker.name: taker for taker in takers}
         for broker in {taker.broker for taker in self._takers.values() if isinstance(taker, RemoteStore)}:
@@ -142,7 +142,7 @@ class ClusterBroker(EffectDispatcher):
             left.append(command)
         return left
 
-    # ---- what the serving process tells ----
+    # ---- what the controller tells ----
 
     def load_entities(self, definitions: Iterable[bytes]) -> None:
         for definition in definitions:

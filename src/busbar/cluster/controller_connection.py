@@ -1,7 +1,7 @@
-"""A broker process: the hosts of its stores, at the end of the channel to the serving process.
+"""A broker process: the hosts of its stores, at the end of the channel to the controller.
 
 It has its stores alone: their fragments' machines, turns and threads are here. Which entities there are, and when all ends,
-is the serving process's affair.
+is the controller's affair.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ControllerConnection(Channel):
     def __init__(
         self, make_host: MakeHost, ended: Callable[[], None], member: NodeHandler | None = None
     ) -> None:
-        """Without a member, all effects go to the serving process."""
+        """Without a member, all effects go to the controller."""
         super().__init__()
         self.hosts: dict[str, LocalStoreHost] = {}
         """Those that were not closed."""
@@ -142,7 +142,7 @@ class ControllerConnection(Channel):
             try:
                 await self.call(store, protocol.AdmitStore(anew))
             except ChannelClosed:  # and so this process ends
-                raise StoreError("the serving process ended") from None
+                raise StoreError("the controller ended") from None
 
         host = self._make_host(store, emit, lambda: self.notify(store, protocol.StoreFenced()))
         host.shown = show

@@ -1,4 +1,4 @@
-"""Where sockets are handed from the serving process to a broker process: the connections of clients, and its channels to the
+"""Where sockets are handed from the controller to a broker process: the connections of clients, and its channels to the
 other broker processes.
 
 Rules:
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class FdSender:
-    """The serving process's end."""
+    """The controller's end."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -139,8 +139,8 @@ class FdReceiver:
                 label, descriptors, _flags, _from = socket.recv_fds(self._end, 256, 1)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as error:  # rule 3; if the serving process ends, so does this one
-                _log.warning("nothing can be taken from the serving process: %s", error)
+            except OSError as error:  # rule 3; if the controller ends, so does this one
+                _log.warning("nothing can be taken from the controller: %s", error)
                 self._loop.remove_reader(self._end)
                 self._retry = self._loop.call_later(RETRY_SECONDS, self._again)
                 return

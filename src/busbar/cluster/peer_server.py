@@ -6,7 +6,7 @@ Rules:
 2. Who is there hears the state of every store, now and whenever it changes.
 3. When the other process ends, its connections have ended. But a channel can also break between two that live: then it is
    not certain that the gateway there has closed the links of those who hold sessions here. Such consumers stay until it says
-   so over the next channel (Met), or the serving process says that it has ended, or the locks end by time.
+   so over the next channel (Met), or the controller says that it has ended, or the locks end by time.
 4. Nothing is kept of a connection that is gone: only what has an answer, or is remembered by a fragment, makes an origin.
 """
 

@@ -1,9 +1,9 @@
-"""Channels to other broker processes that are missing: the serving process is asked to make them again.
+"""Channels to other broker processes that are missing: the controller is asked to make them again.
 
 Rules:
 1. Every other broker process should be reached by one channel. One that is missing is asked for after a pause, and again
    after growing pauses, until there is one: whether it broke, could not be taken, or was never handed over.
-2. If the other process has ended, the serving process does nothing: it introduces the next one when that is there.
+2. If the other process has ended, the controller does nothing: it introduces the next one when that is there.
 3. A channel that lasted has nothing to do with the next one: the pauses begin anew.
 """
 

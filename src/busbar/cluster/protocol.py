@@ -19,7 +19,7 @@ from busbar.model.entities import Description, RuleDescription
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# ---- what is asked of a store in a broker process, and (the last two) of the serving process about it ----
+# ---- what is asked of a store in a broker process, and (the last two) of the controller about it ----
 
 
 class AssignStore(msgspec.Struct, array_like=True, tag="serve"):
@@ -120,7 +120,7 @@ class GetLastUsed(msgspec.Struct, array_like=True, tag="use"):
     fragments: list[Int]
 
 
-# ---- what the serving process asks of a broker process as a whole (its store is "") ----
+# ---- what the controller asks of a broker process as a whole (its store is "") ----
 
 
 class EntitySnapshot(msgspec.Struct, array_like=True, tag="know"):
@@ -160,7 +160,7 @@ class CloseGateway(msgspec.Struct, array_like=True, tag="close gateway"):
     pass
 
 
-# ---- what a broker process asks of the serving process, or of another broker process ----
+# ---- what a broker process asks of the controller, or of another broker process ----
 
 
 class CatalogueRequest(msgspec.Struct, array_like=True, tag="ask"):
@@ -313,7 +313,7 @@ _CROSSINGS: dict[Any, _Crossing] = {
 
 
 class ApiCall(Generic[P, T]):
-    """One method of BrokerApi that the serving process answers for broker processes."""
+    """One method of BrokerApi that the controller answers for broker processes."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         self.name = method.__name__

@@ -1,4 +1,4 @@
-"""The host of a store that a broker process has: this end of it, in the serving process.
+"""The host of a store that a broker process has: this end of it, in the controller.
 
 Rules, beside those of remote_store.py:
 1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
@@ -271,7 +271,7 @@ class CatalogueService(Protocol):
 
 
 class BrokerConnection(Channel):
-    """The serving process's end of the channel to one broker process."""
+    """The controller's end of the channel to one broker process."""
 
     def __init__(
         self,
@@ -296,7 +296,7 @@ class BrokerConnection(Channel):
         elif isinstance(frame, protocol.StoreStatus):
             host.status_changed(frame)
         else:
-            raise WireError("The serving process has no store to submit to.")
+            raise WireError("The controller has no store to submit to.")
 
     def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
         if isinstance(operation, protocol.CatalogueRequest) and self._namespace is not None:
@@ -312,7 +312,7 @@ class BrokerConnection(Channel):
         if isinstance(operation, protocol.StoreFenced):
             self._host(store).fenced()
             return None
-        raise WireError(f"The serving process was asked for {type(operation).__name__}.")
+        raise WireError(f"The controller was asked for {type(operation).__name__}.")
 
     def closed(self) -> None:
         self._ended()

@@ -4,7 +4,7 @@ Rules:
 1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
    partitioned entity, which lie in consecutive stores, are handled by different brokers.
 2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
-   and handed over. A broker lives as long as its channel: however the serving process ends, its brokers end with it. A
+   and handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A
    broker whose channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.

@@ -90,7 +90,7 @@ class FragmentView:
     oldest: int = 0
     """When its first message came (0: it has none)."""
     broker: str = ""
-    """The broker process that handles it (empty: the serving process)."""
+    """The broker process that handles it (empty: the controller)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class StoreView:
     """-1: nobody knows."""
     lost_size: int = 0
     broker: str = ""
-    """The broker process that owns it (empty: the serving process)."""
+    """The broker process that owns it (empty: the controller)."""
 
 
 class FragmentApi(Protocol):

@@ -47,7 +47,7 @@ class Listener(Channel):
 
 
 class Ours(Listener):
-    """The serving process's end, of which nothing is asked here."""
+    """The controller's end, of which nothing is asked here."""
 
 
 async def joined(members: CataloguePublisher) -> tuple[Listener, Ours]:

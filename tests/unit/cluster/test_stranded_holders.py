@@ -99,7 +99,7 @@ async def test_who_has_left_the_session_or_the_gateway_is_not_kept() -> None:
         assert served.stranded == []
         served, far = await serve(port, fragment)
         await far.accept(fragment, 1, "a")
-        served.settle()  # it has ended, and the serving process knows
+        served.settle()  # it has ended, and the controller knows
         await until(lambda: served.is_lost)
         here = Gateway(port)
         await here.ask(SessionAccepted, lambda request: accept(here, fragment, request))
