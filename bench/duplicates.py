@@ -57,7 +57,7 @@ def lookups() -> None:
             _apply(machine, store, _send([name]), now)
         each = (time.perf_counter() - began) * 1e6 / len(some)
         print(f"{'an old duplicate is looked up in':<34}{each:>10.0f} µs, among {REMEMBERED:,} ids")
-        machine = Fragment(1, settings, store.heads()[0], 0, [], None, store.shelves(1))
+        machine = Fragment(1, settings, store.heads()[0], 0, [], None, store.id_segments(1))
         began = time.perf_counter()
         ticks = 0
         while machine.has_work(now):

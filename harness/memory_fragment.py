@@ -58,7 +58,7 @@ class MemoryFragment:
     lanes: list[Lane] = field(default_factory=lambda: [Lane() for _ in range(LANES)])
     due: list[tuple[int, int]] = field(default_factory=list)
     locks: list[tuple[int, int, int, int]] = field(default_factory=list)  # lane, n, nonce, until
-    ids: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)  # shelf, id: time, n
+    ids: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)  # segment, id: time, n
     id_order: list[tuple[int, bytes]] = field(default_factory=list)
     sessions: dict[str, tuple[int, int]] = field(default_factory=dict)  # turn, active messages
     states: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # when it was set
@@ -151,10 +151,10 @@ class MemoryFragment:
             edit.dead,
         )
 
-    def _remember(self, shelf: int, id: bytes, at: int, n: int) -> None:
-        if (shelf, id) not in self.ids:
-            insort(self.id_order, (shelf, id))
-        self.ids[shelf, id] = (at, n)
+    def _remember(self, segment: int, id: bytes, at: int, n: int) -> None:
+        if (segment, id) not in self.ids:
+            insort(self.id_order, (segment, id))
+        self.ids[segment, id] = (at, n)
 
     def forget_first_ids(self, count: int) -> None:
         for key in self.id_order[:count]:
@@ -214,12 +214,12 @@ class MemoryFragment:
             self._read_due(read)
         elif isinstance(read, ReadIds):
             read.found = {}
-            for shelf in sorted(read.shelves):
+            for segment in sorted(read.segments):
                 for id in read.ids:
-                    if (shelf, id) in self.ids:
-                        read.found[id] = self.ids[shelf, id]
+                    if (segment, id) in self.ids:
+                        read.found[id] = self.ids[segment, id]
         elif isinstance(read, ReadIdPage):
-            keys = self.id_order[bisect_right(self.id_order, (read.shelf, read.after)) :][: read.limit]
+            keys = self.id_order[bisect_right(self.id_order, (read.segment, read.after)) :][: read.limit]
             read.rows = [(*key, *self.ids[key]) for key in keys]
         elif isinstance(read, ReadWaitingSessions | ReadExpiry | ReadSession | ReadSessionIds):
             self._read_sessions(read)

@@ -128,9 +128,9 @@ class MemoryStore:
         here = self._owned().fragments.get(fragment)
         return here.due[0][0] if here and here.due else 0
 
-    def shelves(self, fragment: int) -> list[int]:
+    def id_segments(self, fragment: int) -> list[int]:
         here = self._owned().fragments.get(fragment)
-        return sorted({shelf for shelf, _ in here.ids}) if here else []
+        return sorted({segment for segment, _ in here.ids}) if here else []
 
     def taps(self, fragment: int) -> list[TapRow]:
         here = self._owned().fragments.get(fragment)

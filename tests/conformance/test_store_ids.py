@@ -18,21 +18,21 @@ def remember(store: Store, fragment: int, *rows: IdRow, upto: tuple[int, bytes] 
     store.commit([changes])
 
 
-def found(store: Store, fragment: int, ids: list[bytes], shelves: list[int]) -> dict[bytes, tuple[int, int]]:
-    read = ReadIds(ids, shelves)
+def found(store: Store, fragment: int, ids: list[bytes], segments: list[int]) -> dict[bytes, tuple[int, int]]:
+    read = ReadIds(ids, segments)
     store.read(fragment, [read])
     return read.found
 
 
 def id_page(
-    store: Store, fragment: int, shelf: int = 0, after: bytes = b"", limit: int = 1000
+    store: Store, fragment: int, segment: int = 0, after: bytes = b"", limit: int = 1000
 ) -> list[IdRow]:
-    read = ReadIdPage(shelf, after, limit)
+    read = ReadIdPage(segment, after, limit)
     store.read(fragment, [read])
     return read.rows
 
 
-def test_ids_are_found_on_the_shelves_that_are_named(store: Store) -> None:
+def test_ids_are_found_on_the_segments_that_are_named(store: Store) -> None:
     a, b, d = b"a" * 16, b"b" * 16, b"d" * 16
     remember(store, 1, (10, a, 100, 1), (10, b, 101, 2), (20, a, 200, 3))
     remember(store, 2, (10, d, 5, 9))
@@ -44,34 +44,34 @@ def test_ids_are_found_on_the_shelves_that_are_named(store: Store) -> None:
     assert found(store, 3, [a], [10]) == {}
 
 
-def test_an_id_put_again_on_its_shelf_has_the_new_time_and_number(store: Store) -> None:
+def test_an_id_put_again_on_its_segment_has_the_new_time_and_number(store: Store) -> None:
     remember(store, 1, (10, b"a", 100, 1))
     remember(store, 1, (10, b"a", 300, 7))
     assert id_page(store, 1) == [(10, b"a", 300, 7)]
 
 
-def test_ids_come_in_the_order_of_shelf_and_id(store: Store) -> None:
-    rows = [(shelf, bytes([i]), 1000 + i, i) for shelf in (5, 6, 1 << 45) for i in (0, 1, 200, 255)]
+def test_ids_come_in_the_order_of_segment_and_id(store: Store) -> None:
+    rows = [(segment, bytes([i]), 1000 + i, i) for segment in (5, 6, 1 << 45) for i in (0, 1, 200, 255)]
     remember(store, 1, *reversed(rows))
     assert id_page(store, 1) == rows
     assert id_page(store, 1, limit=5) == rows[:5]
     assert id_page(store, 1, 5, bytes([1]), 4) == rows[2:6]
     assert id_page(store, 1, 6, b"", 1) == rows[4:5]
     assert id_page(store, 1, 1 << 45, b"\xff") == id_page(store, 2) == []
-    assert store.shelves(1) == [5, 6, 1 << 45]
-    assert store.shelves(2) == []
+    assert store.id_segments(1) == [5, 6, 1 << 45]
+    assert store.id_segments(2) == []
 
 
 def test_the_lowest_ids_are_forgotten(store: Store) -> None:
-    rows = [(shelf, bytes([i]), i, i) for shelf in (5, 6, 7) for i in range(4)]
+    rows = [(segment, bytes([i]), i, i) for segment in (5, 6, 7) for i in range(4)]
     remember(store, 1, *rows)
     remember(store, 2, *rows)
     remember(store, 1, (8, b"new", 1, 1), upto=(6, bytes([1])))
     assert id_page(store, 1) == [*rows[6:], (8, b"new", 1, 1)]
     remember(store, 1, upto=(6, b"\xff"))
-    assert store.shelves(1) == [7, 8]
+    assert store.id_segments(1) == [7, 8]
     remember(store, 1, (3, b"low", 1, 1), upto=(9, b""))
-    assert store.shelves(1) == [3], "first forgotten, then remembered"
+    assert store.id_segments(1) == [3], "first forgotten, then remembered"
     assert id_page(store, 2) == rows
 
 
@@ -111,5 +111,5 @@ def test_dropping_forgets_ids_in_slices(store: Store) -> None:
     assert (head.counts, head.size, head.ids, head.dropped) == ([0] * LANES, 0, 8, 4)
     assert not store.drop(1, 5)
     assert store.drop(1, 5)
-    assert store.shelves(1) == [] and id_page(store, 1) == []
-    assert store.shelves(2) == [1]
+    assert store.id_segments(1) == [] and id_page(store, 1) == []
+    assert store.id_segments(2) == [1]

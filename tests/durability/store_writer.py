@@ -27,7 +27,7 @@ EACH = 12  # messages that a commit adds to each fragment
 Kept = dict[tuple[int, int], int]
 """Lane and number of each message, and its delivery count."""
 Ids = dict[tuple[int, bytes], tuple[int, int]]
-"""Shelf and id, and the time and number of its message."""
+"""Segment and id, and the time and number of its message."""
 
 
 def content_of(fragment: int, n: int) -> bytes:
@@ -54,7 +54,7 @@ def id_of(fragment: int, n: int) -> bytes:
 def changes_of(k: int, fragment: int, expected: Expected) -> Changes:
     """Commit k of a fragment, and what it does to the expectation: add, dead-letter some, complete most.
 
-    Ids are remembered for some twenty commits, on shelves of three.
+    Ids are remembered for some twenty commits, on segments of three.
     """
     kept = expected.kept[fragment]
     changes = Changes(fragment)
@@ -119,7 +119,7 @@ def commits_in(store: Store) -> int:
         assert there == expected.kept[fragment], f"fragment {fragment} is not as commit {k} left it"
         ids = ReadIdPage(0, b"", 1 << 30)
         store.read(fragment, [ids])
-        remembered = {(shelf, id): (at, n) for shelf, id, at, n in ids.rows}
+        remembered = {(segment, id): (at, n) for segment, id, at, n in ids.rows}
         assert remembered == expected.ids[fragment], f"fragment {fragment} does not remember what it should"
         head, right = heads[fragment], expected.head(fragment, heads[fragment].last)
         assert (head.counts, head.size, head.ids, head.dropped) == (

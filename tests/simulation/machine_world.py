@@ -35,7 +35,7 @@ def small_bounds(seed: int = 0) -> Bounds:
     bounds.kept_bytes = r.choice([0, 500, 3000])
     r = Random(f"ids of {seed}")
     bounds.recent_ids = r.choice([1, 3, 50])
-    bounds.shelf_ids = r.choice([1, 3, 50])
+    bounds.segment_ids = r.choice([1, 3, 50])
     bounds.id_page = r.choice([1, 3, 50])
     bounds.expired_ids = r.choice([1, 3, 50])
     bounds.filter_bytes = r.choice([16, 64, 256])
@@ -214,7 +214,7 @@ class World:
             self.store.next_due(),
             locks,
             small_bounds(self.seed),
-            self.store.shelves(),
+            self.store.id_segments(),
             self.store.tap_rows(),
             dict(self.store.writers),
         )
@@ -331,12 +331,12 @@ class World:
         self._check_ids()
 
     def _check_ids(self) -> None:
-        """What is remembered is in the store, and what is not goes: a shelf, with its last id."""
+        """What is remembered is in the store, and what is not goes: a segment, with its last id."""
         since = self.model.now - self.settings.duplicate_window_ms
         newest: dict[int, int] = {}
         kept = set(self.store.ids.values())
-        for (shelf, _), (at, _n) in self.store.ids.items():
-            newest[shelf] = max(at, newest.get(shelf, 0))
+        for (segment, _), (at, _n) in self.store.ids.items():
+            newest[segment] = max(at, newest.get(segment, 0))
         assert all(at > since for at in newest.values())
         assert all(known in kept for known in self.model.ids.values() if known[0] > since)
 

@@ -22,7 +22,7 @@ class DurableState:
     head: Head
     next_due: int
     locks: list[Lock]
-    shelves: list[int]
+    segments: list[int]
     taps: list[TapRow]
     writers: dict[str, tuple[int, int]]
 
@@ -92,7 +92,7 @@ def load(
                 head,
                 store.next_due(fragment),
                 store.take_locks(fragment),
-                store.shelves(fragment),
+                store.id_segments(fragment),
                 store.taps(fragment),
                 store.writers(fragment),
             )
@@ -117,7 +117,7 @@ def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers
 
 
 def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
-    """What is durable of fragments whose machines live on (they hold the locks and know the shelves)."""
+    """What is durable of fragments whose machines live on (they hold the locks and know the segments)."""
     heads = {head.fragment: head for head in store.heads()}
     return {
         fragment: DurableState(

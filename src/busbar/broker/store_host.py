@@ -188,7 +188,7 @@ class LocalStoreHost:
                 durable.head,
                 durable.next_due,
                 durable.locks,
-                shelves=durable.shelves,
+                segments=durable.segments,
                 taps=durable.taps,
                 writers=durable.writers,
             )

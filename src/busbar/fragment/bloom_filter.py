@@ -1,10 +1,10 @@
 """A filter over ids: for an id that was never added it nearly always says so, and it is never wrong the other way.
 
-It is eight Bloom filters in one table, one for each era: a byte has one bit for each era, so that one look at an id's
-few positions tells for all eras at once in which of them it may be. An era is cleared by itself.
+It is eight Bloom filters in one table, one for each generation: a byte has one bit for each generation, so that one look
+at an id's few positions tells for all generations at once in which of them it may be. A generation is cleared by itself.
 
-With at most size / ROOM ids in an era an id that is not there is taken for one of the era once in 1,700 times, and much
-less often while the era is not full. More ids than that make it wrong more often, nothing else.
+With at most size / ROOM ids in a generation an id that is not there is taken for one of the generation once in 1,700
+times, and much less often while the generation is not full. More ids than that make it wrong more often, nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, u8
 
-ERAS: Final = 8
+GENERATIONS: Final = 8
 ROOM: Final = 16
 PROBES: Final = 8
 _HALF: Final = 0x7FFFFFFFFFFF
@@ -29,20 +29,20 @@ class RotatingBloomFilter:
         self.size = size
 
     def generations_of(self, id: bytes) -> i64:
-        """The eras in which the id may be, one bit for each."""
+        """The generations in which the id may be, one bit for each."""
         table = self._table
         size = self.size
         at = read_i64_le(id, 0) & _HALF
         step = read_i64_le(id, 8) & _HALF
-        eras: u8 = 255
+        generations: u8 = 255
         probe: i64 = 0
         while probe < PROBES:
-            eras &= table[at % size]
-            if eras == 0:
+            generations &= table[at % size]
+            if generations == 0:
                 return 0
             at += step
             probe += 1
-        return i64(eras)
+        return i64(generations)
 
     def add(self, id: bytes, generation: i64) -> None:
         table = self._table
@@ -58,16 +58,16 @@ class RotatingBloomFilter:
             probe += 1
 
     def grow(self, times: i64) -> None:
-        """Become larger, with room for new eras. What is there stays, and takes the same part of the table."""
+        """Become larger, with room for new generations. What is there stays, and takes the same part of the table."""
         once = self._table.getvalue()
         for _ in range(times - 1):
             self._table.write(once)
         self.size *= times
 
-    def clear(self, eras: i64, start: i64, stop: i64) -> None:
-        """Forget the eras in a part of the table."""
+    def clear(self, generations: i64, start: i64, stop: i64) -> None:
+        """Forget the generations in a part of the table."""
         table = self._table
-        keep = u8(255 & ~eras)
+        keep = u8(255 & ~generations)
         at = start
         while at < stop:
             table[at] = table[at] & keep

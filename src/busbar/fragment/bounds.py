@@ -37,7 +37,7 @@ class Bounds:
         self.offer_ms: i64 = 100  # for which an offer of a session is good before it goes to others
         # Duplicate detection
         self.recent_ids: i64 = 4_096  # known without asking the store; twice as many at most
-        self.shelf_ids: i64 = 1_024  # on one shelf, while there are few (duplicates.py)
+        self.segment_ids: i64 = 1_024  # on one segment, while there are few (duplicates.py)
         self.id_page: i64 = 4_096  # read at once when the filter is made again
         self.expired_ids: i64 = 1_000  # forgotten by one turn
         self.filter_bytes: i64 = 80 * 1024  # at first; grows fourfold, up to:

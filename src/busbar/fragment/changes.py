@@ -3,9 +3,9 @@
 A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is
 always right. Ids of duplicate detection are forgotten first and then remembered.
 
-How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on shelves, the shelves of a fragment in the
-order of time: (shelf, id) is the key, so that ids which come together are written together and go together, although
-ids are random. A store finds an id on given shelves, reads ids in the order of the key, and removes the lowest.
+How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on segments, the segments of a fragment in the
+order of time: (segment, id) is the key, so that ids which come together are written together and go together, although
+ids are random. A store finds an id on given segments, reads ids in the order of the key, and removes the lowest.
 
 How message sessions lie in a store. A session has a row while it has active messages: how many, and its turn, which is
 its place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read: the
@@ -91,7 +91,7 @@ def empty_head(fragment: int) -> Head:
 
 
 IdRow = tuple[int, bytes, int, int]
-"""A remembered id: its shelf, the id, when its message came, and the number of that message."""
+"""A remembered id: its segment, the id, when its message came, and the number of that message."""
 
 
 @final
@@ -185,7 +185,9 @@ class Changes:
         self.edits: list[MessageEdit] = []
         self.deletes: dict[int, list[int]] = {}  # numbers by lane
         self.ids: list[IdRow] = []  # to remember
-        self.ids_upto: tuple[int, bytes] | None = None  # forget all ids whose shelf and id are not above this
+        self.ids_upto: tuple[int, bytes] | None = (
+            None  # forget all ids whose segment and id are not above this
+        )
         self.sessions: dict[str, SessionChange] = {}
         self.states: dict[str, tuple[int, bytes | None]] = {}  # of sessions: when it was set (None: cleared)
         self.keeps: list[Keep] = []  # after the edits, before the deletes

@@ -8,15 +8,15 @@ Rules
 - A refused message leaves no id. Of two in one send the second is a duplicate of the first.
 
 Where ids are
-- All are in the store, on shelves (changes.py): a shelf is named by the time at which it was begun, and the next
-  is begun when it is full, or with a new era.
-- A filter (bloom_filter.py) says without a read that an id is new. It has eras of a seventh of the window: an era ends
-  when it is as old as that, or full. It goes when all its shelves have. When it is full the filter grows as well.
-  Without a free era the newest goes on, and more ids are looked for in the store than need be.
+- All are in the store, in segments (changes.py): a segment is named by the time at which it was begun, and the next
+  is begun when it is full, or with a new generation.
+- A filter (bloom_filter.py) says without a read that an id is new. It has generations of a seventh of the window: a
+  generation ends when it is as old as that, or full. It goes when all its segments have. When it is full the filter grows
+  as well. Without a free generation the newest goes on, and more ids are looked for in the store than need be.
 - The last few thousand are in memory as they are, so that a client which tries again costs no read.
-- What may be known is looked up in the store, on the shelves of the eras that the filter named.
+- What may be known is looked up in the store, in the segments of the generations that the filter named.
 
-After a start the filter is filled again from the store, page by page, in ticks. Until a shelf has been read, every new
+After a start the filter is filled again from the store, page by page, in ticks. Until a segment has been read, every new
 id is looked up on it.
 
 After an undo the filter still has the ids that were undone. That is harmless: the store, which is asked, has not. It is
@@ -31,7 +31,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.fragment.bloom_filter import ERAS, ROOM, RotatingBloomFilter
+from busbar.fragment.bloom_filter import GENERATIONS, ROOM, RotatingBloomFilter
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, IdRow
 from busbar.fragment.reads import Read, ReadIdPage, ReadIds
@@ -42,11 +42,11 @@ from busbar.model.message import Draft
 LATEST: Final = 100
 """How many of the latest drops are listed."""
 GROWTH: Final = 4
-SHELVES: Final = 64
-"""Into how many shelves a full era is divided: fewer are faster to look through, more are faster to write."""
+SEGMENTS: Final = 64
+"""Into how many segments a full generation is divided: fewer are faster to look through, more are faster to write."""
 NOW: Final = 1
 """A time that has come."""
-ALL: Final = (1 << ERAS) - 1
+ALL: Final = (1 << GENERATIONS) - 1
 
 Known = tuple[int, int]
 """When a message came, and its number."""
@@ -63,9 +63,9 @@ def id_of(draft: Draft) -> bytes:
 
 @final
 class IdSegment:
-    def __init__(self, number: i64, era: i64, loaded: bool) -> None:
+    def __init__(self, number: i64, generation: i64, loaded: bool) -> None:
         self.number = number
-        self.generation = era
+        self.generation = generation
         self.loaded = loaded  # its ids are in the filter
         self.count: i64 = 0
         self.last: i64 = 0  # when the last id came
@@ -73,28 +73,28 @@ class IdSegment:
 
 @final
 class DuplicateDetector:
-    def __init__(self, bounds: Bounds, shelves: list[int], remembered: i64, dropped: i64) -> None:
-        """`shelves` are those of the store, rising; `remembered` says how many ids are on them, about."""
+    def __init__(self, bounds: Bounds, segments: list[int], remembered: i64, dropped: i64) -> None:
+        """`segments` are those of the store, rising; `remembered` says how many ids are on them, about."""
         self.dropped = dropped
         self.latest: deque[tuple[str, int, int]] = deque(maxlen=LATEST)
         self._bounds = bounds
-        self._segments: list[IdSegment] = [IdSegment(number, 0, False) for number in shelves]
+        self._segments: list[IdSegment] = [IdSegment(number, 0, False) for number in segments]
         self._expected = remembered
         self._filter: RotatingBloomFilter | None = None
-        # Eras
-        self._began: list[int] = [0] * ERAS
-        self._counts: list[int] = [0] * ERAS
-        self._used: i64 = 0  # one bit for each era that is in the filter
-        self._era: i64 = -1  # the newest, to which new ids go
+        # Generations
+        self._began: list[int] = [0] * GENERATIONS
+        self._counts: list[int] = [0] * GENERATIONS
+        self._used: i64 = 0  # one bit for each generation that is in the filter
+        self._generation: i64 = -1  # the newest, to which new ids go
         self._open: IdSegment | None = None
         self._clearing: i64 = 0
         self._clear_at: i64 = 0
         # Loading
-        self._unloaded: i64 = len(shelves)
-        self._after = b""  # the last id that was loaded of the first shelf that is not
-        self._loading_era: i64 = -1
+        self._unloaded: i64 = len(segments)
+        self._after = b""  # the last id that was loaded of the first segment that is not
+        self._loading_generation: i64 = -1
         # Forgetting
-        self._floor: i64 = -1  # this shelf and those below have expired
+        self._floor: i64 = -1  # this segment and those below have expired
         self._sweeping = False
         # Ids that are known exactly
         self._recent: dict[bytes, Known] = {}
@@ -116,26 +116,26 @@ class DuplicateDetector:
         for id in ids:
             if not id:
                 continue
-            eras: i64 = 0
+            generations: i64 = 0
             if table is not None:
-                eras = table.generations_of(id)
-            if (eras == 0 and loaded) or id in recent or id in older:
+                generations = table.generations_of(id)
+            if (generations == 0 and loaded) or id in recent or id in older:
                 continue
-            unsure.setdefault(eras, []).append(id)
+            unsure.setdefault(generations, []).append(id)
         if not unsure:
             return []
-        return [ReadIds(some, self._shelves_of(eras)) for eras, some in unsure.items()]
+        return [ReadIds(some, self._segments_of(generations)) for generations, some in unsure.items()]
 
     def _prepare(self, command: Send) -> list[bytes]:
         self._prepared = command
         self._ids = [id_of(draft) for draft in command.drafts]
         return self._ids
 
-    def _shelves_of(self, eras: i64) -> list[int]:
+    def _segments_of(self, generations: i64) -> list[int]:
         return [
-            shelf.number
-            for shelf in self._segments
-            if not shelf.loaded or (eras >> shelf.generation) & 1 == 1
+            segment.number
+            for segment in self._segments
+            if not segment.loaded or (generations >> segment.generation) & 1 == 1
         ]
 
     def ids_of(self, command: Send, supplied: list[Read]) -> list[bytes]:
@@ -166,17 +166,17 @@ class DuplicateDetector:
 
     def remember(self, id: bytes, now: i64, n: i64, window: i64, rows: list[IdRow]) -> None:
         """A message that is not a duplicate has come; what is to be written is added to `rows`."""
-        shelf = self._open
-        if shelf is None or (not rows and self._is_over(shelf, now, window)):
-            shelf = self._begin_segment(now, window)
-        shelf.count += 1
-        shelf.last = now
+        segment = self._open
+        if segment is None or (not rows and self._is_over(segment, now, window)):
+            segment = self._begin_segment(now, window)
+        segment.count += 1
+        segment.last = now
         table = self._filter
         if table is not None:
-            table.add(id, shelf.generation)
-        self._counts[shelf.generation] += 1
+            table.add(id, segment.generation)
+        self._counts[segment.generation] += 1
         self._recent[id] = (now, n)
-        rows.append((shelf.number, id, now, n))
+        rows.append((segment.number, id, now, n))
 
     def note_drop(self, draft: Draft, now: i64, n: i64) -> None:
         self.dropped += 1
@@ -189,31 +189,31 @@ class DuplicateDetector:
             self._older = self._recent
             self._recent = {}
 
-    # ---- shelves and eras ----
+    # ---- segments and generations ----
 
-    def _is_over(self, shelf: IdSegment, now: i64, window: i64) -> bool:
+    def _is_over(self, segment: IdSegment, now: i64, window: i64) -> bool:
         table = self._filter
-        if table is None or shelf.count >= self._shelf_room(table):
+        if table is None or segment.count >= self._segment_room(table):
             return True
-        return self._era_is_over(table, now, window) and self._free_era() >= 0
+        return self._generation_is_over(table, now, window) and self._free_generation() >= 0
 
-    def _shelf_room(self, table: RotatingBloomFilter) -> i64:
-        room = table.size // (ROOM * SHELVES)
-        return room if room > self._bounds.shelf_ids else self._bounds.shelf_ids
+    def _segment_room(self, table: RotatingBloomFilter) -> i64:
+        room = table.size // (ROOM * SEGMENTS)
+        return room if room > self._bounds.segment_ids else self._bounds.segment_ids
 
-    def _era_is_over(self, table: RotatingBloomFilter, now: i64, window: i64) -> bool:
-        era = self._era
-        if era < 0 or now - self._began[era] >= window // (ERAS - 1):
+    def _generation_is_over(self, table: RotatingBloomFilter, now: i64, window: i64) -> bool:
+        generation = self._generation
+        if generation < 0 or now - self._began[generation] >= window // (GENERATIONS - 1):
             return True
-        return self._era_is_full(table)
+        return self._generation_is_full(table)
 
-    def _era_is_full(self, table: RotatingBloomFilter) -> bool:
-        return self._era >= 0 and self._counts[self._era] >= table.size // ROOM
+    def _generation_is_full(self, table: RotatingBloomFilter) -> bool:
+        return self._generation >= 0 and self._counts[self._generation] >= table.size // ROOM
 
-    def _free_era(self) -> i64:
-        for era in range(ERAS):
-            if (self._used >> era) & 1 == 0:
-                return era
+    def _free_generation(self) -> i64:
+        for generation in range(GENERATIONS):
+            if (self._used >> generation) & 1 == 0:
+                return generation
         return -1
 
     def _begin_segment(self, now: i64, window: i64) -> IdSegment:
@@ -221,34 +221,35 @@ class DuplicateDetector:
         if table is None:
             table = RotatingBloomFilter(self._first_size())
             self._filter = table
-        if self._era_is_over(table, now, window):
-            free = self._free_era()
+        if self._generation_is_over(table, now, window):
+            free = self._free_generation()
             if free >= 0:
-                if self._era_is_full(table) and table.size * GROWTH <= self._bounds.filter_most:
+                if self._generation_is_full(table) and table.size * GROWTH <= self._bounds.filter_most:
                     table.grow(GROWTH)
                     self._clear_at = 0  # the copies have to be cleared as well
                 self._use(free, now)
-                self._era = free
+                self._generation = free
         number = now
         if self._segments and number <= self._segments[-1].number:
             number = self._segments[-1].number + 1
         if number <= self._floor:
             number = self._floor + 1
-        shelf = IdSegment(number, self._era, True)
-        self._segments.append(shelf)
-        self._open = shelf
-        return shelf
+        segment = IdSegment(number, self._generation, True)
+        self._segments.append(segment)
+        self._open = segment
+        return segment
 
-    def _use(self, era: i64, began: i64) -> None:
-        self._used |= i64(1) << era
-        self._began[era] = began
-        self._counts[era] = 0
+    def _use(self, generation: i64, began: i64) -> None:
+        self._used |= i64(1) << generation
+        self._began[generation] = began
+        self._counts[generation] = 0
 
     def _first_size(self) -> i64:
-        """Room for what is in the store, spread over the eras of a window but for one, and half as much again."""
+        """Room for what is in the store, spread over the generations of a window but for one, and half as much again."""
         size = self._bounds.filter_bytes
         while (
-            size // ROOM * (ERAS - 2) < self._expected * 3 // 2 and size * GROWTH <= self._bounds.filter_most
+            size // ROOM * (GENERATIONS - 2) < self._expected * 3 // 2
+            and size * GROWTH <= self._bounds.filter_most
         ):
             size *= GROWTH
         return size
@@ -297,99 +298,99 @@ class DuplicateDetector:
         return index
 
     def _load(self, page: ReadIdPage, window: i64) -> None:
-        """Put a page of ids into the filter. A shelf is loaded when the page goes beyond it."""
+        """Put a page of ids into the filter. A segment is loaded when the page goes beyond it."""
         table = self._filter
         if table is None:
             table = RotatingBloomFilter(self._first_size())
             self._filter = table
-        shelves = self._segments
+        segments = self._segments
         index = self._first_unloaded()
-        shelf = shelves[index]
+        segment = segments[index]
         for number, id, at, _n in page.rows:
-            while shelf.number < number:
-                self._loaded(shelf)
+            while segment.number < number:
+                self._loaded(segment)
                 if self._unloaded == 0:
                     return
                 index += 1
-                shelf = shelves[index]
-            if shelf.count == 0:
-                shelf.generation = self._era_for_loading(number, window)
-            table.add(id, shelf.generation)
-            self._counts[shelf.generation] += 1
-            shelf.count += 1
-            if at > shelf.last:
-                shelf.last = at
+                segment = segments[index]
+            if segment.count == 0:
+                segment.generation = self._generation_for_loading(number, window)
+            table.add(id, segment.generation)
+            self._counts[segment.generation] += 1
+            segment.count += 1
+            if at > segment.last:
+                segment.last = at
             self._after = id
         if len(page.rows) < page.limit:  # nothing lies behind
             while self._unloaded > 0:
-                self._loaded(shelves[index])
+                self._loaded(segments[index])
                 index += 1
 
-    def _loaded(self, shelf: IdSegment) -> None:
-        shelf.loaded = True
+    def _loaded(self, segment: IdSegment) -> None:
+        segment.loaded = True
         self._unloaded -= 1
         self._after = b""
 
-    def _era_for_loading(self, began: i64, window: i64) -> i64:
-        """Eras are a little longer here, so that one is left for ids that come meanwhile."""
-        era = self._loading_era
-        if era >= 0 and began - self._began[era] < window // (ERAS - 2):
-            return era
-        free = self._free_era()
-        if free < 0 or (era >= 0 and self._era < 0 and self._used | (i64(1) << free) == ALL):
-            return era if era >= 0 else 0
+    def _generation_for_loading(self, began: i64, window: i64) -> i64:
+        """Generations are a little longer here, so that one is left for ids that come meanwhile."""
+        generation = self._loading_generation
+        if generation >= 0 and began - self._began[generation] < window // (GENERATIONS - 2):
+            return generation
+        free = self._free_generation()
+        if free < 0 or (generation >= 0 and self._generation < 0 and self._used | (i64(1) << free) == ALL):
+            return generation if generation >= 0 else 0
         self._use(free, began)
-        self._loading_era = free
+        self._loading_generation = free
         return free
 
     # Forgetting
 
     def _expire(self, now: i64, window: i64) -> None:
-        """Let go of shelves whose ids have all expired: they are swept from the store, and their eras cleared."""
-        shelves = self._segments
+        """Let go of segments whose ids have all expired: they are swept from the store, and their generations cleared."""
+        segments = self._segments
         count: i64 = 0
-        while count < len(shelves) and self._has_expired(count, now - window):
-            shelf = shelves[count]
-            self._floor = shelf.number
-            if not shelf.loaded:
+        while count < len(segments) and self._has_expired(count, now - window):
+            segment = segments[count]
+            self._floor = segment.number
+            if not segment.loaded:
                 self._unloaded -= 1
                 self._after = b""
             count += 1
         if count == 0:
             return
         self._sweeping = True
-        del shelves[:count]
-        if shelves:
-            self._let_go_of_eras()
+        del segments[:count]
+        if segments:
+            self._let_go_of_generations()
         else:
             self._start_afresh()
 
     def _has_expired(self, index: i64, horizon: i64) -> bool:
-        """Of a shelf that was not loaded it is known that its ids came before the next one was begun."""
-        shelf = self._segments[index]
-        if shelf.loaded:
-            return shelf.last <= horizon
+        """Of a segment that was not loaded it is known that its ids came before the next one was begun."""
+        segment = self._segments[index]
+        if segment.loaded:
+            return segment.last <= horizon
         return index + 1 < len(self._segments) and self._segments[index + 1].number <= horizon
 
-    def _let_go_of_eras(self) -> None:
+    def _let_go_of_generations(self) -> None:
         if self._clearing != 0:
             return
         needed: i64 = 0
-        for shelf in self._segments:
-            if shelf.count > 0:
-                needed |= i64(1) << shelf.generation
+        for segment in self._segments:
+            if segment.count > 0:
+                needed |= i64(1) << segment.generation
         self._clearing = self._used & ~needed
         self._clear_at = 0
-        if self._loading_era >= 0 and (self._clearing >> self._loading_era) & 1 == 1:
-            self._loading_era = -1
+        if self._loading_generation >= 0 and (self._clearing >> self._loading_generation) & 1 == 1:
+            self._loading_generation = -1
 
     def _start_afresh(self) -> None:
         self._filter = None
         self._expected = 0
         self._used = 0
         self._clearing = 0
-        self._era = -1
-        self._loading_era = -1
+        self._generation = -1
+        self._loading_generation = -1
         self._open = None
         self._recent = {}
         self._older = {}
@@ -405,7 +406,7 @@ class DuplicateDetector:
             table.clear(self._clearing, self._clear_at, table.size)
         self._used &= ~self._clearing
         self._clearing = 0
-        self._let_go_of_eras()  # of those that expired meanwhile
+        self._let_go_of_generations()  # of those that expired meanwhile
 
     def _sweep(self, page: ReadIdPage) -> list[IdRow]:
         gone: list[IdRow] = []

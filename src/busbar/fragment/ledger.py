@@ -210,7 +210,7 @@ class Ledger:
             self.head.ids += len(ids)
 
     def forget_ids(self, upto: tuple[int, bytes], count: i64) -> None:
-        """The lowest ids, `count` of them, up to this shelf and id."""
+        """The lowest ids, `count` of them, up to this segment and id."""
         changes = self._open()
         changes.ids_upto = upto
         changes.weight += count

@@ -100,11 +100,11 @@ class Fragment:
         next_due: i64,
         locks: list[Lock],
         bounds: Bounds | None = None,
-        shelves: list[int] | None = None,
+        segments: list[int] | None = None,
         taps: list[TapRow] | None = None,
         writers: dict[str, tuple[int, int]] | None = None,
     ) -> None:
-        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `shelves` hold ids, `writers` are
+        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `segments` hold ids, `writers` are
         their committed batches and when those were."""
         self.id = id
         self.settings = settings
@@ -114,7 +114,7 @@ class Fragment:
             next_due,
             locks,
             bounds if bounds is not None else Bounds(),
-            shelves if shelves is not None else [],
+            segments if segments is not None else [],
             [row.copy() for row in taps] if taps is not None else [],
             writers if writers is not None else {},
         )

@@ -60,22 +60,22 @@ class ReadDue(Read):
 
 @final
 class ReadIds(Read):
-    """Which of these ids are on these shelves: `found` has the newest time and number of each."""
+    """Which of these ids are on these segments: `found` has the newest time and number of each."""
 
-    def __init__(self, ids: list[bytes], shelves: list[int]) -> None:
+    def __init__(self, ids: list[bytes], segments: list[int]) -> None:
         super().__init__()
         self.ids = ids
-        self.shelves = shelves
+        self.segments = segments
         self.found: dict[bytes, tuple[int, int]] = {}
 
 
 @final
 class ReadIdPage(Read):
-    """The ids that come after one in the order of shelf and id, up to a count."""
+    """The ids that come after one in the order of segment and id, up to a count."""
 
-    def __init__(self, shelf: i64, after: bytes, limit: i64) -> None:
+    def __init__(self, segment: i64, after: bytes, limit: i64) -> None:
         super().__init__()
-        self.shelf = shelf
+        self.segment = segment
         self.after = after
         self.limit = limit
         self.rows: list[IdRow] = []

@@ -308,8 +308,8 @@ def forget_ids(state: State, now: i64) -> None:
     """Do what is to be done about ids; those that have expired go."""
     gone = state.duplicates.tick(state.supplied, now, state.settings.duplicate_window_ms)
     if gone:
-        shelf, id, _at, _n = gone[-1]
-        state.ledger.forget_ids((shelf, id), len(gone))
+        segment, id, _at, _n = gone[-1]
+        state.ledger.forget_ids((segment, id), len(gone))
 
 
 def _append(state: State, scheduled: list[Record], now: i64) -> i64:

@@ -41,7 +41,7 @@ class State:
         due: i64,
         locks: list[Lock],
         bounds: Bounds,
-        shelves: list[int],
+        segments: list[int],
         taps: list[TapRow],
         writers: dict[str, tuple[int, int]],
     ) -> None:
@@ -61,7 +61,7 @@ class State:
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
         self.holds_due = False  # what is due waits: the store is full
-        self.duplicates = DuplicateDetector(bounds, shelves, head.ids, head.dropped)
+        self.duplicates = DuplicateDetector(bounds, segments, head.ids, head.dropped)
         self.taps: TapSet | None = None  # while there are any, or something is left of them
         found = TapSet(bounds, taps, settings)
         if settings.taps or not found.idle(head):

@@ -49,7 +49,7 @@ class Store(Protocol):
         """Make the changes durable, all or none: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids;
         sessions; taps, events, events forgotten; what writers wrote, what they committed; heads.
 
-        An id that is on its shelf already gets the new time and number.
+        An id that is in its segment already gets the new time and number.
 
         A fragment that is not there is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
         """
@@ -79,8 +79,8 @@ class Store(Protocol):
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
         """The batch that each writer has committed, and when it said so."""
 
-    def shelves(self, fragment: int) -> list[int]:
-        """The shelves that have ids, rising. Costs a step for each shelf, not for each id."""
+    def id_segments(self, fragment: int) -> list[int]:
+        """The segments that have ids, rising. Costs a step for each segment, not for each id."""
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
         """Keep the locks over a clean shutdown (before release: durable), instead of those kept before."""

@@ -127,7 +127,7 @@ class Queue:
             store.next_due(),
             kept,
             self.bounds,
-            store.shelves(),
+            store.id_segments(),
             store.tap_rows(),
             dict(store.writers),
         )

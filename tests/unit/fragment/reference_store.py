@@ -100,8 +100,8 @@ class ReferenceStore:
         due = self._fragment.due
         return due[0][0] if due else 0
 
-    def shelves(self) -> list[int]:
-        return sorted({shelf for shelf, _ in self.ids})
+    def id_segments(self) -> list[int]:
+        return sorted({segment for segment, _ in self.ids})
 
     def stubs(self, locks: list[Lock]) -> list[Lock]:
         """Locks as a clean shutdown keeps them and the next start finds them."""
@@ -113,7 +113,7 @@ class ReferenceStore:
     def read(self, reads: list[Read]) -> None:
         for read in reads:
             if isinstance(read, ReadIds):
-                assert read.shelves and read.ids, "nothing is asked for nothing"
+                assert read.segments and read.ids, "nothing is asked for nothing"
             elif isinstance(read, ReadWritten):
                 assert read.ids, "nothing is asked for nothing"
             self._fragment.read(read)

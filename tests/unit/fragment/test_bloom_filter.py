@@ -1,10 +1,10 @@
-"""The filter over ids: never forgets, seldom errs, clears an era and grows without touching the others."""
+"""The filter over ids: never forgets, seldom errs, clears a generation and grows without touching the others."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
-from busbar.fragment.bloom_filter import ERAS, ROOM, RotatingBloomFilter
+from busbar.fragment.bloom_filter import GENERATIONS, ROOM, RotatingBloomFilter
 
 
 def ids(first: int, count: int) -> list[bytes]:
@@ -13,16 +13,16 @@ def ids(first: int, count: int) -> list[bytes]:
 
 def full(size: int) -> RotatingBloomFilter:
     table = RotatingBloomFilter(size)
-    for era in range(ERAS):
-        for id in ids(era * size, size // ROOM):
-            table.add(id, era)
+    for generation in range(GENERATIONS):
+        for id in ids(generation * size, size // ROOM):
+            table.add(id, generation)
     return table
 
 
-def test_what_was_added_is_found_in_its_era() -> None:
+def test_what_was_added_is_found_in_its_generation() -> None:
     table = full(4096)
-    for era in range(ERAS):
-        assert all(table.generations_of(id) >> era & 1 for id in ids(era * 4096, 4096 // ROOM))
+    for generation in range(GENERATIONS):
+        assert all(table.generations_of(id) >> generation & 1 for id in ids(generation * 4096, 4096 // ROOM))
 
 
 def test_an_empty_filter_knows_nothing() -> None:
@@ -33,21 +33,21 @@ def test_an_empty_filter_knows_nothing() -> None:
 def test_a_full_filter_seldom_errs() -> None:
     table = full(16_384)
     wrong = sum(table.generations_of(id) != 0 for id in ids(10_000_000, 20_000))
-    assert wrong < 20_000 * 0.01, "8 full eras, each wrong once in 1,700 times"
+    assert wrong < 20_000 * 0.01, "8 full generations, each wrong once in 1,700 times"
 
 
-def test_clearing_an_era_in_parts_leaves_the_others() -> None:
+def test_clearing_an_generation_in_parts_leaves_the_others() -> None:
     table = full(4096)
     gone = 1 << 2 | 1 << 5
     for start in range(0, 4096, 1000):
         table.clear(gone, start, min(start + 1000, 4096))
-    for era in range(ERAS):
-        left = [table.generations_of(id) for id in ids(era * 4096, 4096 // ROOM)]
-        assert all(eras & gone == 0 for eras in left)
-        assert gone >> era & 1 or all(eras >> era & 1 for eras in left)
+    for generation in range(GENERATIONS):
+        left = [table.generations_of(id) for id in ids(generation * 4096, 4096 // ROOM)]
+        assert all(generations & gone == 0 for generations in left)
+        assert gone >> generation & 1 or all(generations >> generation & 1 for generations in left)
 
 
-def test_growing_keeps_what_is_there_and_gives_new_eras_room() -> None:
+def test_growing_keeps_what_is_there_and_gives_new_generations_room() -> None:
     table = RotatingBloomFilter(1024)
     old, new = ids(0, 64), ids(100, 256)
     for id in old:

@@ -31,7 +31,7 @@ def tiny(**changed: int) -> Bounds:
     """Bounds that a few ids meet; two ids in memory, so that the filter and the store are asked."""
     bounds = Bounds()
     bounds.recent_ids = 1
-    bounds.shelf_ids = 4
+    bounds.segment_ids = 4
     bounds.filter_bytes = 256
     bounds.filter_most = 4096
     bounds.filter_slice = 100
@@ -276,7 +276,7 @@ def test_an_old_id_is_one_read_for_the_whole_send() -> None:
     assert queue.reads == 1
 
 
-def test_growing_many_eras_and_full_filters_lose_nothing() -> None:
+def test_growing_many_generations_and_full_filters_lose_nothing() -> None:
     queue = detecting(bounds=tiny())
     known: dict[str, int] = {}
     for i in range(600):

@@ -157,7 +157,7 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
         (head,) = store.heads()
         assert (head.last, head.counts, head.size, head.ids) == (4, [1, 2, 0, 0, 1, 0, 0], 10, 0)
         assert (head.last_dead, head.last_event, head.events, head.kept_size) == (3, 0, 0, 0)
-        assert store.shelves(1) == []
+        assert store.id_segments(1) == []
         assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(4,)]
         page, line = ReadPage(ACTIVE, 1, 9, 99), ReadWaitingSessions(-1, 9)
         dead = ReadSpan(
@@ -371,7 +371,7 @@ def test_no_statement_scans_or_sorts_messages(path: Path, statement: str, values
         (duplicate_ids._PAGE, (1, 1, b"", 10)),
         (duplicate_ids._FORGET, (1, 1, b"x")),
         (duplicate_ids._DROP, (1, 10)),
-        (duplicate_ids._SHELVES, (1,)),
+        (duplicate_ids._SEGMENTS, (1,)),
     ],
 )
 def test_no_statement_scans_or_sorts_ids(path: Path, statement: str, values: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Ids of duplicate detection in SQL. What a shelf is for stands in fragment/changes.py."""
+"""Ids of duplicate detection in SQL. What a segment is for stands in fragment/changes.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEMBER_WIDTH = 5
 
 _FORGET = "DELETE FROM dup WHERE fragment = ? AND (shelf, id) <= (?, ?)"
 
-# CROSS JOIN fixes the order: one look at the key for each shelf and id.
+# CROSS JOIN fixes the order: one look at the key for each segment and id.
 _FIND = (
     "WITH wanted(id) AS (VALUES {rows})"
     " SELECT dup.id, dup.at, dup.n FROM json_each(?) AS shelf CROSS JOIN wanted CROSS JOIN dup"
@@ -31,7 +31,7 @@ _DROP = (
     " AND (shelf, id) IN (SELECT shelf, id FROM dup WHERE fragment = ?1 ORDER BY shelf, id LIMIT ?2)"
 )
 
-_SHELVES = (
+_SEGMENTS = (
     "WITH RECURSIVE next(shelf) AS (SELECT min(shelf) FROM dup WHERE fragment = ?1 UNION ALL"
     " SELECT (SELECT min(shelf) FROM dup WHERE fragment = ?1 AND shelf > next.shelf) FROM next"
     " WHERE next.shelf IS NOT NULL) SELECT shelf FROM next WHERE shelf IS NOT NULL"
@@ -46,19 +46,19 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
         if changes.ids_upto is not None:
             connection.execute(_FORGET, (fragment, *changes.ids_upto))
         if changes.ids:
-            for shelf, id, at, n in sorted(changes.ids):  # in the order of the key, which is faster
-                values += (fragment, shelf, id, at, n)
+            for segment, id, at, n in sorted(changes.ids):  # in the order of the key, which is faster
+                values += (fragment, segment, id, at, n)
     in_chunks(connection, _REMEMBER, _REMEMBER_WIDTH, values)
 
 
 def read_ids(connection: sqlite3.Connection, fragment: int, read: ReadIds) -> None:
     found: dict[bytes, tuple[int, int]] = {}
-    shelves = dumps(sorted(read.shelves))
+    segments = dumps(sorted(read.segments))
     at, left = 0, len(read.ids)
     while left:
         count = min(1 << (left.bit_length() - 1), LARGEST_CHUNK)
         some = read.ids[at : at + count]
-        for id, time, n in connection.execute(statement(_FIND, 1, count), (*some, shelves, fragment)):
+        for id, time, n in connection.execute(statement(_FIND, 1, count), (*some, segments, fragment)):
             if id not in found or found[id] < (time, n):
                 found[id] = (time, n)
         at += count
@@ -67,11 +67,11 @@ def read_ids(connection: sqlite3.Connection, fragment: int, read: ReadIds) -> No
 
 
 def read_id_page(connection: sqlite3.Connection, fragment: int, read: ReadIdPage) -> None:
-    read.rows = connection.execute(_PAGE, (fragment, read.shelf, read.after, read.limit)).fetchall()
+    read.rows = connection.execute(_PAGE, (fragment, read.segment, read.after, read.limit)).fetchall()
 
 
-def shelves(connection: sqlite3.Connection, fragment: int) -> list[int]:
-    return [shelf for (shelf,) in connection.execute(_SHELVES, (fragment,))]
+def id_segments(connection: sqlite3.Connection, fragment: int) -> list[int]:
+    return [segment for (segment,) in connection.execute(_SEGMENTS, (fragment,))]
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> int:

@@ -10,7 +10,8 @@ Tables
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
     fragment    the counters of each fragment, written with every commit of it.
-    dup         ids of duplicate detection (fragment/changes.py). The shelf comes before the id in the key, so that
+    dup         ids of duplicate detection (fragment/changes.py). The segment (column `shelf`) comes before the id in the
+    key, so that
                 a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
     tap, event  where taps stand in a fragment, and what happened to messages, until every tap has passed it.
     writer, written  what repeating writers have committed, and the ids of what they wrote since (writers.py).

@@ -147,8 +147,8 @@ class SqliteStore:
     def next_due(self, fragment: int) -> int:
         return self._file.reading(lambda connection: rows.next_due(connection, fragment))
 
-    def shelves(self, fragment: int) -> list[int]:
-        return self._file.reading(lambda connection: ids.shelves(connection, fragment))
+    def id_segments(self, fragment: int) -> list[int]:
+        return self._file.reading(lambda connection: ids.id_segments(connection, fragment))
 
     def taps(self, fragment: int) -> list[TapRow]:
         return self._file.reading(lambda connection: taps.taps(connection, fragment))
@@ -219,7 +219,7 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
     if gone:
         forgotten = ids.drop(connection, fragment, limit)
         limit = max(0, limit - forgotten)
-        gone = not ids.shelves(connection, fragment)
+        gone = not ids.id_segments(connection, fragment)
     if gone:
         gone, states = sessions.drop(connection, fragment, limit)
     if gone:
