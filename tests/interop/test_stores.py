@@ -199,7 +199,7 @@ def test_without_a_majority_what_is_lost_can_be_given_up(
     assert run(["stores", "reset", healthy, "--stopped", "--yes", *data]) == 4
     assert "is in use" in capsys.readouterr().err
     assert run(["stores", "reset", OUT, "--stopped", "--yes", *data]) == 0
-    assert "begun anew" in capsys.readouterr().out
+    assert "re-created" in capsys.readouterr().out
 
     own_server.start()
     assert f"the store {also_out} is unavailable: its file is missing" in own_server.error_text

@@ -188,18 +188,18 @@ class SharedListener:
 
     def __init__(self, brokers: BrokerSupervisor) -> None:
         self._brokers = brokers
-        self._porch = Listener(brokers.accept_delay, brokers.dispatch)
+        self._listener = Listener(brokers.accept_delay, brokers.dispatch)
 
     async def start(self, settings: Sequence[bytes]) -> None:
         """Open the gateways, each with its settings; nobody is accepted before `listen`."""
         await self._brokers.open_gateways(settings)
 
     async def listen(self, host: str, port: int) -> int:
-        return await self._porch.listen(host, port)
+        return await self._listener.listen(host, port)
 
     async def stop(self) -> None:
         """Accept nobody, and let every gateway tell its clients."""
-        self._porch.close()
+        self._listener.close()
         await self._brokers.close_gateways()
 
 

@@ -1,6 +1,6 @@
 """Giving a store up while Busbar does not run: the way out when it cannot start, since most of its stores are lost.
 
-The namespace is opened as for serving, but with whatever stores are there and without listeners; the store is begun anew, as
+The namespace is opened as for serving, but with whatever stores are there and without listeners; the store is re-created, as
 an operator's `reset` does in a running one, and all is closed again. The entities are those that the remaining stores know:
 a change that only lost stores had is lost with them.
 """

@@ -72,7 +72,7 @@ def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
 
 
 def _check_empty(current: Store, name: str) -> None:
-    """Rule 1."""
+    """Check that the store in the place can be read and holds no message."""
     held = sum(sum(head.counts) for head in current.heads())
     if held:
         raise InvalidOperation(
@@ -88,7 +88,7 @@ def _check_same(current: Store, other: Store, file: Path) -> None:
 
 
 def _take_over(current: Store, other: Store) -> None:
-    """Rules 2 and 3."""
+    """Give the store that is put back the catalogue, the identity and the higher counters of the current one."""
     known = {head.fragment: head for head in other.heads()}
     changes = []
     for head in current.heads():

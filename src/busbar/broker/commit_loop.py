@@ -245,7 +245,8 @@ class CommitLoop:
         self.slots = {}
 
     def quarantine(self, slot: Slot) -> None:
-        """Rule 5. What the machine gathered is not committed: nobody can say whether it is whole."""
+        """Take a fragment that failed out of service. What the machine gathered is not committed: nobody can say whether
+        it is whole."""
         if slot.broken:
             return
         _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
@@ -380,7 +381,7 @@ class CommitLoop:
         self._collect(slot, command)
 
     def _collect(self, slot: Slot, command: Command) -> None:
-        """Rule 3: hold the effects with the newest change they may rest on."""
+        """Hold the effects with the newest change they may rest on."""
         machine = slot.machine
         weight = machine.change_count()
         if weight != slot.change_count:
@@ -405,7 +406,7 @@ class CommitLoop:
     # ---- topics ----
 
     def _subscriptions_ready(self, topic: Slot) -> bool:
-        """Rule 6: whether no subscription waits for a read. If one does, the topic goes on when all have theirs."""
+        """Whether no subscription waits for a read. If one does, the topic goes on when all have theirs."""
         topic.reads_awaited = sum([one.reads is not None for one in topic.subscriptions])
         return not topic.reads_awaited
 

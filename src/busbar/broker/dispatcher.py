@@ -128,7 +128,9 @@ class EffectDispatcher:
                 self._end(origin, batch)
 
     def _end(self, origin: int, effects: list[Effect]) -> None:
-        """Rule 1. Messages among the effects are released; if the client has got some of them, it gets them once more."""
+        """End an origin whose handler failed, and release the messages among the effects.
+
+        If the client has got some of them, it gets them once more."""
         failed = self._failed.get(origin)
         if failed is not None:
             self.disconnect(origin)
@@ -137,7 +139,7 @@ class EffectDispatcher:
 
 
 def _refusals(unknown: Commands) -> Effects:
-    """Rule 3."""
+    """Refusals for commands whose fragment is not here any more."""
     return [
         Refused(
             command.origin,
@@ -151,8 +153,8 @@ def _refusals(unknown: Commands) -> Effects:
 
 
 def releases_of(effects: list[Effect]) -> list[Command]:
-    """Rule 2: what gives messages back that nobody is there to receive. What was received and deleted is gone: at most
-    once is what that mode promises."""
+    """Commands that give messages back: what gives messages back that nobody is there to receive. What was received and
+    deleted is gone: at most once is what that mode promises."""
     return [
         Settle(
             effect.fragment,

@@ -85,4 +85,4 @@ class StoreHost(Protocol):
 
 
 Admit = Callable[[StoreHost, bool], Awaitable[None]]
-"""Looks at a store that was just opened (or, with True, made anew) before it serves; raises StoreError to keep it out."""
+"""Looks at a store that was just opened (or, with True, re-created) before it serves; raises StoreError to keep it out."""

@@ -11,7 +11,7 @@ Rules of failure:
    nothing; what consumers asked for is kept (offline_buffer.py). When the store is back the undo is done against what it
    really has, and locks of messages that are not there any more are forgotten. If another owner had it meanwhile, all is
    read anew.
-4. A store whose file is gone is not made again silently. If that happened while it was served, it is made anew, empty, after
+4. A store whose file is gone is not made again silently. If that happened while it was served, it is re-created empty, after
    MISSING_FILE_GRACE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on from
    where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting. Taps are told that
    they lost what was before.
@@ -117,8 +117,8 @@ class LocalStoreHost:
         self._claims = 0
         """Since that epoch."""
         self._has_served = False
-        self._comeback = ReopenLoop(loop)
-        self._thread.returned = self._comeback.try_now
+        self._reopening = ReopenLoop(loop)
+        self._thread.returned = self._reopening.try_now
         self._watch: FileWatch | None = None
         self._predecessor: Callable[[int], LastKnownNumbers] | None = None
 
@@ -343,23 +343,23 @@ class LocalStoreHost:
 
     async def take_offline(self) -> None:
         """Leave the store alone until `bring_online`: what was given to it is finished, and the file closed."""
-        self._comeback.take_offline()
-        while self._comeback.offline and self.is_open:
+        self._reopening.take_offline()
+        while self._reopening.offline and self.is_open:
             self._turns.pause()
             if not self._turns.job_under_way:
                 self._failed(StoreTakenOffline())
             await asyncio.sleep(0.002)
-        if self._comeback.offline and self.state is StoreState.UNAVAILABLE:
+        if self._reopening.offline and self.state is StoreState.UNAVAILABLE:
             self.reason = OFFLINE
             self._show()
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._comeback.bring_online()
+        self._reopening.bring_online()
 
     def reset(self) -> None:
         """Make an empty store in place of one that is unavailable; what is there is renamed."""
-        self._comeback.reset()
+        self._reopening.reset()
 
     # ---- failures ----
 
@@ -396,7 +396,7 @@ class LocalStoreHost:
             await self._reopen_until_open(discarded)
 
     async def _undo_refused(self, discarded: list[RolledBack], *, full: bool) -> None:
-        """Rule 1."""
+        """Undo a group that the store certainly did not commit, and refuse its commands."""
         self._enter(StoreState.ROLLING_BACK)
         durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
         if full:
@@ -435,7 +435,7 @@ class LocalStoreHost:
     async def _reopen_until_open(self, discarded: list[RolledBack]) -> None:
         """Open the store as soon as it can be, and as the operator wants it."""
         replaces = self._has_served and self.place is not None
-        if not await self._comeback.run(
+        if not await self._reopening.run(
             lambda: self._reopen_same(discarded),
             lambda: self._recreate_empty(discarded),
             self._reopen_failed,
@@ -465,7 +465,7 @@ class LocalStoreHost:
     async def _reopen_same(self, discarded: list[RolledBack]) -> None:
         """The same store again (rule 3)."""
         durable, epoch = await self._reopen([item.slot.id for item in discarded])
-        if self._comeback.offline:  # said while it was being opened
+        if self._reopening.offline:  # said while it was being opened
             await self._shut()
             raise StoreTakenOffline(OFFLINE)
         if self._turns.slots and epoch != self._epoch + self._claims:
@@ -479,7 +479,7 @@ class LocalStoreHost:
         await self._forget_lost_locks()
 
     async def _recreate_empty(self, discarded: list[RolledBack]) -> None:
-        """Rule 4."""
+        """Create an empty store in place of one that is lost, and go on with it."""
         assert self.place is not None, "a store without a place is made by its factory"
         make = self.place.create
         heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
@@ -496,13 +496,13 @@ class LocalStoreHost:
         self.loss = StoreLoss(started, messages, sum(head.size for head in heads.values()))
         if known:
             _log.error(
-                "store %s was made anew, empty: %d messages (%d bytes) were lost with the old one",
+                "store %s was re-created empty: %d messages (%d bytes) were lost with the old one",
                 self.name,
                 messages,
                 self.loss.size,
             )
         else:
-            _log.error("store %s was made anew, empty; what the old one held is not known", self.name)
+            _log.error("store %s was re-created empty; what the old one held is not known", self.name)
 
     def _replace_machines(self, discarded: list[RolledBack]) -> None:
         """New machines will be loaded; what consumers wait for is asked of them again, and with it what was on its way."""
@@ -520,7 +520,7 @@ class LocalStoreHost:
         self._turns.clear()
 
     async def _close_broken(self) -> None:
-        if self._thread.hangs:  # rule 7; the comeback hears when it has returned
+        if self._thread.hangs:  # rule 7; the reopening is told when it has returned
             raise StoreHung(self._thread.patience, began=False)
         await self._shut()
 
@@ -582,7 +582,7 @@ class LocalStoreHost:
             self._turns.emit(refusals(item, text, certain=certain))
 
     def _stop_fenced(self, discarded: list[RolledBack]) -> None:
-        """Rule 3."""
+        """Another owner has claimed the store. Refuse all pending commands and stop."""
         self._refuse(discarded, STORE_FENCED, certain=True)
         self._stop(ServerBusy(STORE_FENCED))
         if self._fenced is not None:

@@ -84,7 +84,7 @@ class StoreThread:
 
     @property
     def hangs(self) -> bool:
-        """Rule 5."""
+        """Whether the call under way was given up and has not returned."""
         return bool(self._waiting) and self._waiting[0].given_up
 
     @property
@@ -142,7 +142,7 @@ class StoreThread:
             self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
 
     def _look(self) -> None:
-        """Rule 4."""
+        """Look at the work under way; what is found too often in a row hangs."""
         self._timer = None
         if not self._waiting:
             return

@@ -262,7 +262,7 @@ def _word(flag: bool) -> str:
 
 
 def _true_size(description: D, before: Description, limits: Limits) -> D:
-    """Rule 5."""
+    """The size of a partitioned entity, also if the client sent back the 16-fold one that it was shown."""
     if (
         not isinstance(description, QueueDescription | TopicDescription)
         or not description.enable_partitioning
@@ -279,7 +279,7 @@ def _true_size(description: D, before: Description, limits: Limits) -> D:
 
 
 def _complete(description: D, keep: Sequence[AuthorizationRule], now: int) -> D:
-    """Rule 6."""
+    """The description with keys for rules that have none, and without an idle time if the entity forwards."""
     if isinstance(description, QueueDescription | SubscriptionDescription) and description.forward_to:
         description = replace(description, auto_delete_on_idle=0)
     if isinstance(description, QueueDescription | TopicDescription) and description.authorization_rules:

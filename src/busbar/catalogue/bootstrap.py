@@ -51,7 +51,7 @@ class StoreBootstrap:
         return entries
 
     async def admit(self, host: StoreHost, anew: bool) -> None:
-        """Look at a store that has just been opened again, or made anew. Raises StoreError if it is not that store."""
+        """Look at a store that has just been opened again, or re-created. Raises StoreError if it is not that store."""
         copy = read_copy(await host.read_catalogue())
         if anew:
             self._membership = self._membership.with_store(host.name)

@@ -320,7 +320,7 @@ class Catalogue:
             self._watchers.tell(view.path, view)
 
     def _update_topics(self, changed: Iterable[EntityView]) -> None:
-        """Rule 8."""
+        """Tell topics of changes of their subscriptions and rules."""
         topics = [self._settings.changed(view) for view in changed]
         for topic in {view.path: view for view in topics if view is not None}.values():
             self._update_fragments(topic)
@@ -477,7 +477,7 @@ class Catalogue:
             del self._emptying[fragment]
 
     async def _delete_idle(self) -> None:
-        """Rule 5."""
+        """Delete the entities that have been idle for their AutoDeleteOnIdle."""
         while True:
             await asyncio.sleep(self._idle.pause)
             try:

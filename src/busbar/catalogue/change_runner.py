@@ -51,7 +51,7 @@ class ChangeRunner:
         self.turn.release()
 
     async def close(self) -> None:
-        """Rule 3."""
+        """Wait for the change under way, and refuse those that wait."""
         self.closed = True
         if self._under_way is not None:
             _, late = await asyncio.wait([self._under_way], timeout=CLOSE_SECONDS)

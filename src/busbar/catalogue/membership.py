@@ -3,7 +3,7 @@
 Every store has an identity: the namespace's id, the store's name, and an id of its own. The list of stores is an entry of
 the catalogue. Rules:
 1. The namespace is that of most stores that could be opened. Stores of another one are kept out.
-2. A store with the name or the id of another is kept out: files were swapped, or it was made anew meanwhile.
+2. A store with the name or the id of another is kept out: files were swapped, or it was re-created meanwhile.
 3. A store without an identity joins if it is empty and the list does not have its name. If the list has it, the file is not
    the store that was there, and is kept out until an operator resets it.
 4. Where no store has an identity there is no namespace yet: all become its first stores (a store of an older version among

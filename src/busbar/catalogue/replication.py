@@ -72,7 +72,7 @@ class ReplicatedEntries:
         return {name: entry.value for name, entry in self._entries.items() if entry.value is not None}
 
     def merge(self, copies: Iterable[Mapping[str, bytes]]) -> None:
-        """Rules 3 and 4: before anything else."""
+        """Take the newest version of each entry of all stores, and a term for this start: before anything else."""
         for copy in copies:
             for name, encoded in copy.items():
                 entry = decode_entry(encoded)
@@ -116,7 +116,8 @@ class ReplicatedEntries:
         self._stale.pop(store, None)
 
     def require_writable(self, holders: Iterable[str]) -> None:
-        """Rule 2, before anything is done. Raises ServerBusy."""
+        """Check that a change can reach a majority of the stores and every store that it concerns, before anything is
+        done. Raises ServerBusy."""
         out = self._stores.unavailable()
         missing = sorted(set(holders) & out)
         if missing:
@@ -131,7 +132,7 @@ class ReplicatedEntries:
             )
 
     async def write(self, changes: Changes, holders: Iterable[str]) -> None:
-        """Rule 2. One at a time."""
+        """Write a change to all stores, or take it back. One at a time."""
         holders = set(holders)
         self.require_writable(holders)
         before = {name: self._entries.get(name) for name in changes}

@@ -117,7 +117,7 @@ def _reset_stopped(name: str, where: ConnectionOptions) -> None:
         view = asyncio.run(reset_store(where.data, name))
     if view.state != "open":
         raise CommandFailure(f"the store '{name}' is still unavailable: {view.reason}.")
-    print(f"{name} was begun anew, empty.")
+    print(f"{name} was re-created empty.")
 
 
 @contextmanager
@@ -265,7 +265,7 @@ def _print(found: list[View], output: OutputFormat) -> None:
             )
             if view["lostMessages"] < 0:
                 lost = "what the old one held is not known"
-            print(f"{view['name']} was made anew at {_time(view['lostAt'])}: {lost}")
+            print(f"{view['name']} was re-created at {_time(view['lostAt'])}: {lost}")
 
 
 def _time(ms: int) -> str:

@@ -156,7 +156,7 @@ class ReceiverLink(LinkEnd):
         self._ask()
 
     def _ask(self) -> None:
-        """Rule 1."""
+        """Give the broker credit for what the caller waits for."""
         room = self._credit - len(self._buffer)
         if room > 0 and self.link.credit <= room // 2:
             self.link.grant(room)

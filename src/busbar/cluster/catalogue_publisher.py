@@ -35,7 +35,7 @@ class CataloguePublisher:
         self._port.watch(self._changed)
 
     def add_broker(self, channel: Channel) -> None:
-        """Rule 1."""
+        """Send a broker all entities, and every change from now on."""
         definitions = [encode_definition(view) for view in self._port.entities()]
         for first in range(0, len(definitions), AT_ONCE):
             channel.notify("", protocol.EntitySnapshot(definitions[first : first + AT_ONCE]))

@@ -132,7 +132,7 @@ class ClusterBroker(EffectDispatcher):
         super().submit(commands)
 
     def _without_the_gone(self, commands: Commands) -> Commands:
-        """Rule 5."""
+        """Commands without those of origins that have ended, except for messages that they give back."""
         left: Commands = []
         for command in commands:
             if command.origin not in self._sinks and command.origin != BROKER_ORIGIN:
@@ -174,7 +174,7 @@ class ClusterBroker(EffectDispatcher):
     # ---- entities ----
 
     async def entity(self, path: str) -> EntityView:
-        """Rule 1."""
+        """The entity at a path; the controller is asked for one that is not known here."""
         view = self._views.get(key_of(path))
         return view if view is not None else await self._call(protocol.ENTITY, path)
 

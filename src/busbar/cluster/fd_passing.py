@@ -53,7 +53,7 @@ class FdSender:
 
     @property
     def connection_count(self) -> int:
-        """Rule 2."""
+        """Connections of the broker: what it reported last, and what was handed over since."""
         got, connections = self._reported
         return connections + self._clients - got
 

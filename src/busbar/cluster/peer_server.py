@@ -92,7 +92,7 @@ class PeerServer(Channel):
         return None
 
     def closed(self) -> None:
-        """Rule 3."""
+        """Forget the connections of the other broker, except those that hold sessions here."""
         origins, self._origins = self._origins, {}
         for by_store in origins.values():
             for ours in by_store.values():
@@ -113,11 +113,12 @@ class PeerServer(Channel):
             self._exchange.disconnect(ours)
 
     def _known(self, theirs: int, store: str) -> int:
-        """Rule 4. Who gives back a message may be anyone."""
+        """The origin of one of the other broker's connections here; without one, the broker's own, which may give back
+        messages."""
         return self._origins.get(theirs, {}).get(store, BROKER_ORIGIN)
 
     def _ours(self, theirs: int, store: str) -> int:
-        """Rule 1."""
+        """The origin here that stands for one of the other broker's, in a store."""
         by_store = self._origins.setdefault(theirs, {})
         ours = by_store.get(store)
         if ours is None:

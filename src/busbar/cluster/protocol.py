@@ -105,7 +105,7 @@ class CloseStore(msgspec.Struct, array_like=True, tag="close"):
 
 
 class AdmitStore(msgspec.Struct, array_like=True, tag="admit"):
-    """A store was opened, or made anew: may it serve?"""
+    """A store was opened, or re-created: may it serve?"""
 
     anew: bool
 

@@ -74,7 +74,7 @@ class RemoteStore:
             self.disconnected(OUT_OF_REACH)
 
     def disconnected(self, reason: str) -> None:
-        """Rule 2."""
+        """The channel has ended: the store is unavailable, and what waits is answered as unknown."""
         self._channel = None
         self.detached = True
         self._enter(StoreState.UNAVAILABLE, reason)

@@ -78,7 +78,8 @@ class RemoteStoreHost(RemoteStore):
             channel.notify(self.name, protocol.AssignStore())
 
     async def restore(self) -> None:
-        """Rule 1. Returns when the store is in a state to be asked for something."""
+        """Bring the store back after its broker was started again. Returns when the store is in a state to be asked for
+        something."""
         if self._channel is not None and self.detached and self._trying:
             with contextlib.suppress(ChannelClosed):
                 await self._channel.call(self.name, self._as_it_was())
@@ -92,7 +93,7 @@ class RemoteStoreHost(RemoteStore):
         super().disconnected(OFFLINE if self._offline else reason)
 
     def _note_locks(self) -> None:
-        """Rule 3."""
+        """Remember until when clients of other brokers may believe in session locks of these fragments."""
         now = self.clock()
         for fragment, lock in self._session_locks.items():
             earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
@@ -209,7 +210,7 @@ class RemoteStoreHost(RemoteStore):
         await self._serving(protocol.WriteCatalogue(rows))
 
     def last_used(self, fragment: int) -> int:
-        """Rule 2. What came last, whatever time it has: the clock may have been set back."""
+        """When the fragment was last used, as the broker reported it last: the clock may have been set back."""
         return self._active.get(fragment, self._returned)
 
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:

@@ -108,7 +108,7 @@ class SessionBar:
             self._timer = self._loop.call_later(wait, self._lift)
 
     def _lift(self) -> None:
-        """Rule 2."""
+        """Hand all who still wait to the fragment: the last lock has ended."""
         now = self._clock()
         self._until = {fragment: until for fragment, until in self._until.items() if until > now}
         waiting = [kept for kept in self._awaits.values() if kept.fragment not in self._until]

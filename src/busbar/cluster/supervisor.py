@@ -125,7 +125,8 @@ class BrokerProcess:
             host.attach_channel(self.channel)
 
     async def open_gateway(self, settings: bytes) -> None:
-        """Rule 6, but for the others. Raises ChannelClosed, or what the gateway raises."""
+        """Open the gateway of this broker; clients come when the others can be reached too. Raises ChannelClosed, or what
+        the gateway raises."""
         if self.channel is None or self.channel.is_lost:  # it has ended again already
             raise ChannelClosed
         opened = self.channel.start_call("", protocol.OpenGateway(settings))
@@ -133,7 +134,9 @@ class BrokerProcess:
         await opened
 
     async def _watch(self, channel: BrokerConnection) -> None:
-        """Rule 5. Twice, since an answer may lie there unread while this process itself was held up."""
+        """Ping the broker; kill it when two answers in a row are missing.
+
+        One may lie unread when this process itself was held up."""
         silent = 0
         patience = max(START_SECONDS, self._patience)
         while silent < 2:
@@ -192,7 +195,7 @@ class BrokerProcess:
         self.on_exit(self, left)
 
     async def _restart(self) -> None:
-        """Rule 4."""
+        """Start the broker again, after a pause that grows while it dies at once."""
         loop = asyncio.get_running_loop()
         self.channel = None
         code = await self._reap(0.5)
@@ -254,7 +257,7 @@ class BrokerSupervisor:
         await asyncio.gather(*[broker.stop() for broker in self._brokers])
 
     def owner(self, store: str) -> BrokerProcess:
-        """Rule 1."""
+        """The broker that owns a store: the store's number modulo the number of brokers."""
         number = re.search(r"\d+$", store)
         return self._brokers[int(number[0]) % len(self._brokers) if number is not None else 0]
 

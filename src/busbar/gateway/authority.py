@@ -59,7 +59,7 @@ class Grant:
 
 
 def _is_part(path: str, entity: str) -> bool:
-    """Rule 2: whether the path (both in lower case) is the entity's or that of something inside it."""
+    """Whether the path (both in lower case) is the entity's or that of something inside it."""
     if not path.startswith(entity):
         return False
     rest = path[len(entity) :]
@@ -67,7 +67,7 @@ def _is_part(path: str, entity: str) -> bool:
 
 
 def _owners(path: str) -> Iterator[str]:
-    """Rule 1: the path itself, and those above it that it may be a part of, innermost first."""
+    """The paths whose rules count for a path: itself, and those above it that it may be a part of, innermost first."""
     end = len(path)
     while end > 0:
         if _is_part(path, path[:end]):
@@ -110,7 +110,7 @@ class Authority:
         return found
 
     def renewed(self, grant: Grant) -> Grant | None:
-        """Rule 4."""
+        """What is left of a grant after its rule was changed or deleted."""
         for rule in self._of(grant.owner, grant.rule):
             if any(hmac.compare_digest(key.encode(), grant.key.encode()) for key in rule.keys):
                 return replace(grant, rights=rule.grants())
@@ -167,7 +167,7 @@ def _fields(token: str) -> dict[str, str]:
 
 
 def _resource(resource: str) -> str:
-    """Rule 3: the path that a token is signed for, in lower case. JS and .NET administration clients sign the whole URL of
+    """The path that a token is signed for, in lower case. JS and .NET administration clients sign the whole URL of
     a request."""
     resource = resource.partition("?")[0]
     if "://" not in resource and is_host(resource.split("/", 1)[0]):

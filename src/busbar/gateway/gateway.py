@@ -47,7 +47,7 @@ class Gateway:
             build_app(self._service, WebSocketBridge(self._limiter, self._service)), self._limiter
         )
         self._acceptor = Acceptor(self._limiter, self._protocol_for, tls)
-        self._porch = Listener(
+        self._listener = Listener(
             self._limiter.accept_delay, self._acceptor.accepted, self._limiter.evict_oldest
         )
 
@@ -59,7 +59,7 @@ class Gateway:
 
     async def listen(self, host: str, port: int) -> int:
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
-        return await self._porch.listen(host, port)
+        return await self._listener.listen(host, port)
 
     def adopt(self, accepted: socket.socket) -> None:
         """A client whom another process has accepted."""
@@ -76,7 +76,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
-        self._porch.close()
+        self._listener.close()
         self._acceptor.close()
         await self._limiter.close()
         await self._http.stop()

@@ -41,7 +41,7 @@ class Grants:
         )
 
     def add(self, grant: Grant) -> None:
-        """Rule 1. Raises QuotaExceeded."""
+        """Add a grant in place of the one for the same path. Raises QuotaExceeded."""
         kept = [
             known
             for known in self._held
@@ -76,11 +76,11 @@ class Grants:
         self._holder = None
 
     def _counts(self, grant: Grant, now: int) -> bool:
-        """Rule 2."""
+        """Whether a grant has not ended, with `token_grace` added."""
         return not grant.expires or grant.expires + self._grace > now
 
     def _hold(self, grants: Iterable[Grant]) -> None:
-        """Rule 3: these are the grants from now on."""
+        """Replace all grants, and watch the entities whose rules they follow from."""
         before = {grant.owner for grant in self._held if grant.owner}
         self._held = list(grants)
         after = {grant.owner for grant in self._held if grant.owner}

@@ -66,7 +66,7 @@ class LinkRegistry:
         return list(self._links)
 
     def changed(self, path: str, view: EntityView | None) -> None:
-        """Rule 2."""
+        """Tell the connections that use an entity, or rely on its rules, that it has changed or gone."""
         key = key_of(path)
         for who in {*self._links.get(key, ()), *self._relying.get(key, ())}:
             try:

@@ -338,7 +338,7 @@ class _Mover:
         return ResendMessage(made, name)
 
     def forget(self) -> None:
-        """Rule 3."""
+        """Let the target forget what came from this dead-letter queue, since a run has been through all of it."""
         old = self._writer.batch - FORGET_AFTER
         self._factory.taps(self._target).commit_writes(self._writer.name, old)
 

@@ -24,7 +24,7 @@ class ReplayError(Exception):
 
 
 def identity_of(source: str, secret: Secret, wait: float) -> str:
-    """What a source is, whatever its name: an archive that was moved is the same, a queue that was made anew another."""
+    """What a source is, whatever its name: an archive that was moved is the same, a queue that was re-created another."""
     entity = dead_letter_queue(source)
     if entity is not None:
         from busbar.spark.connection import client_of_process

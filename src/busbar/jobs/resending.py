@@ -30,7 +30,7 @@ LONGEST_PAUSE: Final = 1.0
 
 
 def source_id(entity: str, sequence_number: int, enqueued: int) -> str:
-    """Rule 1; `enqueued` in ms."""
+    """The id of a message at the target, made of where it came from; `enqueued` in ms."""
     readable = f"{entity}:{sequence_number}:{enqueued}"
     return readable if len(readable) <= LONGEST_ID else hashed_id((entity, sequence_number, enqueued))
 
@@ -132,7 +132,7 @@ class Resender:
 
 
 def _chunks(outgoing: Sequence[ResendMessage], most: int) -> Iterator[tuple[int, int]]:
-    """Rule 2: neighbours that fit into one delivery."""
+    """Chunks for one delivery each: neighbours that fit into one delivery."""
     start = size = 0
     for index, each in enumerate(outgoing):
         length = len(each.message) + 8

@@ -107,7 +107,7 @@ class StoreView:
     size: int = 0
     """Bytes on the disk."""
     lost_at: int = 0
-    """When it was made anew because the old one had vanished (0: never, since the broker started)."""
+    """When it was re-created because the old one had vanished (0: never, since the broker started)."""
     lost_messages: int = 0
     """-1: nobody knows."""
     lost_size: int = 0

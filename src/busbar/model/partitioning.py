@@ -24,13 +24,13 @@ NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
 
 def index_of_key(key: str, fragments: int) -> int:
-    """Rule 2."""
+    """The index of the fragment that holds a key, by its hash."""
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % fragments
 
 
 def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
-    """Rule 1; None if the message has no key. An empty PartitionKey is none."""
+    """The key that chooses the fragment of a message; None if the message has no key. An empty PartitionKey is none."""
     session, partition = draft.session_id, draft.partition_key
     if session is not None:
         if partition and partition != session:
@@ -45,10 +45,10 @@ def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
 
 
 def split_number(number: int) -> tuple[int, int]:
-    """Rule 4: the index of the fragment, and the number in it."""
+    """Split a sequence number of the wire: the index of the fragment, and the number in it."""
     return number >> NUMBER_BITS, number & NUMBER_MASK
 
 
 def wire_number(index: int, number: int) -> int:
-    """Rule 4, the other way."""
+    """The sequence number on the wire, with the index of the fragment in it."""
     return index << NUMBER_BITS | number

@@ -165,7 +165,7 @@ class MessageColumns:
             self.raw.add(row, kept, end if found.end < 0 else found.end)  # without delivery annotations
 
     def _raw_head(self, flags: i64, priority: i64, count: i64, size: i64) -> bytes:
-        """`raw_head`, made anew only if it differs from the last message's."""
+        """`raw_head`, re-created only if it differs from the last message's."""
         made_of = flags << 24 | priority << 16 | count
         if made_of != self._head_of or size != self._head_size:
             self._head = raw_head(flags, priority, count, size)

@@ -113,7 +113,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Made anew for each micro-batch, in the tasks and on the driver."""
+    """Created for each micro-batch, in the tasks and on the driver."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self._options = options

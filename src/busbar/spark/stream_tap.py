@@ -49,7 +49,7 @@ class StreamPosition:
 
 
 class StreamTap:
-    """Made anew in each process; the connection behind it is kept (connection.py)."""
+    """Created in each process; the connection behind it is kept (connection.py)."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -14,7 +14,7 @@ def test_an_id_says_where_a_message_came_from_and_fits() -> None:
     long = source_id("o" * 200, 7, 1)
     assert len(long) <= 128
     assert long != source_id("o" * 200, 7, 2)
-    assert source_id("orders", 7, 1) != source_id("orders", 7, 2)  # of a queue that was made anew
+    assert source_id("orders", 7, 1) != source_id("orders", 7, 2)  # of a queue that was re-created
 
 
 def test_the_same_job_is_the_same_writer() -> None:

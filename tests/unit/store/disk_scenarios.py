@@ -94,7 +94,7 @@ def a_full_disk_refuses_and_stays_as_it_was() -> None:
 
 
 def a_full_disk_can_be_drained() -> None:
-    # 30 MB: the log is begun anew several times before the disk is full, and again while it is drained.
+    # 30 MB: the log is re-created several times before the disk is full, and again while it is drained.
     store = opened()
     last = fill(store, 30_000_000)
     assert last > 10_000

@@ -168,7 +168,7 @@ class RequestLink:
 
 
 class LargeReplyLimiter:
-    """Rules 1 and 2, for one connection."""
+    """Makes the large replies of one connection one after the other, when its client takes them."""
 
     def __init__(self, peer: LinkConnection) -> None:
         self._peer = peer

@@ -106,7 +106,7 @@ class RuleOperations:
 
 
 def _read_filter(description: RequestBody) -> RuleFilter:
-    """Rule 2."""
+    """The filter of a rule: SQL, or a correlation with at least one condition."""
     given = [name for name in ("sql-filter", "correlation-filter") if description.get(name) is not None]
     if len(given) != 1:
         raise ArgumentError(
@@ -133,7 +133,7 @@ def _read_action(description: RequestBody) -> SqlAction | None:
 
 
 def _property(name: object, value: object) -> tuple[str, Value]:
-    """Rule 4."""
+    """A value of a correlation, in a type that HTTP management can show too."""
     if not isinstance(name, str):
         raise ArgumentError(f"The name of a property is a {type(name).__name__}; it has to be a string.")
     if isinstance(value, bool):
@@ -157,7 +157,7 @@ def _property(name: object, value: object) -> tuple[str, Value]:
 
 
 def _described(view: EntityView) -> Described:
-    """Rule 3."""
+    """A rule with numeric descriptors, which are the only ones that JavaScript compares, and an action in any case."""
     rule = view.description
     assert isinstance(rule, RuleDescription)
     action = (
@@ -184,7 +184,7 @@ def _filter(rule_filter: RuleFilter) -> Described:
 
 
 def _value(value: Value) -> object:
-    """Rule 4, the other way. What AMQP has no type for is shown as it was written."""
+    """The AMQP value of a correlation's condition. What AMQP has no type for is shown as it was written."""
     if isinstance(value, TypedText):
         try:
             if value.type == "dateTime":

@@ -74,7 +74,7 @@ class SessionOperations:
         return body.text("session-id")
 
     def holder(self, body: RequestBody) -> HeldSession:
-        """Rule 1."""
+        """The session that this connection holds. Raises SessionLockLost if it does not."""
         self._check()
         held = self._peer.held_session(self._entity.path, body.text("session-id"))
         if held is None:

@@ -146,7 +146,7 @@ class TapOperations:
         return await self._peer.service.broker.change_tap(self._path, name, self._dead_letter, change)
 
     async def _entity(self) -> EntityView:
-        """As it is now; one that was made anew under the same name is another one."""
+        """As it is now; one that was re-created under the same name is another one."""
         entity = await self._peer.service.broker.entity(self._path)
         if entity.fragments != self._fragments:
             raise EntityNotFound(self._path)

@@ -192,7 +192,7 @@ class _Management:
             check_partitioning(topic.path, is_partitioned(topic.description), version)
 
     async def _check_forwards(self, description: Description, current: Description | None) -> None:
-        """Rule 2, for what is new. Raises Unauthorized."""
+        """Check that the client may send to each new target of forwarding. Raises Unauthorized."""
         for attribute, header in _FORWARDS.items():
             destination: str = getattr(description, attribute, "")
             if not destination or destination == getattr(current, attribute, ""):

@@ -252,7 +252,7 @@ def _read(item: SettableElement, text: str) -> Any:
 
 
 def _message_size(kilobytes: int | None, current: Description | None, site: Site) -> int:
-    """Rule 3."""
+    """The entity's own message size; 0 if it is the one that the namespace gives."""
     own = current.max_message_size if isinstance(current, QueueDescription | TopicDescription) else 0
     if kilobytes is None:
         return 0

@@ -139,7 +139,7 @@ def is_partitioned(description: Description) -> bool:
 
 
 def check_partitioning(path: str, partitioned: bool, version: str) -> None:
-    """Rule 1. Raises ArgumentError."""
+    """Check that the API version of the request knows partitioned entities. Raises ArgumentError."""
     if partitioned and version < PARTITIONING:
         raise ArgumentError(
             f"The entity '{path}' is partitioned: api-version {version} does not know partitioned entities; "

@@ -178,7 +178,7 @@ class Metrics:
 
 
 async def _authorize(request: web.Request, services: GatewayServices) -> None:
-    """Rule 1."""
+    """Require the Listen right on the namespace, by basic authentication or by a token."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
         await authorize(request, LISTEN, "", services)
@@ -192,7 +192,7 @@ async def _authorize(request: web.Request, services: GatewayServices) -> None:
 
 
 async def _states(origin: HttpOrigin, fragment: int) -> Sequence[TapState]:
-    """Rule 4: none while it is unavailable."""
+    """The states of an entity's taps: none while it is unavailable."""
     try:
         answer = await origin.ask(_show(fragment))
     except (ServerBusy, EntityNotFound):

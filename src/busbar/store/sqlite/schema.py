@@ -190,7 +190,7 @@ def wal_of(path: Path) -> Path:
 
 
 def log_reaches(log: int, pages: int) -> bool:
-    """Whether the log, open as `log`, has that many pages since it was last begun anew.
+    """Whether the log, open as `log`, has that many pages since it was last re-created.
 
     Its size cannot tell: it is written over from the start after a checkpoint. But each page carries the salt of the
     header under which it was written (https://www.sqlite.org/fileformat2.html#walformat).

@@ -159,7 +159,7 @@ def _merged(
         yield _merge(ahead, read.by_dead)
     finally:
         for cursor in cursors:
-            cursor.close()  # one that was not read to its end would keep the log from being begun anew
+            cursor.close()  # one that was not read to its end would keep the log from being started again
 
 
 def _merge(ahead: list[Ahead], by_dead: bool) -> Iterator[tuple[Record, int]]:
