@@ -10,9 +10,10 @@ from busbar.model.effects import Effect
 
 
 class EffectHandler(Protocol):
-    """Somebody who waits for the effect of a request."""
+    """The part that issued a request and gets its effect."""
 
-    def answered(self, effect: Effect) -> None: ...
+    def answered(self, effect: Effect, now: int) -> None:
+        """`now` is the time of the effect, in ms since 1970 UTC."""
 
 
 class CreditListener(Protocol):

@@ -511,5 +511,5 @@ class _PendingHandover:
         self.parcel = parcel
         self.deletes = deletes
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         self._supply.answered(self, effect)

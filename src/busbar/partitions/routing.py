@@ -8,14 +8,13 @@
    they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
    where turns meet, they share commits.
 4. What a fragment certainly did not take, since its store is out or it is full, is offered to the next one (of another
-   store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
+   store, where there are several), until each was asked once or FAILOVER_MS are over. The turn is over, too.
 5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
 6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 
 from busbar.model.api import EntityView
@@ -28,7 +27,7 @@ from busbar.model.partitioning import index_of_key, key_of
 TURN_MESSAGES = 1_000
 TURN_BYTES = 2 * 1024 * 1024
 PIPELINED = 32
-FAILOVER_SECONDS = 15.0
+FAILOVER_MS = 15_000
 
 DISTINCT_KEYS = (
     "Batching messages with distinct SessionId, PartitionKey or, where duplicates are detected, MessageId is not supported "
@@ -39,7 +38,8 @@ DISTINCT_KEYS = (
 class Router:
     """The fragments of one entity, as one sender reaches them."""
 
-    def __init__(self, entity: EntityView, repeats: bool = False) -> None:
+    def __init__(self, entity: EntityView, first: int, repeats: bool = False) -> None:
+        """`first` is the place in the round robin behind which this sender begins; callers draw it at random."""
         self.fragments = entity.fragments
         self.partitioned = len(entity.fragments) > 1
         description = entity.description
@@ -48,7 +48,7 @@ class Router:
             and description.requires_duplicate_detection
         )
         self._order = indexes_by_store(entity)
-        self._place = secrets.randbelow(len(entity.fragments))
+        self._place = first
         self._turn_messages = 0
         self._turn_bytes = 0
         self._under_way = 0

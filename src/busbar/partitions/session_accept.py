@@ -242,7 +242,7 @@ class _Await:
         self._owner = owner
         self._index = index
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         self._owner.await_answered(self._index, effect)
 
 
@@ -255,5 +255,5 @@ class _Claim:
         self._owner = owner
         self.index = index
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         self._owner.claim_answered(self, effect)

@@ -10,6 +10,7 @@ import pytest
 
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.pending import PendingEffect
+from busbar.gateway.services import wall_clock
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
 from busbar.model.errors import (
@@ -72,7 +73,7 @@ class Fragments:
     def answer(self, command: Command, effect: Effect) -> None:
         who = self.waiting.pop(command.request, None)
         if who is not None:
-            who.answered(effect)
+            who.answered(effect, wall_clock())
 
     def offer(self, fragment: int) -> None:
         await_ = self.last(AwaitSession, fragment)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.services import wall_clock
 from busbar.model.commands import Command, Leave, Tick
 from busbar.model.effects import Effect, Refused, SessionAccepted
 from busbar.model.errors import BusbarError, ServerBusy
@@ -105,7 +106,7 @@ class Port:
     def answer(self, effect: Effect) -> None:
         who = self._waiting.pop(effect.request, None) if effect.request else None
         if who is not None:
-            who.answered(effect)
+            who.answered(effect, wall_clock())
 
     def check(self, consumer: int) -> None:
         held = [place.holding[consumer] for place in self.places if consumer in place.holding]

@@ -189,6 +189,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def effects(self, effects: list[Effect]) -> None:
         """The port's effects for this connection, in order."""
+        now = wall_clock()
         for effect in effects:
             if isinstance(effect, Delivered):
                 consumer = self._consumers.get(effect.consumer)
@@ -205,7 +206,7 @@ class GatewayConnection(asyncio.Protocol):
             elif effect.request:
                 waiting = self._requests.pop(effect.request, None)
                 if waiting is not None:
-                    waiting.answered(effect)
+                    waiting.answered(effect, now)
         self.flush()
 
     # LinkConnection

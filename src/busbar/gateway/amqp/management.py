@@ -30,6 +30,7 @@ from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
 from busbar.gateway.amqp.session_management import SessionOperations
 from busbar.gateway.amqp.tap_management import TapOperations
 from busbar.gateway.entity_checks import not_received_from, not_sent_to
+from busbar.gateway.routers import new_router
 from busbar.message.decoded import DecodedMessage
 from busbar.message.delivery import (
     STATE_ACTIVE,
@@ -72,7 +73,6 @@ from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Dra
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
-from busbar.partitions.routing import Router
 
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
@@ -103,7 +103,7 @@ class ManagementNode:
         self._entity = entity
         self._resource = resource
         self._fragments = FragmentResolver(entity)
-        self._router = Router(entity)
+        self._router = new_router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)

@@ -157,7 +157,7 @@ class _Settling:
         self._ids = ids
         self._code = code
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         link, ids, owner = self._link, self._ids, self._owner
         if isinstance(effect, Refused):
             for delivery_id in ids:

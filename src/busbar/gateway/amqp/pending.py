@@ -39,7 +39,7 @@ class PendingEffect:
     def __init__(self, future: asyncio.Future[Effect]) -> None:
         self.future = future
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         if not self.future.done():
             if isinstance(effect, Refused):
                 self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))

@@ -28,6 +28,8 @@ from collections.abc import Callable
 
 from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.runtime_receiver import HttpReceiver
+from busbar.gateway.routers import new_router
+from busbar.gateway.services import wall_clock
 from busbar.model.api import EntityView, FragmentApi
 from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
 from busbar.model.effects import Delivered, Drained, Effect, Refused
@@ -88,7 +90,7 @@ class HttpOrigin:
         if router is None:
             if len(self._routers) >= MAX_RECEIVERS:
                 self._routers.clear()
-            router = self._routers[entity.fragments] = Router(entity)
+            router = self._routers[entity.fragments] = new_router(entity)
         return router
 
     def fresh_id(self) -> str:
@@ -226,6 +228,7 @@ class HttpOrigin:
         self.number = self._port.connect(self._perform, self._failed)
 
     def _perform(self, effects: list[Effect]) -> None:
+        now = wall_clock()
         for effect in effects:
             receipt = self._receipt
             if isinstance(effect, Delivered):
@@ -246,7 +249,7 @@ class HttpOrigin:
                 expecting = self._expecting.pop(effect.request, None)
                 answer = self._answers.get(effect.request)
                 if expecting is not None:
-                    expecting.answered(effect)
+                    expecting.answered(effect, now)
                 elif answer is not None and not answer.done():
                     answer.set_result(effect)
             elif isinstance(effect, Refused) and receipt is not None and not receipt.done():
