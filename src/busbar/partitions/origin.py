@@ -17,17 +17,24 @@ class EffectHandler(Protocol):
 
 
 class CreditListener(Protocol):
-    """Who asks for more when the client can take more."""
+    """The part that asks for more messages when the client can take more."""
 
-    def replenish(self) -> None: ...
+    def replenish(self, now: int) -> None: ...
 
 
 class DeliveryHandler(CreditListener, Protocol):
-    """Who takes deliveries from a fragment."""
+    """The part that takes deliveries from a fragment."""
 
-    def delivered(self, effect: Effect) -> None: ...
+    def delivered(self, effect: Effect, now: int) -> None: ...
 
-    def drained(self) -> None: ...
+    def drained(self, now: int) -> None: ...
+
+
+class Wakeable(Protocol):
+    """A part with something to do later."""
+
+    def wake(self, now: int) -> int:
+        """Do what is due; the next wake time, 0 if there is none."""
 
 
 class Origin(Protocol):
@@ -47,6 +54,9 @@ class Origin(Protocol):
         """A new consumer number."""
 
     def forget_consumer(self, number: int) -> None: ...
+
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        """Call `who.wake` at that time (ms) instead of the one given before; 0: never."""
 
     def flush(self) -> None:
         """Send what there is to say and the commands of this turn."""

@@ -51,7 +51,7 @@ class IncomingLink:
         self._max_header = peer.service.limits.max_header_size
         self._mixed_batches = mixed_batches
 
-    def opened(self) -> None:
+    def opened(self, now: int) -> None:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:

@@ -53,16 +53,16 @@ class LargeReplyLimiter:
 
     # A consumer that wants nothing but to hear when there is room
 
-    def replenish(self) -> None:
+    def replenish(self, now: int) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
-    def delivered(self, effect: Effect) -> None:
+    def delivered(self, effect: Effect, now: int) -> None:
         raise AssertionError("nobody delivers to this one")
 
-    def drained(self) -> None:
+    def drained(self, now: int) -> None:
         raise AssertionError("nobody drains this one")
 
 

@@ -25,7 +25,7 @@ from busbar.model.effects import Effect, SessionAccepted
 from busbar.model.errors import SessionLockLost
 from busbar.model.message import ACTIVE, Record
 from busbar.partitions.credit_allocation import FragmentCredit
-from busbar.partitions.origin import DeliveryHandler, EffectHandler
+from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
 
 GRACE = 1_000
 """Milliseconds that the fragment has to say that the lock has ended."""
@@ -38,7 +38,7 @@ SESSION_LOCK_LOST = (
 class SessionConsumer:
     """The consumer that accepts a session, and later takes its messages.
 
-    It has its number before there is a link; to the link's supply it gives that number as if it were new.
+    It has its number before there is a link; the link's receiver gets that number as if it were new.
     """
 
     def __init__(self, peer: LinkConnection) -> None:
@@ -60,17 +60,17 @@ class SessionConsumer:
 
     # Of a consumer
 
-    def delivered(self, effect: Effect) -> None:
+    def delivered(self, effect: Effect, now: int) -> None:
         if self._taker is not None:
-            self._taker.delivered(effect)
+            self._taker.delivered(effect, now)
 
-    def drained(self) -> None:
+    def drained(self, now: int) -> None:
         if self._taker is not None:
-            self._taker.drained()
+            self._taker.drained(now)
 
-    def replenish(self) -> None:
+    def replenish(self, now: int) -> None:
         if self._taker is not None:
-            self._taker.replenish()
+            self._taker.replenish(now)
 
     # Of an asker
 
@@ -86,6 +86,9 @@ class SessionConsumer:
 
     def forget_consumer(self, number: int) -> None:
         self._peer.forget_consumer(number)
+
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._peer.wake_at(who, at)
 
     def flush(self) -> None:
         self._peer.flush()

@@ -12,8 +12,8 @@ A connection has one request at a time, so it waits for one message at a time:
 
 When the broker stops, the time of every wait is up.
 
-From a partitioned entity it receives through a supply (runtime_receiver.py), which it keeps from request to request: what is
-cached there is released when the connection is lost.
+From a partitioned entity it receives through a receiver (runtime_receiver.py), which it keeps from request to request. The
+messages that are cached there return when the connection is lost.
 
 So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
 it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
@@ -30,11 +30,13 @@ from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.runtime_receiver import HttpReceiver
 from busbar.gateway.routers import new_router
 from busbar.gateway.services import wall_clock
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.api import EntityView, FragmentApi
-from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
+from busbar.model.commands import Command, Demand, Leave
 from busbar.model.effects import Delivered, Drained, Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
-from busbar.partitions.origin import DeliveryHandler, EffectHandler
+from busbar.partitions.demands import release_of
+from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
 from busbar.partitions.routing import Router
 
 DRAIN_WAIT = 10.0
@@ -60,6 +62,7 @@ class HttpOrigin:
         self._consumers: dict[int, DeliveryHandler] = {}
         self._expecting: dict[int, EffectHandler] = {}
         self._commands: list[Command] = []
+        self._wakes = WakeTimer(self.flush)
         self._id_base = ""
         self._ids_given = 0
         self.number = port.connect(self._perform, failed)
@@ -68,6 +71,7 @@ class HttpOrigin:
         """The connection is lost: nobody waits here any more."""
         self._lost = True
         self._forget_receivers()
+        self._wakes.close()
         self._port.disconnect(self.number)
         lost = ConnectionResetError("the client has gone")
         for future in (*self._answers.values(), self._receipt):
@@ -206,6 +210,9 @@ class HttpOrigin:
     def forget_consumer(self, number: int) -> None:
         self._consumers.pop(number, None)
 
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._wakes.wake_at(who, at)
+
     def flush(self) -> None:
         if self._commands:
             commands, self._commands = self._commands, []
@@ -215,9 +222,7 @@ class HttpOrigin:
         """Give a message back as if it had never left: who should have got it is gone."""
         if delivered is None or not delivered.until:
             return
-        numbers = [record.n for record in delivered.records]
-        nonces = [delivered.nonce] * len(numbers)
-        self._port.submit([Settle(delivered.fragment, 0, 0, RELEASE, numbers, nonces, None, False)])
+        self._port.submit([release_of(delivered.fragment, 0, delivered.records, delivered.nonce)])
 
     def _demand(self, fragment: int, consumer: int, sub: int, credit: int, drain: bool, delete: bool) -> None:
         self._port.submit([Demand(fragment, self.number, consumer, sub, credit, drain, delete)])
@@ -234,7 +239,7 @@ class HttpOrigin:
             if isinstance(effect, Delivered):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.delivered(effect)
+                    consumer.delivered(effect, now)
                 elif receipt is None or receipt.done() or effect.consumer != self._last_consumer:
                     self.release(effect)
                 else:
@@ -242,7 +247,7 @@ class HttpOrigin:
             elif isinstance(effect, Drained):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.drained()
+                    consumer.drained(now)
                 elif receipt is not None and not receipt.done() and effect.consumer == self._last_consumer:
                     receipt.set_result(None)
             elif effect.request:

@@ -1,8 +1,8 @@
 """Receives over HTTP from a partitioned entity: one message for each request, from whichever fragment has one.
 
-All fragments are asked, as over AMQP (supply.py). What they give beyond the one message is cached for the next receives of
-the same connection, so keep-alive pays off: a client that connects anew for every request asks anew, and finds that
-what it has not taken returned to the queue when the connection before was closed.
+All fragments are asked, as over AMQP (partitions/receiver.py). What they give beyond the one message is cached for the next
+receives of the same connection, so keep-alive pays off: a client that connects anew for every request asks anew, and finds
+that what it has not taken returned to the queue when the connection before was closed.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Receipt = asyncio.Future[Delivered | None]
 
 
 class HttpReceiver:
-    """The client's end of a supply: it wants one message, or none."""
+    """The client's end of a receiver: it wants one message, or none."""
 
     def __init__(self, asker: Origin, entity: EntityView, sub: int) -> None:
         self._asker = asker
-        self._supply = PartitionedReceiver(asker, self, entity, sub, False, wall_clock)
+        self._receiver = PartitionedReceiver(asker, self, entity, sub, False)
         self._wanted = 0
         self._receipt: Receipt | None = None
 
     def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
         """The next message, locked or deleted, goes to the receipt; with `drain`, None if there is none now."""
-        self._supply.receive_and_delete(delete)
+        self._receiver.receive_and_delete(delete)
         self._receipt = receipt
         self._wanted = 1
         if drain:
-            self._supply.drain()
+            self._receiver.drain(wall_clock())
         else:
-            self._supply.replenish()
+            self._receiver.replenish(wall_clock())
         self._asker.flush()
 
     def drain(self) -> None:
-        self._supply.drain()
+        self._receiver.drain(wall_clock())
         self._asker.flush()
 
     def end(self) -> None:
@@ -49,18 +49,18 @@ class HttpReceiver:
         self._receipt = None
         if self._wanted:
             self._wanted = 0
-            self._supply.replenish()
+            self._receiver.replenish(wall_clock())
             self._asker.flush()
 
     def give_back(self) -> None:
         """The connection is lost."""
-        self._supply.release_all()
+        self._receiver.release_all()
 
     def close(self) -> None:
-        self._supply.close()
+        self._receiver.close()
         self._asker.flush()
 
-    # For the supply
+    # For the receiver
 
     def credit(self) -> int:
         return self._wanted
@@ -78,7 +78,7 @@ class HttpReceiver:
         if receipt is not None and not receipt.done():
             receipt.set_result(delivered)
         else:
-            self._supply.return_messages(demand, records, nonce, until)
+            self._receiver.return_messages(demand, records, nonce, until)
 
     def drained(self) -> None:
         self._wanted = 0
