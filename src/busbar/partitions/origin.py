@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from busbar.model.commands import Command
@@ -62,11 +61,8 @@ class Origin(Protocol):
         """Send what there is to say and the commands of this turn."""
 
 
-class AwaitingOrigin(Origin, Protocol):
-    """An origin that waits for the effects of its requests."""
-
-    async def ask(self, build: Callable[[int], Command]) -> Effect:
-        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+class CancellingOrigin(Origin, Protocol):
+    """An origin whose requests can be cancelled."""
 
     def forget_request(self, number: int) -> None:
         """Its effect is not wanted any more."""

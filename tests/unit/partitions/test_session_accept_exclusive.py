@@ -13,13 +13,14 @@ from typing import Any, cast
 import pytest
 
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.session_accepting import accept_next
 from busbar.gateway.services import wall_clock
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.commands import Command, Leave, Tick
 from busbar.model.effects import Effect, Refused, SessionAccepted
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.partitions import session_accept
-from busbar.partitions.origin import EffectHandler
-from busbar.partitions.session_accept import accept_next
+from busbar.partitions.origin import EffectHandler, Wakeable
 from busbar.partitions.session_rotation import FragmentRotation
 from tests.unit.fragment.session_queue import SessionQueue
 
@@ -88,6 +89,7 @@ class Port:
         self.faults: list[str] = []
         self._waiting: dict[int, EffectHandler] = {}
         self._requests = count(1)
+        self._timer = WakeTimer(self.flush)
 
     def expect(self, who: EffectHandler) -> int:
         number = next(self._requests)
@@ -99,6 +101,9 @@ class Port:
 
     def command(self, command: Command) -> None:
         self.places[command.fragment].submit(command)
+
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._timer.wake_at(who, at)
 
     def flush(self) -> None:
         pass
@@ -138,8 +143,8 @@ async def client(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_accept_ever_holds_two_sessions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_accept, "RETRY", 0.01)
-    monkeypatch.setattr(session_accept, "LEAST_WAIT", 0.02)
+    monkeypatch.setattr(session_accept, "RETRY_MS", 10)
+    monkeypatch.setattr(session_accept, "LEAST_WAIT_MS", 20)
     chance = random.Random(seed)
     port = Port(chance)
     for index, place in enumerate(port.places):
