@@ -74,10 +74,10 @@ class PartitionedReceiver(EntityReceiver):
     # Credit
 
     def replenish(self, now: int) -> None:
+        if self._closed:
+            return
         if self._drain.is_active:
             self._drain_on(now)
-            return
-        if self._closed:
             return
         wanted = self._client.wanted(self._slice) - self._handover.reserved
         if wanted > 0 and self._cache:

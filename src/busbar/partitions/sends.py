@@ -2,11 +2,14 @@
 
 PendingSend   to one fragment: that fragment accepts or rejects
 FailoverSend  without a key: if a fragment certainly did not store a message, the next fragment gets it
+BatchSend     messages of one request that are stored together (HTTP, scheduling): to the fragment of their key, or without a
+              key as a FailoverSend
 MixedBatch    a batch of messages with different keys: a part for each fragment. It is not atomic. It is accepted when all
               parts are durable, else rejected. The rejection names, by their index in the batch, the messages that failed
               and those whose outcome is unknown. All others are stored
 
-Outcomes go to `SendOutcomes`, which an AMQP link and an HTTP request implement. Time comes in with each effect, in ms.
+Outcomes of deliveries go to `SendOutcomes`, which an AMQP link implements. The effect of a BatchSend goes to the request
+that waits for it. Time comes in with each effect, in ms.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, QuotaExceeded
 from busbar.model.message import Draft
-from busbar.partitions.origin import SendingOrigin
+from busbar.partitions.origin import Origin, SendingOrigin
 from busbar.partitions.routing import FAILOVER_MS, Router, may_fail_over
 
 
@@ -100,10 +103,34 @@ class PendingSend:
             self._outcomes.reject_delivery(delivery_id, condition, text)
 
 
+class Failover:
+    """The fragments that are tried one after the other: each once, within FAILOVER_MS after the first refusal."""
+
+    __slots__ = ("_left", "_router", "_until")
+
+    def __init__(self, router: Router, left: int = -1, until: int = 0) -> None:
+        self._router = router
+        self._left = len(router.fragments) - 1 if left < 0 else left
+        self._until = until
+
+    def copy(self) -> Failover:
+        return Failover(self._router, self._left, self._until)
+
+    def next_index(self, index: int, now: int) -> int:
+        """The fragment to try after this one refused; -1 if there is none, or no time."""
+        if not self._until:
+            self._until = now + FAILOVER_MS
+        if not self._left or now > self._until:
+            return -1
+        self._left -= 1
+        self._router.end_turn(index)
+        return self._router.next_index_after(index)
+
+
 class FailoverSend(PendingSend):
     """Deliveries that any fragment may answer."""
 
-    __slots__ = ("_count", "_drafts", "_index", "_left", "_router", "_until")
+    __slots__ = ("_count", "_drafts", "_failover", "_index", "_router")
 
     def __init__(
         self,
@@ -124,9 +151,9 @@ class FailoverSend(PendingSend):
         self._index: int = (
             router.pick_keyless(len(ids), len(drafts), size) if rest_of is None else rest_of._index
         )
-        self._left: int = len(router.fragments) - 1 if rest_of is None else rest_of._left
-        self._until: int = 0 if rest_of is None else rest_of._until
-        """Until when (ms) other fragments are tried; 0 before the first of them."""
+        self._failover: Failover | None = None
+        if rest_of is not None and rest_of._failover is not None:
+            self._failover = rest_of._failover.copy()
 
     def send(self) -> None:
         peer = self._peer
@@ -144,20 +171,19 @@ class FailoverSend(PendingSend):
 
     def _try_next(self, now: int) -> bool:
         """Try the next fragment; False if there is none, or no time."""
-        if not self._until:
-            self._until = now + FAILOVER_MS
-        if not self._left or now > self._until:
+        if self._failover is None:
+            self._failover = Failover(self._router)
+        index = self._failover.next_index(self._index, now)
+        if index < 0:
             return False
-        self._left -= 1
-        self._router.end_turn(self._index)
-        self._index = self._router.next_index_after(self._index)
+        self._index = index
         self.send()
         return True
 
     def _retry_part(self, effect: Sent, now: int) -> Sent:
         """The fragment had room for some of the messages: the others are tried elsewhere, the rest is answered."""
         full = [index for index, condition, _text in effect.refused if condition == QuotaExceeded.condition]
-        if not full or not self._left:
+        if not full:
             return effect
         drafts = [self._drafts[index] for index in full]
         ids = [self._ids[index] for index in full]
@@ -173,6 +199,41 @@ class FailoverSend(PendingSend):
             if index not in gone
         ]
         return Sent(effect.origin, effect.request, [effect.numbers[index] for index in places], refused)
+
+
+class BatchWaiter(Protocol):
+    """The request that waits until its messages are stored."""
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        """The fragment with this index has stored the messages, or refused them."""
+
+
+class BatchSend:
+    """Messages of one request that are stored together."""
+
+    __slots__ = ("_drafts", "_failover", "_index", "_origin", "_router", "_waiter")
+
+    def __init__(self, origin: Origin, router: Router, drafts: list[Draft], waiter: BatchWaiter) -> None:
+        self._origin = origin
+        self._router = router
+        self._drafts = drafts
+        self._waiter = waiter
+        self._index, others = router.destination(drafts)
+        self._failover = Failover(router, others)
+
+    def send(self) -> None:
+        origin = self._origin
+        fragment = self._router.fragments[self._index]
+        origin.command(Send(fragment, origin.origin, origin.expect(self), self._drafts, True))
+
+    def answered(self, effect: Effect, now: int) -> None:
+        if isinstance(effect, Refused) and may_fail_over(effect):
+            index = self._failover.next_index(self._index, now)
+            if index >= 0:
+                self._index = index
+                self.send()
+                return
+        self._waiter.batch_done(self._index, effect)
 
 
 class MixedBatch:

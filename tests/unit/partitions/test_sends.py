@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from busbar.model.api import EntityView
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
@@ -12,7 +14,7 @@ from busbar.model.errors import InvalidOperation, QuotaExceeded, ServerBusy
 from busbar.model.message import Draft
 from busbar.model.partitioning import index_of_key
 from busbar.partitions.routing import FAILOVER_MS, Router
-from busbar.partitions.sends import FailoverSend, MixedBatch
+from busbar.partitions.sends import BatchSend, FailoverSend, MixedBatch
 
 ENTITY = EntityView("q", QueueDescription(enable_partitioning=True), tuple(range(100, 116)))
 
@@ -127,6 +129,38 @@ def test_what_a_full_fragment_has_no_room_for_is_tried_elsewhere() -> None:
     assert len(peer.sends[1].drafts) == 1
     peer.answer(peer.sends[1], Sent(1, 0, [1], []))
     assert link.accepted == [0, 2, 1] and not link.rejected and peer.bytes == 0
+
+
+class Waiting:
+    """A request that waits until its messages are stored."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, Effect]] = []
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        self.done.append((index, effect))
+
+
+def test_the_messages_of_a_request_go_to_the_next_fragment_that_takes_them() -> None:
+    peer, request = Asking(), Waiting()
+    BatchSend(peer, Router(ENTITY, 0), [draft(), draft()], request).send()  # type: ignore[arg-type]
+    peer.answer(peer.sends[0], busy())
+    peer.answer(peer.sends[1], Refused(1, 0, QuotaExceeded.condition, "full"))
+    assert not request.done
+    stored = Sent(1, 0, [5, 6], [])
+    peer.answer(peer.sends[2], stored)
+    assert request.done == [(peer.sends[2].fragment - 100, stored)]
+    assert len({send.fragment for send in peer.sends}) == 3 and all(send.atomic for send in peer.sends)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_the_messages_of_a_request_stay_with_their_key_or_with_an_unknown_outcome(certain: bool) -> None:
+    peer, request = Asking(), Waiting()
+    drafts = [draft("a" if certain else None)]
+    BatchSend(peer, Router(ENTITY, 0), drafts, request).send()  # type: ignore[arg-type]
+    peer.answer(peer.sends[0], busy(certain))
+    assert len(peer.sends) == 1
+    assert [type(effect) for _index, effect in request.done] == [Refused]
 
 
 def mixed(peer: Any, link: Any, *drafts: Draft) -> None:
