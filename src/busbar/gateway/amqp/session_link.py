@@ -11,13 +11,11 @@ store is back.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from busbar.amqp.link import Link
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.outgoing import OutgoingLink
-from busbar.gateway.services import wall_clock
 from busbar.message.delivery import encode_deliveries
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
@@ -121,33 +119,28 @@ class SessionLink(OutgoingLink):
         only = replace(entity, fragments=(self.fragment,))
         super().__init__(peer, link, only, ACTIVE, delete, seat)
         self._until = accepted.until
-        self._loop = asyncio.get_running_loop()
-        self._end = self._loop.call_later(self._time_left(), self._time_is_up)
+        peer.wake_at(self, self._until + GRACE)
 
     def closed(self) -> None:
-        self._end.cancel()
+        self._peer.wake_at(self, 0)
         super().closed()
         self._seat.leave()
 
     def vanished(self) -> None:
-        self._end.cancel()
+        self._peer.wake_at(self, 0)
         super().vanished()
         self._seat.leave()
 
     def renewed(self, until: int) -> None:
-        """The lock ends then. (The timer looks again when it is due.)"""
+        """The lock ends then. (`wake` looks again when it is called.)"""
         self._until = until
 
-    def _time_left(self) -> float:
-        return (self._until + GRACE - wall_clock()) / 1000
-
-    def _time_is_up(self) -> None:
-        left = self._time_left()
-        if left > 0:
-            self._end = self._loop.call_later(left, self._time_is_up)
-        else:
+    def wake(self, now: int) -> int:
+        """End the link if the lock has ended by time; else the time to look again."""
+        if now >= self._until + GRACE:
             self._peer.session_lost(self.consumer)
-            self._peer.flush()
+            return 0
+        return self._until + GRACE
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
         tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)
