@@ -61,15 +61,17 @@ class WakeTimer:
     def _fire(self) -> None:
         self._timer = None
         now = max(wall_clock(), self._timer_at)
-        while self._due and self._due[0][0] <= now:
-            _at, entry = heapq.heappop(self._due)
-            part = self._parts.pop(entry, None)
-            if part is not None:
-                del self._entries[part]
-                self.wake_at(part, part.wake(now))
-        while self._due and self._due[0][1] not in self._parts:
-            heapq.heappop(self._due)
-        if self._due:
-            self._set(self._due[0][0])
-        if self._flush is not None:
-            self._flush()
+        try:
+            while self._due and self._due[0][0] <= now:
+                _at, entry = heapq.heappop(self._due)
+                part = self._parts.pop(entry, None)
+                if part is not None:
+                    del self._entries[part]
+                    self.wake_at(part, part.wake(now))
+        finally:  # if one part fails, the others are woken all the same
+            while self._due and self._due[0][1] not in self._parts:
+                heapq.heappop(self._due)
+            if self._due:
+                self._set(self._due[0][0])
+            if self._flush is not None:
+                self._flush()

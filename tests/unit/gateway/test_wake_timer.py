@@ -73,6 +73,24 @@ async def test_parts_are_woken_when_the_clock_is_set_back(monkeypatch: pytest.Mo
     assert part.woken == [at]
 
 
+class Failing(Part):
+    def wake(self, now: int) -> int:
+        raise AssertionError("a fault in this part")
+
+
+async def test_a_part_that_fails_does_not_keep_the_others_from_being_woken() -> None:
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
+    timer = WakeTimer(Flushed())
+    failing, part = Failing(), Part()
+    now = wall_clock()
+    timer.wake_at(part, now + 10)
+    timer.wake_at(failing, now + 5)
+    async with asyncio.timeout(5):
+        await part.done.wait()
+    assert len(faults) == 1
+
+
 async def test_a_closed_timer_wakes_nobody() -> None:
     timer = WakeTimer(Flushed())
     part, later = Part(), Part()
