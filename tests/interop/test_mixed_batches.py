@@ -14,9 +14,8 @@ from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.cli.atom_client import ManagementClient
 from busbar.cli.endpoint import ManagementEndpoint
-from busbar.gateway.amqp.incoming import MIXED_BATCHES
+from busbar.gateway.amqp.incoming import FAILED, MIXED_BATCHES, UNKNOWN
 from busbar.model.partitioning import index_of_key
-from busbar.partitions.sends import FAILED, UNKNOWN
 from harness.amqp_driver import LoadConnection, Payload, Sender, connect
 from harness.serving import Busbar
 

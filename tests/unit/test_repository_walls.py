@@ -37,6 +37,8 @@ BREACHES = {
     "the machine asks for the time": ("pure", "fragment/breach.py", "import busbar.clock"),
     "the wire engine opens a socket": ("pure", "amqp/breach.py", "from socket import socket"),
     "the model starts a task": ("pure", "model/breach.py", "import asyncio"),
+    "a receiver sets a timer": ("pure", "partitions/breach.py", "import asyncio"),
+    "a send answers an AMQP link": ("fan-out", "partitions/breach.py", "from busbar.amqp.link import Link"),
     "the broker names its store": ("stores", "broker/breach.py", "from busbar.store import sqlite"),
 }
 

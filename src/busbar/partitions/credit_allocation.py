@@ -144,7 +144,7 @@ class CreditAllocator:
     def _take_turns(
         self, budget: int, most: int, turn: int, least: int, grants: dict[FragmentCredit, int]
     ) -> int:
-        """Rule 3, for those that were asked for nothing; what is left of the budget."""
+        """Give fragments without credit their turn; what is left of the budget."""
         idle = [
             demand
             for demand in self.demands
@@ -169,7 +169,7 @@ class CreditAllocator:
         return budget
 
     def _top_up(self, budget: int, most: int, turn: int, grants: dict[FragmentCredit, int]) -> None:
-        """Rule 3, for those that have not given all yet. Small parts are left to gather until they are half a window."""
+        """Add credit to fragments that have not delivered all of theirs. Small parts are left to gather until they are half a window."""
         for demand in self.demands:
             if not demand.has_backlog or demand.draining:
                 continue
@@ -185,7 +185,7 @@ class CreditAllocator:
                 return
 
     def largest_holder(self) -> FragmentCredit | None:
-        """Rule 4: whom to call back, when one was left unasked. None while another one has not answered that."""
+        """The fragment whose credit is revoked, when one was left without. None while another one has not answered that."""
         largest: FragmentCredit | None = None
         for demand in self.demands:
             if demand.draining and not demand.drain_overdue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from busbar.model.commands import Command
@@ -10,23 +9,31 @@ from busbar.model.effects import Effect
 
 
 class EffectHandler(Protocol):
-    """Somebody who waits for the effect of a request."""
+    """The part that issued a request and gets its effect."""
 
-    def answered(self, effect: Effect) -> None: ...
+    def answered(self, effect: Effect, now: int) -> None:
+        """`now` is the time of the effect, in ms since 1970 UTC."""
 
 
 class CreditListener(Protocol):
-    """Who asks for more when the client can take more."""
+    """The part that asks for more messages when the client can take more."""
 
-    def replenish(self) -> None: ...
+    def replenish(self, now: int) -> None: ...
 
 
 class DeliveryHandler(CreditListener, Protocol):
-    """Who takes deliveries from a fragment."""
+    """The part that takes deliveries from a fragment."""
 
-    def delivered(self, effect: Effect) -> None: ...
+    def delivered(self, effect: Effect, now: int) -> None: ...
 
-    def drained(self) -> None: ...
+    def drained(self, now: int) -> None: ...
+
+
+class Wakeable(Protocol):
+    """A part with something to do later."""
+
+    def wake(self, now: int) -> int:
+        """Do what is due; the next wake time, 0 if there is none."""
 
 
 class Origin(Protocol):
@@ -47,15 +54,15 @@ class Origin(Protocol):
 
     def forget_consumer(self, number: int) -> None: ...
 
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        """Call `who.wake` at that time (ms) instead of the one given before; 0: never."""
+
     def flush(self) -> None:
         """Send what there is to say and the commands of this turn."""
 
 
-class AwaitingOrigin(Origin, Protocol):
-    """An origin that waits for the effects of its requests."""
-
-    async def ask(self, build: Callable[[int], Command]) -> Effect:
-        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+class CancellingOrigin(Origin, Protocol):
+    """An origin whose requests can be cancelled."""
 
     def forget_request(self, number: int) -> None:
         """Its effect is not wanted any more."""

@@ -27,6 +27,11 @@ class LockedBatch:
         self.since = since
         """When they were locked, in ms."""
 
+    @property
+    def stale_at(self) -> int:
+        """When half of the lock is over, in ms."""
+        return self.since + max(1, (self.until - self.since) // 2)
+
     def split(self, count: int) -> tuple[LockedBatch, LockedBatch]:
         """The first `count` messages, and the rest."""
         return self.with_records(self.records[:count]), self.with_records(self.records[count:])
@@ -74,5 +79,14 @@ class ReceiveCache:
             taken.append(parcel)
         return taken
 
-    def oldest(self) -> LockedBatch | None:
-        return self._parcels[0] if self._parcels else None
+    @property
+    def stale_at(self) -> int:
+        """When (ms) half the lock of the oldest messages is over; 0 if the cache is empty."""
+        return self._parcels[0].stale_at if self._parcels else 0
+
+    def take_stale(self, now: int) -> list[LockedBatch]:
+        """The messages whose lock is half over: its client does not take them in time."""
+        stale: list[LockedBatch] = []
+        while self._parcels and self._parcels[0].stale_at <= now:
+            stale += self.take(len(self._parcels[0].records))
+        return stale

@@ -8,14 +8,13 @@
    they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
    where turns meet, they share commits.
 4. What a fragment certainly did not take, since its store is unavailable or it is full, is offered to the next one (of
-   another store, where there are several), until each was asked once or FAILOVER_SECONDS are over. The turn is over, too.
+   another store, where there are several), until each was asked once or FAILOVER_MS are over. The turn is over, too.
 5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
 6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 
 from busbar.model.api import EntityView
@@ -28,7 +27,7 @@ from busbar.model.partitioning import index_of_key, key_of
 TURN_MESSAGES = 1_000
 TURN_BYTES = 2 * 1024 * 1024
 PIPELINED = 32
-FAILOVER_SECONDS = 15.0
+FAILOVER_MS = 15_000
 
 DISTINCT_KEYS = (
     "Batching messages with distinct SessionId, PartitionKey or, where duplicates are detected, MessageId is not supported "
@@ -39,7 +38,8 @@ DISTINCT_KEYS = (
 class Router:
     """The fragments of one entity, as one sender reaches them."""
 
-    def __init__(self, entity: EntityView, repeats: bool = False) -> None:
+    def __init__(self, entity: EntityView, first: int, repeats: bool = False) -> None:
+        """`first` is the place in the round robin behind which this sender begins; callers draw it at random."""
         self.fragments = entity.fragments
         self.partitioned = len(entity.fragments) > 1
         description = entity.description
@@ -48,7 +48,7 @@ class Router:
             and description.requires_duplicate_detection
         )
         self._order = indexes_by_store(entity)
-        self._place = secrets.randbelow(len(entity.fragments))
+        self._place = first
         self._turn_messages = 0
         self._turn_bytes = 0
         self._under_way = 0
@@ -87,7 +87,7 @@ class Router:
         return self._order[self._place]
 
     def pick_keyless(self, deliveries: int, messages: int, size: int) -> int:
-        """Rule 3: the fragment for messages without a key. The deliveries are on their way until `answered`."""
+        """The fragment for messages without a key. The deliveries are on their way until `answered`."""
         over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
         if over or not (self._under_way or self._peak >= PIPELINED):
             self.next_index()
@@ -102,7 +102,7 @@ class Router:
         self._under_way -= deliveries
 
     def end_turn(self, index: int) -> None:
-        """Rule 4: it did not take a message."""
+        """End the turn of a fragment that did not take a message."""
         if self._order[self._place] == index:
             self._turn_messages = TURN_MESSAGES
 
@@ -121,5 +121,5 @@ def indexes_by_store(entity: EntityView) -> list[int]:
 
 
 def may_fail_over(refused: Refused) -> bool:
-    """Rule 4: the fragment certainly did not take it, and another one may."""
+    """Whether a send may go to another fragment: this one certainly did not take it."""
     return refused.certain and refused.condition in (ServerBusy.condition, QuotaExceeded.condition)

@@ -1,28 +1,45 @@
-"""Deliveries whose messages are on their way to the store, and what their sender is told.
+"""Deliveries whose messages are on their way to the store, and the outcome that their sender gets.
 
-PendingSend   to one fragment: accepted or rejected as that fragment says
-FailoverSend   without a key: what a fragment certainly did not take is offered to the next one
+PendingSend   to one fragment: that fragment accepts or rejects
+FailoverSend  without a key: if a fragment certainly did not store a message, the next fragment gets it
+BatchSend     messages of one request that are stored together (HTTP, scheduling): to the fragment of their key, or without a
+              key as a FailoverSend
 MixedBatch    a batch of messages with different keys: a part for each fragment. It is not atomic. It is accepted when all
-              parts are durable, else rejected; the error's info names, by their index in the batch, the messages that
-              failed (busbar:failed) and those of which nobody knows (busbar:unknown). All others are stored
+              parts are durable, else rejected. The rejection names, by their index in the batch, the messages that failed
+              and those whose outcome is unknown. All others are stored
+
+Outcomes of deliveries go to `SendOutcomes`, which an AMQP link implements. The effect of a BatchSend goes to the request
+that waits for it. Time comes in with each effect, in ms.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from typing import Protocol
 
-from busbar.amqp.link import Link
-from busbar.amqp.types import Int, Symbol
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, QuotaExceeded
 from busbar.model.message import Draft
-from busbar.partitions.origin import SendingOrigin
-from busbar.partitions.routing import FAILOVER_SECONDS, Router, may_fail_over
+from busbar.partitions.origin import Origin, SendingOrigin
+from busbar.partitions.routing import FAILOVER_MS, Router, may_fail_over
 
-FAILED = "busbar:failed"
-UNKNOWN = "busbar:unknown"
+
+class SendOutcomes(Protocol):
+    """The sender's end: deliveries that the broker has stored, and those that it has not."""
+
+    def accept_deliveries(self, ids: list[int]) -> None:
+        """All messages of these deliveries are durable."""
+
+    def reject_delivery(
+        self,
+        delivery_id: int,
+        condition: str,
+        text: str,
+        failed: list[int] | None = None,
+        unknown: list[int] | None = None,
+    ) -> None:
+        """The delivery was not stored. Of a mixed batch: which messages failed, and which may be stored or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +62,22 @@ def send_of(
 class PendingSend:
     """Deliveries that one fragment answers."""
 
-    __slots__ = ("_atomic", "_ids", "_link", "_peer", "_size")
+    __slots__ = ("_atomic", "_ids", "_outcomes", "_peer", "_size")
 
-    def __init__(self, peer: SendingOrigin, link: Link, ids: list[int], size: int, atomic: bool) -> None:
+    def __init__(
+        self, peer: SendingOrigin, outcomes: SendOutcomes, ids: list[int], size: int, atomic: bool
+    ) -> None:
         self._peer = peer
-        self._link = link
+        self._outcomes = outcomes
         self._ids = ids  # -1: settled by the sender, who wants no answer
         self._size = size
         self._atomic = atomic
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         self._peer.arriving(-self._size)
-        self._tell(effect)
+        self._report(effect)
 
-    def _tell(self, effect: Effect) -> None:
+    def _report(self, effect: Effect) -> None:
         ids = self._ids
         if isinstance(effect, Refused):
             for delivery_id in ids:
@@ -77,22 +96,46 @@ class PendingSend:
         if -1 in ids:
             ids = [delivery_id for delivery_id in ids if delivery_id >= 0]
         if ids:
-            self._link.accept_deliveries(ids)
+            self._outcomes.accept_deliveries(ids)
 
     def _reject(self, delivery_id: int, condition: str, text: str) -> None:
         if delivery_id >= 0:
-            self._link.reject_delivery(delivery_id, condition, text)
+            self._outcomes.reject_delivery(delivery_id, condition, text)
+
+
+class Failover:
+    """The fragments that are tried one after the other: each once, within FAILOVER_MS after the first refusal."""
+
+    __slots__ = ("_left", "_router", "_until")
+
+    def __init__(self, router: Router, left: int = -1, until: int = 0) -> None:
+        self._router = router
+        self._left = len(router.fragments) - 1 if left < 0 else left
+        self._until = until
+
+    def copy(self) -> Failover:
+        return Failover(self._router, self._left, self._until)
+
+    def next_index(self, index: int, now: int) -> int:
+        """The fragment to try after this one refused; -1 if there is none, or no time."""
+        if not self._until:
+            self._until = now + FAILOVER_MS
+        if not self._left or now > self._until:
+            return -1
+        self._left -= 1
+        self._router.end_turn(index)
+        return self._router.next_index_after(index)
 
 
 class FailoverSend(PendingSend):
     """Deliveries that any fragment may answer."""
 
-    __slots__ = ("_count", "_drafts", "_index", "_left", "_router", "_until")
+    __slots__ = ("_count", "_drafts", "_failover", "_index", "_router")
 
     def __init__(
         self,
         peer: SendingOrigin,
-        link: Link,
+        outcomes: SendOutcomes,
         ids: list[int],
         size: int,
         atomic: bool,
@@ -101,52 +144,51 @@ class FailoverSend(PendingSend):
         rest_of: FailoverSend | None = None,
     ) -> None:
         """`rest_of` has tried some fragments already, and answers to the router for its messages."""
-        super().__init__(peer, link, ids, size, atomic)
+        super().__init__(peer, outcomes, ids, size, atomic)
         self._router = router
         self._drafts = drafts
         self._count = len(ids) if rest_of is None else 0
         self._index: int = (
             router.pick_keyless(len(ids), len(drafts), size) if rest_of is None else rest_of._index
         )
-        self._left: int = len(router.fragments) - 1 if rest_of is None else rest_of._left
-        self._until: float = 0.0 if rest_of is None else rest_of._until
+        self._failover: Failover | None = None
+        if rest_of is not None and rest_of._failover is not None:
+            self._failover = rest_of._failover.copy()
 
     def send(self) -> None:
         peer = self._peer
         fragment = self._router.fragments[self._index]
         peer.command(Send(fragment, peer.origin, peer.expect(self), self._drafts, self._atomic))
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         if isinstance(effect, Refused):
-            if may_fail_over(effect) and self._try_next():
+            if may_fail_over(effect) and self._try_next(now):
                 return
         elif isinstance(effect, Sent) and effect.refused and not self._atomic:
-            effect = self._retry_part(effect)
+            effect = self._retry_part(effect, now)
         self._router.answered(self._count)
-        super().answered(effect)
+        super().answered(effect, now)
 
-    def _try_next(self) -> bool:
+    def _try_next(self, now: int) -> bool:
         """Try the next fragment; False if there is none, or no time."""
-        now = asyncio.get_running_loop().time()
-        if not self._until:
-            self._until = now + FAILOVER_SECONDS
-        if not self._left or now > self._until:
+        if self._failover is None:
+            self._failover = Failover(self._router)
+        index = self._failover.next_index(self._index, now)
+        if index < 0:
             return False
-        self._left -= 1
-        self._router.end_turn(self._index)
-        self._index = self._router.next_index_after(self._index)
+        self._index = index
         self.send()
         return True
 
-    def _retry_part(self, effect: Sent) -> Sent:
+    def _retry_part(self, effect: Sent, now: int) -> Sent:
         """The fragment had room for some of the messages: the others are tried elsewhere, the rest is answered."""
         full = [index for index, condition, _text in effect.refused if condition == QuotaExceeded.condition]
-        if not full or not self._left:
+        if not full:
             return effect
         drafts = [self._drafts[index] for index in full]
         ids = [self._ids[index] for index in full]
-        rest = FailoverSend(self._peer, self._link, ids, 0, False, self._router, drafts, rest_of=self)
-        if not rest._try_next():
+        rest = FailoverSend(self._peer, self._outcomes, ids, 0, False, self._router, drafts, rest_of=self)
+        if not rest._try_next(now):
             return effect
         gone = set(full)
         self._ids = [delivery_id for index, delivery_id in enumerate(self._ids) if index not in gone]
@@ -159,13 +201,48 @@ class FailoverSend(PendingSend):
         return Sent(effect.origin, effect.request, [effect.numbers[index] for index in places], refused)
 
 
+class BatchWaiter(Protocol):
+    """The request that waits until its messages are stored."""
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        """The fragment with this index has stored the messages, or refused them."""
+
+
+class BatchSend:
+    """Messages of one request that are stored together."""
+
+    __slots__ = ("_drafts", "_failover", "_index", "_origin", "_router", "_waiter")
+
+    def __init__(self, origin: Origin, router: Router, drafts: list[Draft], waiter: BatchWaiter) -> None:
+        self._origin = origin
+        self._router = router
+        self._drafts = drafts
+        self._waiter = waiter
+        self._index, others = router.destination(drafts)
+        self._failover = Failover(router, others)
+
+    def send(self) -> None:
+        origin = self._origin
+        fragment = self._router.fragments[self._index]
+        origin.command(Send(fragment, origin.origin, origin.expect(self), self._drafts, True))
+
+    def answered(self, effect: Effect, now: int) -> None:
+        if isinstance(effect, Refused) and may_fail_over(effect):
+            index = self._failover.next_index(self._index, now)
+            if index >= 0:
+                self._index = index
+                self.send()
+                return
+        self._waiter.batch_done(self._index, effect)
+
+
 class MixedBatch:
     """One delivery that is answered when the parts of all its fragments are."""
 
     def __init__(
         self,
         peer: SendingOrigin,
-        link: Link,
+        outcomes: SendOutcomes,
         router: Router,
         delivery_id: int,
         drafts: list[Draft],
@@ -173,7 +250,7 @@ class MixedBatch:
     ) -> None:
         self._writer = writer
         self._peer = peer
-        self._link = link
+        self._outcomes = outcomes
         self._router = router
         self._delivery_id = delivery_id
         self._drafts = drafts
@@ -211,7 +288,7 @@ class MixedBatch:
         if self._delivery_id < 0:
             return
         if not self._failed:
-            self._link.accept_deliveries([self._delivery_id])
+            self._outcomes.accept_deliveries([self._delivery_id])
             return
         condition, text = self._failed[min(self._failed)]
         failed = sorted(place for place in self._failed if place >= 0)
@@ -220,11 +297,7 @@ class MixedBatch:
             f"Of the {len(self._drafts)} messages of the batch {len(failed)} were not stored ({_listed(failed)}) and of "
             f"{len(unknown)} it is not known ({_listed(unknown)}). {text}"
         )
-        info: dict[object, object] = {
-            Symbol(FAILED): [Int(place) for place in failed],
-            Symbol(UNKNOWN): [Int(place) for place in unknown],
-        }
-        self._link.reject_delivery(self._delivery_id, condition, said, info)
+        self._outcomes.reject_delivery(self._delivery_id, condition, said, failed, unknown)
 
     # For its parts
 
@@ -261,7 +334,7 @@ class _Part:
     def send(self) -> None:
         self._batch.command(self, self._index, self._drafts)
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         self._batch.arrived(self._drafts)
         if isinstance(effect, Refused):
             if self._left and may_fail_over(effect):

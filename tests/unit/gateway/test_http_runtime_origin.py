@@ -9,13 +9,16 @@ import pytest
 from busbar.gateway.http import runtime_origin
 from busbar.gateway.http.errors import EntityDeleted
 from busbar.gateway.http.runtime_origin import HttpOrigin
+from busbar.model.api import EntityView
 from busbar.model.commands import RELEASE, Demand, Inspect, Leave, Settle
 from busbar.model.effects import Delivered, Done, Drained, Refused
+from busbar.model.entities import QueueDescription
 from busbar.model.errors import QuotaExceeded, ServerBusy
 from busbar.model.message import ACTIVE, Record
 from tests.unit.gateway.scripted_port import ScriptedPort
 
 FRAGMENT = 7
+ENTITY = EntityView("q", QueueDescription(), (FRAGMENT,))
 
 
 def delivered(origin: int, consumer: int, *, until: int = 1_000) -> Delivered:
@@ -24,7 +27,7 @@ def delivered(origin: int, consumer: int, *, until: int = 1_000) -> Delivered:
 
 
 def receiving(origin: HttpOrigin, wait: float, *, delete: bool = False) -> asyncio.Task[Delivered | None]:
-    return asyncio.ensure_future(origin.receive(FRAGMENT, ACTIVE, delete, wait))
+    return asyncio.ensure_future(origin.receive(ENTITY, ACTIVE, delete, wait))
 
 
 async def turns() -> None:
@@ -134,7 +137,7 @@ async def test_a_fragment_that_does_not_answer_is_given_up(monkeypatch: pytest.M
     origin = HttpOrigin(port)
     before = origin.number
     with pytest.raises(ServerBusy):
-        await origin.receive(FRAGMENT, ACTIVE, False, 0)
+        await origin.receive(ENTITY, ACTIVE, False, 0)
     assert port.origins == [origin.number] != [before]
 
 

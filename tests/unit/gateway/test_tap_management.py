@@ -384,14 +384,14 @@ async def test_no_page_is_made_while_the_client_does_not_take_what_it_has() -> N
     tasks = [asyncio.ensure_future(peer.pages.take(read)) for _ in range(3)]
     await settle()
     assert not made
-    peer.pages.replenish()  # the client said something, but not what helps
+    peer.pages.replenish(0)  # the client said something, but not what helps
     await settle()
     assert not made
     peer.held_back, peer.writable = False, False
-    peer.pages.replenish()
+    peer.pages.replenish(0)
     await settle()
     assert not made
     peer.writable = True
-    peer.pages.replenish()
+    peer.pages.replenish(0)
     await asyncio.gather(*tasks)
     assert len(made) == 3 and peer.hearing

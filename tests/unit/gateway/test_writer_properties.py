@@ -38,8 +38,8 @@ def test_half_a_writer_is_refused(given: dict[object, object]) -> None:
 
 
 def test_a_message_goes_where_its_first_copy_went() -> None:
-    for _ in range(2):  # each link begins its round robin elsewhere
-        router = Router(ENTITY, repeats=True)
+    for first in range(2):  # each link begins its round robin elsewhere
+        router = Router(ENTITY, first, repeats=True)
         assert [router.index(draft(f"m{n}")) for n in range(50)] == [
             index_of_key(f"m{n}", 16) for n in range(50)
         ]
@@ -50,7 +50,7 @@ def test_a_message_goes_where_its_first_copy_went() -> None:
 def test_every_part_of_a_batch_is_the_writers() -> None:
     peer, link = Asking(), Told()
     drafts = [draft(f"m{n}") for n in range(40)]
-    MixedBatch(peer, link, Router(ENTITY, True), 5, drafts, WriterBatch("w", 9)).send()  # type: ignore[arg-type]
+    MixedBatch(peer, link, Router(ENTITY, 0, True), 5, drafts, WriterBatch("w", 9)).send()  # type: ignore[arg-type]
     assert sum(len(send.drafts) for send in peer.sends) == 40
     for send in peer.sends:
         assert (send.writer, send.batch, send.atomic) == ("w", 9, False)

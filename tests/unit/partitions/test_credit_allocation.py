@@ -225,7 +225,7 @@ def test_the_cache_gives_back_in_the_order_it_was_filled() -> None:
     assert numbers(cache.take(2)) == [1, 2]
     assert len(cache) == 2
     assert numbers(cache.take(5)) == [3, 7]
-    assert not cache and cache.oldest() is None
+    assert not cache and not cache.stale_at
 
 
 def test_the_cache_keeps_what_it_has_room_for_and_at_least_one() -> None:

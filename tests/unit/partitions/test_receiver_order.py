@@ -1,7 +1,7 @@
 """First in, first out for a client that lowers and raises its credit, while commands and effects are on their way.
 
-A real host has the messages. What passes between it and the supply is held up by the test, which decides by a seed what goes
-on next: so all that can cross does cross.
+A real host has the messages. The test holds up what passes between it and the receiver, and decides by a seed what goes on
+next: so all that can cross does cross.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.clock import wall_clock
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
 from busbar.model.effects import Delivered, Drained, Effect
 from busbar.model.entities import QueueDescription
 from busbar.model.message import ACTIVE, Record
 from busbar.partitions.credit_allocation import FragmentCredit
-from busbar.partitions.origin import DeliveryHandler, EffectHandler
-from busbar.partitions.receiver import PartitionedReceiver
+from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
+from busbar.partitions.receiver import receiver_of
 from tests.unit.broker.hosting import Hosting, hosting, send
 
 MESSAGES = 120
@@ -42,7 +41,7 @@ class Client:
         self._seen = 0
         self._consumer: DeliveryHandler | None = None
         entity = EntityView("q", QueueDescription(), (1,), stores=("test",))
-        self.supply = PartitionedReceiver(self, self, entity, ACTIVE, False, wall_clock)
+        self.receiver = receiver_of(self, self, entity, ACTIVE, False)
 
     # Receiver
 
@@ -78,6 +77,9 @@ class Client:
     def forget_consumer(self, number: int) -> None:
         self._consumer = None
 
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        assert not at, "there is nothing to do later without a drain"
+
     def flush(self) -> None:
         pass
 
@@ -85,7 +87,7 @@ class Client:
 
     def grant(self, credit: int) -> None:
         self.granted = credit
-        self.supply.replenish()
+        self.receiver.replenish(0)
 
     async def pass_commands(self, count: int) -> None:
         passed = [self.commands.popleft() for _ in range(min(count, len(self.commands)))]
@@ -100,9 +102,9 @@ class Client:
             effect = self.effects.popleft()
             assert self._consumer is not None
             if isinstance(effect, Delivered):
-                self._consumer.delivered(effect)
+                self._consumer.delivered(effect, 0)
             elif isinstance(effect, Drained):
-                self._consumer.drained()
+                self._consumer.drained(0)
 
     async def settle_down(self) -> None:
         while self.commands or self.effects:

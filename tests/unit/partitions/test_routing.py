@@ -61,7 +61,7 @@ def test_a_partition_key_that_differs_from_the_session_id_is_refused() -> None:
 
 
 def test_keyless_messages_take_every_fragment_in_turn() -> None:
-    router = Router(entity(16))
+    router = Router(entity(16), 0)
     assert router.index(draft()) == -1
     taken = [router.next_index() for _ in range(32)]
     assert sorted(taken) == sorted([*range(16)] * 2)
@@ -69,7 +69,7 @@ def test_keyless_messages_take_every_fragment_in_turn() -> None:
 
 
 def test_a_sender_stays_with_a_fragment_while_messages_are_on_their_way() -> None:
-    router = Router(entity(16))
+    router = Router(entity(16), 0)
     first = router.pick_keyless(10, 10, 1000)
     assert router.pick_keyless(10, 10, 1000) == first
     router.answered(10)
@@ -89,7 +89,7 @@ def test_a_sender_stays_with_a_fragment_while_messages_are_on_their_way() -> Non
 
 
 def test_a_sender_that_keeps_many_on_their_way_stays_for_a_turn() -> None:
-    router = Router(entity(16))
+    router = Router(entity(16), 0)
     first = router.pick_keyless(PIPELINED, PIPELINED, 1000)
     router.answered(PIPELINED)
     assert router.pick_keyless(1, 1, 1000) == first, "a pause is no end"
@@ -103,21 +103,21 @@ def test_a_sender_that_keeps_many_on_their_way_stays_for_a_turn() -> None:
 
 def test_fragments_of_one_store_have_their_turns_after_each_other() -> None:
     view = replace(entity(16), stores=tuple(f"store-{(index + 2) % 4}" for index in range(16)))
-    router = Router(view)
+    router = Router(view, 0)
     stores = [view.stores[router.next_index()] for _ in range(32)]
     changes = sum(before != after for before, after in pairwise(stores))
     assert changes <= 8 and {stores.count(store) for store in stores} == {8}
 
 
 def test_a_batch_has_one_key_or_none() -> None:
-    router = Router(entity(16))
+    router = Router(entity(16), 0)
     assert router.index_of_batch([draft(), draft()]) == -1
     assert router.index_of_batch([draft(partition="a"), draft(session="a")]) == index_of_key("a", 16)
     for batch in ([draft(partition="a"), draft(partition="b")], [draft(partition="a"), draft()]):
         with pytest.raises(InvalidOperation, match="distinct SessionId"):
             router.index_of_batch(batch)
     with pytest.raises(InvalidOperation, match="MessageId"):
-        Router(entity(16, detects_duplicates=True)).index_of_batch([draft("1"), draft("2")])
+        Router(entity(16, detects_duplicates=True), 0).index_of_batch([draft("1"), draft("2")])
 
 
 def test_only_what_was_certainly_not_taken_is_tried_elsewhere() -> None:

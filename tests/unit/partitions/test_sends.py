@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from busbar.model.api import EntityView
 from busbar.model.commands import Send
 from busbar.model.effects import Effect, Refused, Sent
@@ -11,8 +13,8 @@ from busbar.model.entities import QueueDescription
 from busbar.model.errors import InvalidOperation, QuotaExceeded, ServerBusy
 from busbar.model.message import Draft
 from busbar.model.partitioning import index_of_key
-from busbar.partitions.routing import Router
-from busbar.partitions.sends import FAILED, UNKNOWN, FailoverSend, MixedBatch
+from busbar.partitions.routing import FAILOVER_MS, Router
+from busbar.partitions.sends import BatchSend, FailoverSend, MixedBatch
 
 ENTITY = EntityView("q", QueueDescription(enable_partitioning=True), tuple(range(100, 116)))
 
@@ -22,13 +24,20 @@ class Told:
 
     def __init__(self) -> None:
         self.accepted: list[int] = []
-        self.rejected: dict[int, tuple[str, str, Any]] = {}
+        self.rejected: dict[int, tuple[str, str, list[int] | None, list[int] | None]] = {}
 
     def accept_deliveries(self, ids: list[int]) -> None:
         self.accepted += ids
 
-    def reject_delivery(self, id: int, condition: str, text: str, info: Any = None) -> None:
-        self.rejected[id] = (condition, text, info)
+    def reject_delivery(
+        self,
+        delivery_id: int,
+        condition: str,
+        text: str,
+        failed: list[int] | None = None,
+        unknown: list[int] | None = None,
+    ) -> None:
+        self.rejected[delivery_id] = (condition, text, failed, unknown)
 
 
 class Asking:
@@ -38,6 +47,7 @@ class Asking:
         self.origin = 1
         self.sends: list[Send] = []
         self.bytes = 0
+        self.now = 1_000
         self._waiting: dict[int, Any] = {}
 
     def arriving(self, size: int) -> None:
@@ -51,7 +61,7 @@ class Asking:
         self.sends.append(command)
 
     def answer(self, send: Send, effect: Effect) -> None:
-        self._waiting[send.request].answered(effect)
+        self._waiting[send.request].answered(effect, self.now)
 
 
 def draft(partition: str | None = None, session: str | None = None) -> Draft:
@@ -62,14 +72,14 @@ def roaming(peer: Any, link: Any, count: int = 2, *, atomic: bool = False) -> No
     drafts = [draft() for _ in range(count)]
     ids = [7] if atomic else [*range(count)]
     peer.arriving(50)
-    FailoverSend(peer, link, ids, 50, atomic, Router(ENTITY), drafts).send()
+    FailoverSend(peer, link, ids, 50, atomic, Router(ENTITY, 0), drafts).send()
 
 
 def busy(certain: bool = True) -> Refused:
     return Refused(1, 0, ServerBusy.condition, "unavailable", certain)
 
 
-async def test_a_run_that_was_certainly_not_taken_goes_to_the_next_fragment() -> None:
+def test_a_run_that_was_certainly_not_taken_goes_to_the_next_fragment() -> None:
     peer, link = Asking(), Told()
     roaming(peer, link)
     peer.answer(peer.sends[0], busy())
@@ -81,7 +91,7 @@ async def test_a_run_that_was_certainly_not_taken_goes_to_the_next_fragment() ->
     assert link.accepted == [0, 1] and peer.bytes == 0
 
 
-async def test_of_an_unknown_outcome_the_sender_is_told() -> None:
+def test_of_an_unknown_outcome_the_sender_is_told() -> None:
     peer, link = Asking(), Told()
     roaming(peer, link)
     peer.answer(peer.sends[0], busy(certain=False))
@@ -89,7 +99,7 @@ async def test_of_an_unknown_outcome_the_sender_is_told() -> None:
     assert link.rejected.keys() == {0, 1} and peer.bytes == 0
 
 
-async def test_every_fragment_is_asked_once() -> None:
+def test_every_fragment_is_asked_once() -> None:
     peer, link = Asking(), Told()
     roaming(peer, link, atomic=True)
     for _ in range(16):
@@ -98,7 +108,20 @@ async def test_every_fragment_is_asked_once() -> None:
     assert link.rejected[7][0] == ServerBusy.condition and peer.bytes == 0
 
 
-async def test_what_a_full_fragment_has_no_room_for_is_tried_elsewhere() -> None:
+def test_after_its_time_no_other_fragment_is_asked() -> None:
+    peer, link = Asking(), Told()
+    roaming(peer, link)
+    peer.answer(peer.sends[0], busy())
+    peer.now += FAILOVER_MS
+    peer.answer(peer.sends[1], busy())
+    assert len(peer.sends) == 3, "its time is counted from the first refusal, and not over yet"
+    peer.now += 1
+    peer.answer(peer.sends[2], busy())
+    assert len(peer.sends) == 3
+    assert link.rejected.keys() == {0, 1} and peer.bytes == 0
+
+
+def test_what_a_full_fragment_has_no_room_for_is_tried_elsewhere() -> None:
     peer, link = Asking(), Told()
     roaming(peer, link, 3)
     peer.answer(peer.sends[0], Sent(1, 0, [5, 0, 6], [(1, QuotaExceeded.condition, "full")]))
@@ -108,8 +131,40 @@ async def test_what_a_full_fragment_has_no_room_for_is_tried_elsewhere() -> None
     assert link.accepted == [0, 2, 1] and not link.rejected and peer.bytes == 0
 
 
+class Waiting:
+    """A request that waits until its messages are stored."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, Effect]] = []
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        self.done.append((index, effect))
+
+
+def test_the_messages_of_a_request_go_to_the_next_fragment_that_takes_them() -> None:
+    peer, request = Asking(), Waiting()
+    BatchSend(peer, Router(ENTITY, 0), [draft(), draft()], request).send()  # type: ignore[arg-type]
+    peer.answer(peer.sends[0], busy())
+    peer.answer(peer.sends[1], Refused(1, 0, QuotaExceeded.condition, "full"))
+    assert not request.done
+    stored = Sent(1, 0, [5, 6], [])
+    peer.answer(peer.sends[2], stored)
+    assert request.done == [(peer.sends[2].fragment - 100, stored)]
+    assert len({send.fragment for send in peer.sends}) == 3 and all(send.atomic for send in peer.sends)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_the_messages_of_a_request_stay_with_their_key_or_with_an_unknown_outcome(certain: bool) -> None:
+    peer, request = Asking(), Waiting()
+    drafts = [draft("a" if certain else None)]
+    BatchSend(peer, Router(ENTITY, 0), drafts, request).send()  # type: ignore[arg-type]
+    peer.answer(peer.sends[0], busy(certain))
+    assert len(peer.sends) == 1
+    assert [type(effect) for _index, effect in request.done] == [Refused]
+
+
 def mixed(peer: Any, link: Any, *drafts: Draft) -> None:
-    MixedBatch(peer, link, Router(ENTITY), 9, list(drafts)).send()
+    MixedBatch(peer, link, Router(ENTITY, 0), 9, list(drafts)).send()
 
 
 def keys_of_other_fragments() -> tuple[str, str]:
@@ -118,7 +173,7 @@ def keys_of_other_fragments() -> tuple[str, str]:
     return first, second
 
 
-async def test_a_mixed_batch_is_accepted_when_all_its_parts_are_durable() -> None:
+def test_a_mixed_batch_is_accepted_when_all_its_parts_are_durable() -> None:
     peer, link = Asking(), Told()
     one, other = keys_of_other_fragments()
     mixed(peer, link, draft(one), draft(other), draft(), draft(one))
@@ -131,20 +186,20 @@ async def test_a_mixed_batch_is_accepted_when_all_its_parts_are_durable() -> Non
     assert link.accepted == [9] and peer.bytes == 0
 
 
-async def test_a_mixed_batch_names_what_failed_and_what_is_unknown() -> None:
+def test_a_mixed_batch_names_what_failed_and_what_is_unknown() -> None:
     peer, link = Asking(), Told()
     one, other = keys_of_other_fragments()
     mixed(peer, link, draft(one), draft(other), draft(one), draft("x", session="y"), draft(other))
     first, second = peer.sends
     peer.answer(first, busy())
     peer.answer(second, busy(certain=False))
-    condition, text, info = link.rejected[9]
+    condition, text, failed, unknown = link.rejected[9]
     assert condition == ServerBusy.condition
-    assert info == {FAILED: [0, 2, 3], UNKNOWN: [1, 4]}
+    assert (failed, unknown) == ([0, 2, 3], [1, 4])
     assert "(0, 2, 3)" in text and "(1, 4)" in text and peer.bytes == 0
 
 
-async def test_a_mixed_batch_of_impossible_messages_is_answered_too() -> None:
+def test_a_mixed_batch_of_impossible_messages_is_answered_too() -> None:
     peer, link = Asking(), Told()
     mixed(peer, link, draft("x", session="y"))
     assert link.rejected[9][0] == InvalidOperation.condition and not peer.sends

@@ -8,8 +8,11 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.pending import PendingEffect
+from busbar.gateway.amqp.session_accepting import accept_named, accept_next
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.commands import AcceptSession, AwaitSession, CancelAwait, Command, Leave
 from busbar.model.effects import Effect, Refused, SessionAccepted, SessionOffered
 from busbar.model.errors import (
@@ -20,8 +23,7 @@ from busbar.model.errors import (
     SessionCannotBeLocked,
 )
 from busbar.partitions import session_accept
-from busbar.partitions.origin import EffectHandler
-from busbar.partitions.session_accept import SessionAcceptor, accept_named, accept_next
+from busbar.partitions.origin import EffectHandler, Wakeable
 from busbar.partitions.session_rotation import FragmentRotation, SessionRotations
 
 C = TypeVar("C", bound=Command)
@@ -37,6 +39,7 @@ class Fragments:
         self.commands: list[Command] = []
         self.waiting: dict[int, EffectHandler] = {}
         self._last = 0
+        self._timer = WakeTimer(self.flush)
 
     def expect(self, who: EffectHandler) -> int:
         self._last += 1
@@ -45,6 +48,9 @@ class Fragments:
 
     def command(self, command: Command) -> None:
         self.commands.append(command)
+
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._timer.wake_at(who, at)
 
     def flush(self) -> None:
         pass
@@ -72,7 +78,7 @@ class Fragments:
     def answer(self, command: Command, effect: Effect) -> None:
         who = self.waiting.pop(command.request, None)
         if who is not None:
-            who.answered(effect)
+            who.answered(effect, wall_clock())
 
     def offer(self, fragment: int) -> None:
         await_ = self.last(AwaitSession, fragment)
@@ -126,13 +132,12 @@ def begin(
     fragments: Fragments, turns: FragmentRotation, wait: float = 10
 ) -> asyncio.Task[tuple[int, SessionAccepted]]:
     ids = [100 + index for index in range(turns.fragments)]
-    accept = SessionAcceptor(cast(LinkConnection, fragments), ids, CONSUMER, turns)
-    return asyncio.create_task(accept.accept(wait))
+    return asyncio.create_task(accept_next(cast(LinkConnection, fragments), ids, CONSUMER, turns, wait))
 
 
 async def turn() -> None:
     """Until every fragment has had the time to say what it has now."""
-    await asyncio.sleep(1.5 * session_accept.FIRST_WAIT)
+    await asyncio.sleep(1.5 * session_accept.FIRST_WAIT_MS / 1000)
 
 
 async def test_all_are_awaited_and_only_who_offered_is_asked(fragments: Fragments) -> None:
@@ -249,7 +254,7 @@ async def test_the_others_are_awaited_if_it_is_out(fragments: Fragments, error: 
 async def test_a_late_offer_is_for_who_has_waited(
     fragments: Fragments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_accept, "AT_ONCE", 0.01)
+    monkeypatch.setattr(session_accept, "AT_ONCE_MS", 10)
     turns = FragmentRotation(1)
     accepting = begin(fragments, turns)
     await turn()
@@ -275,7 +280,7 @@ async def test_who_lost_a_race_makes_others_wait_behind_it(fragments: Fragments)
 async def test_one_that_hangs_is_not_asked_first_by_others(
     fragments: Fragments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_accept, "SLOW", 0.01)
+    monkeypatch.setattr(session_accept, "SLOW_MS", 10)
     turns = alone_at(1)
     accepting = begin(fragments, turns)
     await asyncio.sleep(0.05)
@@ -364,7 +369,7 @@ async def test_a_client_that_vanishes_in_the_moment_of_acceptance(fragments: Fra
 async def test_a_fragment_that_is_out_does_not_delay_the_others(
     fragments: Fragments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_accept, "RETRY", 0.01)
+    monkeypatch.setattr(session_accept, "RETRY_MS", 10)
     accepting = waiting(fragments)
     await turn()
     fragments.refuse(AwaitSession, 100, ServerBusy)

@@ -12,13 +12,15 @@ from typing import Any, cast
 
 import pytest
 
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.session_accepting import accept_next
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.commands import Command, Leave, Tick
 from busbar.model.effects import Effect, Refused, SessionAccepted
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.partitions import session_accept
-from busbar.partitions.origin import EffectHandler
-from busbar.partitions.session_accept import accept_next
+from busbar.partitions.origin import EffectHandler, Wakeable
 from busbar.partitions.session_rotation import FragmentRotation
 from tests.unit.fragment.session_queue import SessionQueue
 
@@ -89,6 +91,7 @@ class Port:
         self.faults: list[str] = []
         self._waiting: dict[int, EffectHandler] = {}
         self._requests = count(1)
+        self._timer = WakeTimer(self.flush)
 
     def expect(self, who: EffectHandler) -> int:
         number = next(self._requests)
@@ -101,13 +104,16 @@ class Port:
     def command(self, command: Command) -> None:
         self.places[command.fragment].submit(command)
 
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._timer.wake_at(who, at)
+
     def flush(self) -> None:
         pass
 
     def answer(self, effect: Effect) -> None:
         who = self._waiting.pop(effect.request, None) if effect.request else None
         if who is not None:
-            who.answered(effect)
+            who.answered(effect, wall_clock())
 
     def check(self, consumer: int) -> None:
         held = [place.holding[consumer] for place in self.places if consumer in place.holding]
@@ -139,8 +145,8 @@ async def client(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_accept_ever_holds_two_sessions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_accept, "RETRY", 0.01)
-    monkeypatch.setattr(session_accept, "LEAST_WAIT", 0.02)
+    monkeypatch.setattr(session_accept, "RETRY_MS", 10)
+    monkeypatch.setattr(session_accept, "LEAST_WAIT_MS", 20)
     chance = random.Random(seed)
     port = Port(chance)
     for index, place in enumerate(port.places):

@@ -22,6 +22,7 @@ from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management import ManagementNode
 from busbar.gateway.amqp.outgoing import OutgoingLink
 from busbar.gateway.amqp.requests import ReplyLink, RequestLink
+from busbar.gateway.amqp.session_accepting import accept_named, accept_next
 from busbar.gateway.amqp.session_filter import SessionFilter, locked_until, session_wish, wait_of
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST, SessionConsumer, SessionLink
 from busbar.gateway.amqp.writer_properties import BATCH, WRITER, writer_of_link
@@ -46,7 +47,6 @@ from busbar.model.errors import (
 from busbar.model.message import ACTIVE, DEAD
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
-from busbar.partitions.session_accept import accept_named, accept_next
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
 RepliesByNode = dict[str, list[ReplyLink]]

@@ -40,8 +40,9 @@ from busbar.gateway.entity_checks import check_can_receive, check_can_send
 from busbar.gateway.grants import Grants
 from busbar.gateway.refused_tokens import host_of
 from busbar.gateway.services import GatewayServices
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.api import EntityView
-from busbar.model.commands import RELEASE, Command, Settle
+from busbar.model.commands import Command
 from busbar.model.effects import Delivered, Drained, Effect, SessionLost
 from busbar.model.errors import (
     BusbarError,
@@ -51,6 +52,7 @@ from busbar.model.errors import (
     Unauthorized,
 )
 from busbar.model.names import key_of
+from busbar.partitions.demands import release_of
 from busbar.partitions.origin import CreditListener, DeliveryHandler, EffectHandler
 
 if TYPE_CHECKING:
@@ -114,6 +116,8 @@ class GatewayConnection(asyncio.Protocol):
         self._linkless_since = self._since
         self._tokenless_since = self._since
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes = WakeTimer(self.flush)
+        self.wake_at = self._wakes.wake_at
 
     # asyncio.Protocol
 
@@ -128,11 +132,12 @@ class GatewayConnection(asyncio.Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        self._handle(self._engine.receive_data(data, wall_clock()))
+        now = wall_clock()
+        self._handle(self._engine.receive_data(data, now), now)
         if self._retrying:
             retrying, self._retrying = self._retrying, []
             for consumer in retrying:
-                consumer.replenish()
+                consumer.replenish(now)
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,6 +159,7 @@ class GatewayConnection(asyncio.Protocol):
         for link in [*self._occupied]:
             self._remove_link_to(link)
         self._grants.close()
+        self._wakes.close()
         self._links.clear()
         self._pending.clear()
         self._requests.clear()
@@ -171,8 +177,9 @@ class GatewayConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._update_reading()
+        now = wall_clock()
         for consumer in self._consumers.values():
-            consumer.replenish()
+            consumer.replenish(now)
         self.flush()
 
     def shut_down(self) -> None:
@@ -189,23 +196,24 @@ class GatewayConnection(asyncio.Protocol):
 
     def effects(self, effects: list[Effect]) -> None:
         """The port's effects for this connection, in order."""
+        now = wall_clock()
         for effect in effects:
             if isinstance(effect, Delivered):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.delivered(effect)
+                    consumer.delivered(effect, now)
                 elif effect.until:
-                    self.command(_give_back(effect, self.origin))
+                    self.command(release_of(effect.fragment, self.origin, effect.records, effect.nonce))
             elif isinstance(effect, Drained):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.drained()
+                    consumer.drained(now)
             elif isinstance(effect, SessionLost):
                 self.session_lost(effect.consumer)
             elif effect.request:
                 waiting = self._requests.pop(effect.request, None)
                 if waiting is not None:
-                    waiting.answered(effect)
+                    waiting.answered(effect, now)
         self.flush()
 
     # LinkConnection
@@ -340,18 +348,18 @@ class GatewayConnection(asyncio.Protocol):
 
     # Events
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[Event], now: int) -> None:
         for event in events:
             if isinstance(event, Arrived):
                 self._arrived(event.link, event.deliveries)
             elif isinstance(event, Disposed):
                 link = event.link.user
                 if isinstance(link, OutgoingLink):
-                    link.disposed(event.ids, event.tags, event.settled, event.outcome)
+                    link.disposed(event.ids, event.tags, event.settled, event.outcome, now)
             elif isinstance(event, CreditChanged):
                 link = event.link.user
                 if isinstance(link, OutgoingLink | ReplyLink):
-                    link.credit_changed(event.drain)
+                    link.credit_changed(event.drain, now)
             elif isinstance(event, LinkAttaching):
                 self._attaching(event.link)
             elif isinstance(event, LinkDetached):
@@ -415,7 +423,7 @@ class GatewayConnection(asyncio.Protocol):
             self._links[link] = (end, path, "Listen" if link.sending else "Send")
         else:
             self._links[link] = (end, "", "")
-        end.opened()
+        end.opened(wall_clock())
         if pending.early and isinstance(end, IncomingLink | RequestLink):
             end.arrived(pending.early)
         self.flush()
@@ -516,7 +524,7 @@ class GatewayConnection(asyncio.Protocol):
     def _tick(self) -> None:
         self._timer = None
         now = wall_clock()
-        self._handle(self._engine.tick(now))
+        self._handle(self._engine.tick(now), now)
         if not self._grants and now >= self._tokenless_since + self.service.limits.token_timeout:
             self._engine.close(
                 "amqp:connection:forced", "No token was put in time; put one to $cbs after connecting."
@@ -588,9 +596,3 @@ def _ending(end: GatewayLink, path: str, view: EntityView | None) -> BusbarError
     except BusbarError as error:
         return error
     return None
-
-
-def _give_back(effect: Delivered, origin: int) -> Command:
-    """Messages for a link that has gone return as if they had never left."""
-    numbers = [record.n for record in effect.records]
-    return Settle(effect.fragment, origin, 0, RELEASE, numbers, [effect.nonce] * len(numbers), None, False)

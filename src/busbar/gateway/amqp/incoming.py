@@ -13,16 +13,20 @@ from __future__ import annotations
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.types import Int, Symbol
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.routers import new_router
 from busbar.message.parsing import message_format_batch, parse_batch, parse_message
 from busbar.model.api import EntityView
 from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
 from busbar.model.message import Draft
-from busbar.partitions.routing import Router
 from busbar.partitions.sends import FailoverSend, MixedBatch, PendingSend, WriterBatch, send_of
 
 CREDIT = 1_000
 MIXED_BATCHES = "busbar:mixed-batches"
+FAILED = "busbar:failed"
+UNKNOWN = "busbar:unknown"
+"""Keys of the error info of a mixed batch: lists of the indexes of its messages."""
 
 
 class IncomingLink:
@@ -39,7 +43,7 @@ class IncomingLink:
     ) -> None:
         self._peer = peer
         self._link = link
-        self._router = Router(entity, writer is not None)
+        self._router = new_router(entity, writer is not None)
         self._writer = writer
         self._fresh_id = peer.fresh_id if writer is None else _no_id
         self._max_message_size = max_message_size
@@ -47,7 +51,7 @@ class IncomingLink:
         self._max_header = peer.service.limits.max_header_size
         self._mixed_batches = mixed_batches
 
-    def opened(self) -> None:
+    def opened(self, now: int) -> None:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:
@@ -95,6 +99,24 @@ class IncomingLink:
         if delivery_id >= 0:
             self._link.reject_delivery(delivery_id, error.condition, error.text)
 
+    # Outcomes of sends
+
+    def accept_deliveries(self, ids: list[int]) -> None:
+        self._link.accept_deliveries(ids)
+
+    def reject_delivery(
+        self,
+        delivery_id: int,
+        condition: str,
+        text: str,
+        failed: list[int] | None = None,
+        unknown: list[int] | None = None,
+    ) -> None:
+        info: dict[object, object] | None = None
+        if failed is not None and unknown is not None:
+            info = {Symbol(FAILED): [Int(n) for n in failed], Symbol(UNKNOWN): [Int(n) for n in unknown]}
+        self._link.reject_delivery(delivery_id, condition, text, info)
+
     # Messages that are answered one by one
 
     def _send_each(self, drafts: list[Draft], ids: list[int], size: int) -> None:
@@ -133,7 +155,7 @@ class IncomingLink:
             self._send(0, drafts, [delivery_id], size, atomic=True)
             return
         if self._mixed_batches:
-            MixedBatch(self._peer, self._link, router, delivery_id, drafts, self._writer).send()
+            MixedBatch(self._peer, self, router, delivery_id, drafts, self._writer).send()
             return
         index = router.index_of_batch(drafts)
         if index >= 0:
@@ -147,14 +169,14 @@ class IncomingLink:
         """To this fragment and no other."""
         peer = self._peer
         peer.arriving(size)
-        request = peer.expect(PendingSend(peer, self._link, ids, size, atomic))
+        request = peer.expect(PendingSend(peer, self, ids, size, atomic))
         fragment = self._router.fragments[index]
         peer.command(send_of(self._writer, fragment, peer.origin, request, drafts, atomic))
 
     def _send_any(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
         """To any fragment that takes it."""
         self._peer.arriving(size)
-        FailoverSend(self._peer, self._link, ids, size, atomic, self._router, drafts).send()
+        FailoverSend(self._peer, self, ids, size, atomic, self._router, drafts).send()
 
 
 def _no_id() -> str:

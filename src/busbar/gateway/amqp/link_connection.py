@@ -9,7 +9,9 @@ from typing import Protocol, TypeVar
 from busbar.amqp.link import Link
 from busbar.gateway.authority import Grant
 from busbar.gateway.services import GatewayServices
-from busbar.partitions.origin import AwaitingOrigin, CreditListener, SendingOrigin
+from busbar.model.commands import Command
+from busbar.model.effects import Effect
+from busbar.partitions.origin import CancellingOrigin, CreditListener, SendingOrigin
 
 T = TypeVar("T")
 
@@ -31,12 +33,15 @@ class LargeReplies(Protocol):
         """Make a large reply when it is its turn, and the client takes what it was answered before."""
 
 
-class LinkConnection(AwaitingOrigin, SendingOrigin, Protocol):
+class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     """The connection, as its links see it."""
 
     service: GatewayServices
     writable: bool
     """False while the client reads too slowly: then nothing more is asked for it."""
+
+    async def ask(self, build: Callable[[int], Command]) -> Effect:
+        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
 
     @property
     def address(self) -> str:

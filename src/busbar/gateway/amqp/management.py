@@ -13,6 +13,7 @@ while one of them may have it.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from busbar.amqp.types import Array, Int, Timestamp
@@ -24,11 +25,13 @@ from busbar.gateway.amqp.outgoing import (
     dead_letter_overlay,
     overlay_of,
 )
+from busbar.gateway.amqp.pending import PendingBatch
 from busbar.gateway.amqp.rule_management import RuleOperations
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
 from busbar.gateway.amqp.session_management import SessionOperations
 from busbar.gateway.amqp.tap_management import TapOperations
 from busbar.gateway.entity_checks import not_received_from, not_sent_to
+from busbar.gateway.routers import new_router
 from busbar.message.decoded import DecodedMessage
 from busbar.message.delivery import (
     STATE_ACTIVE,
@@ -51,7 +54,6 @@ from busbar.model.commands import (
     Purge,
     ReceiveDeferred,
     Renew,
-    Send,
     Settle,
 )
 from busbar.model.effects import DeferredReceived, Peeked, Purged, Renewed, Sent
@@ -62,16 +64,14 @@ from busbar.model.errors import (
     InvalidOperation,
     MessageLockLost,
     MessageSizeExceeded,
-    QuotaExceeded,
     ServerBusy,
     SessionLockLost,
-    error_of,
 )
-from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
+from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
-from busbar.partitions.routing import Router
+from busbar.partitions.sends import BatchSend
 
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
@@ -102,7 +102,7 @@ class ManagementNode:
         self._entity = entity
         self._resource = resource
         self._fragments = FragmentResolver(entity)
-        self._router = Router(entity)
+        self._router = new_router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
         self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
@@ -328,31 +328,12 @@ class ManagementNode:
                     limits.max_header_size,
                 )
             )
-        index, effect = await self._send(drafts)
-        if effect.refused:
-            _index, condition, text = effect.refused[0]
-            raise error_of(condition, text)
+        stored: asyncio.Future[tuple[int, Sent]] = asyncio.get_running_loop().create_future()
+        BatchSend(self._peer, self._router, drafts, PendingBatch(stored)).send()
+        self._peer.flush()
+        index, effect = await stored
         numbers = [self._fragments.sequence_number(index, number) for number in effect.numbers]
         return 200, {"sequence-numbers": Array(LONG, list(numbers))}
-
-    async def _send(self, drafts: list[Draft]) -> tuple[int, Sent]:
-        """Store messages together, and say in which fragment."""
-        index, others = self._router.destination(drafts)
-        while True:
-            try:
-                return index, await self._send_to(index, drafts)
-            except (ServerBusy, QuotaExceeded) as error:
-                if not others or not error.certain:
-                    raise
-                others -= 1
-                index = self._router.next_index_after(index)
-
-    async def _send_to(self, index: int, drafts: list[Draft]) -> Sent:
-        effect = await self._peer.ask(
-            lambda request: Send(self._fragments.ids[index], self._peer.origin, request, drafts, True)
-        )
-        assert isinstance(effect, Sent)
-        return effect
 
     async def _cancel(self, body: RequestBody) -> Reply:
         index, numbers = self._fragments.resolve_numbers(body.integers("sequence-numbers"))

@@ -1,8 +1,8 @@
 """A link on which a client receives from an entity.
 
-The client's credit becomes demand on the entity's fragments (receiver.py): never more than the client can take now (credit,
-unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader costs little
-memory.
+The client's credit becomes credit of the entity's fragments (partitions/receiver.py): never more than the client can take
+now (credit, unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader
+costs little memory.
 
 A settlement takes the same road as a send: the client is answered when the fragment's change is durable. Deliveries of
 several fragments that are settled together are settled fragment by fragment.
@@ -15,7 +15,6 @@ from typing import ClassVar
 from busbar.amqp.codec import encode_value
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
-from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.delivery import encode_deliveries
 from busbar.message.lock_token import split_by_fragment, split_tags
@@ -27,7 +26,7 @@ from busbar.model.limits import Limits
 from busbar.model.message import Overlay, Record
 from busbar.partitions.credit_allocation import FragmentCredit
 from busbar.partitions.origin import Origin
-from busbar.partitions.receiver import PartitionedReceiver
+from busbar.partitions.receiver import receiver_of
 from busbar.partitions.resolver import LOCK_LOST
 
 DEAD_LETTER_REASON = "DeadLetterReason"
@@ -55,28 +54,28 @@ class OutgoingLink:
         self._fragments = entity.fragments
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
-        self._supply = PartitionedReceiver(asker or peer, self, entity, sub, delete, wall_clock)
+        self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
 
-    def opened(self) -> None:
+    def opened(self, now: int) -> None:
         """Clients may grant credit in the same breath as they attach."""
         if self._link.credit > 0 or self._link.drain:
-            self.credit_changed(self._link.drain)
+            self.credit_changed(self._link.drain, now)
 
     def closed(self) -> None:
-        self._supply.close()
+        self._receiver.close()
 
     def vanished(self) -> None:
         """The connection is lost: what was not delivered need not wait for the end of its lock."""
-        self._supply.release_all()
+        self._receiver.release_all()
 
-    def credit_changed(self, drain: bool) -> None:
+    def credit_changed(self, drain: bool, now: int) -> None:
         if drain:
-            self._supply.drain()
+            self._receiver.drain(now)
         else:
-            self._supply.replenish()
+            self._receiver.replenish(now)
 
-    def replenish(self) -> None:
-        self._supply.replenish()
+    def replenish(self, now: int) -> None:
+        self._receiver.replenish(now)
 
     # What the client can take
 
@@ -106,7 +105,9 @@ class OutgoingLink:
 
     # Settlement
 
-    def disposed(self, ids: list[int], tags: list[bytes], settled: bool, outcome: Outcome | None) -> None:
+    def disposed(
+        self, ids: list[int], tags: list[bytes], settled: bool, outcome: Outcome | None, now: int
+    ) -> None:
         if self._delete:
             return  # deleted when they were delivered: nothing to settle
         try:
@@ -128,7 +129,7 @@ class OutgoingLink:
                 theirs = ids if len(indexes) == len(ids) else [ids[index] for index in indexes]
                 self._settle(fragment, theirs, numbers, nonces, settled, code, action, overlay)
         if settled:
-            self._supply.replenish()
+            self._receiver.replenish(now)
 
     def _settle(
         self,
@@ -157,7 +158,7 @@ class _Settling:
         self._ids = ids
         self._code = code
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         link, ids, owner = self._link, self._ids, self._owner
         if isinstance(effect, Refused):
             for delivery_id in ids:
@@ -171,7 +172,7 @@ class _Settling:
                 ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in lost]
             if ids:
                 link.confirm(ids, self._code)
-        owner.replenish()
+        owner.replenish(now)
 
 
 def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay | None]:

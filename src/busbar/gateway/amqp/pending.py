@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from busbar.amqp.events import Delivery
-from busbar.model.effects import Effect, Refused
+from busbar.model.effects import Effect, Refused, Sent
 from busbar.model.errors import BusbarError, error_of
 
 
@@ -31,6 +31,28 @@ class PendingLink:
             self.task.cancel()
 
 
+class PendingBatch:
+    """Waits until the messages of a request are stored: the index of their fragment, and what it answered."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[tuple[int, Sent]]) -> None:
+        self.future = future
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        if self.future.done():
+            return
+        if isinstance(effect, Refused):
+            self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))
+            return
+        assert isinstance(effect, Sent)
+        if effect.refused:
+            _index, condition, text = effect.refused[0]
+            self.future.set_exception(error_of(condition, text))
+        else:
+            self.future.set_result((index, effect))
+
+
 class PendingEffect:
     """Waits for one effect."""
 
@@ -39,7 +61,7 @@ class PendingEffect:
     def __init__(self, future: asyncio.Future[Effect]) -> None:
         self.future = future
 
-    def answered(self, effect: Effect) -> None:
+    def answered(self, effect: Effect, now: int) -> None:
         if not self.future.done():
             if isinstance(effect, Refused):
                 self.future.set_exception(error_of(effect.condition, effect.text, effect.certain))

@@ -55,7 +55,7 @@ class ReplyLink:
         """The client does not take what it was answered: there is no credit, or its AMQP session is full."""
         return bool(self._waiting) or bool(self._link.session.backlog)
 
-    def opened(self) -> None:
+    def opened(self, now: int) -> None:
         """Replies follow requests."""
 
     def closed(self) -> None:
@@ -70,12 +70,12 @@ class ReplyLink:
             self._watch_window()
             self._peer.hold_reply(len(payload))  # may end the connection, and with it this link
 
-    def credit_changed(self, drain: bool) -> None:
-        self.replenish()
+    def credit_changed(self, drain: bool, now: int) -> None:
+        self.replenish(now)
         if drain:
             self._link.drained()
 
-    def replenish(self) -> None:
+    def replenish(self, now: int) -> None:
         """Send what waits, as far as the client takes it now."""
         self._watching = False
         while self._waiting and self._can_take():
@@ -119,7 +119,7 @@ class RequestLink:
         self._max_size = max_size
         self._under_way = 0
 
-    def opened(self) -> None:
+    def opened(self, now: int) -> None:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:
@@ -195,16 +195,16 @@ class LargeReplyLimiter:
 
     # A consumer that wants nothing but to hear when there is room
 
-    def replenish(self) -> None:
+    def replenish(self, now: int) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
-    def delivered(self, effect: Effect) -> None:
+    def delivered(self, effect: Effect, now: int) -> None:
         raise AssertionError("nobody delivers to this one")
 
-    def drained(self) -> None:
+    def drained(self, now: int) -> None:
         raise AssertionError("nobody drains this one")
 
 

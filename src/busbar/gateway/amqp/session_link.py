@@ -11,11 +11,9 @@ it when its store is back.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from busbar.amqp.link import Link
-from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.outgoing import OutgoingLink
 from busbar.message.delivery import encode_deliveries
@@ -25,7 +23,7 @@ from busbar.model.effects import Effect, SessionAccepted
 from busbar.model.errors import SessionLockLost
 from busbar.model.message import ACTIVE, Record
 from busbar.partitions.credit_allocation import FragmentCredit
-from busbar.partitions.origin import DeliveryHandler, EffectHandler
+from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
 
 GRACE = 1_000
 """Milliseconds that the fragment has to say that the lock has ended."""
@@ -38,7 +36,7 @@ SESSION_LOCK_LOST = (
 class SessionConsumer:
     """The consumer that accepts a session, and later takes its messages.
 
-    It has its number before there is a link; to the link's supply it gives that number as if it were new.
+    It has its number before there is a link; the link's receiver gets that number as if it were new.
     """
 
     def __init__(self, peer: LinkConnection) -> None:
@@ -60,17 +58,17 @@ class SessionConsumer:
 
     # Of a consumer
 
-    def delivered(self, effect: Effect) -> None:
+    def delivered(self, effect: Effect, now: int) -> None:
         if self._taker is not None:
-            self._taker.delivered(effect)
+            self._taker.delivered(effect, now)
 
-    def drained(self) -> None:
+    def drained(self, now: int) -> None:
         if self._taker is not None:
-            self._taker.drained()
+            self._taker.drained(now)
 
-    def replenish(self) -> None:
+    def replenish(self, now: int) -> None:
         if self._taker is not None:
-            self._taker.replenish()
+            self._taker.replenish(now)
 
     # Of an asker
 
@@ -86,6 +84,9 @@ class SessionConsumer:
 
     def forget_consumer(self, number: int) -> None:
         self._peer.forget_consumer(number)
+
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._peer.wake_at(who, at)
 
     def flush(self) -> None:
         self._peer.flush()
@@ -118,33 +119,28 @@ class SessionLink(OutgoingLink):
         only = replace(entity, fragments=(self.fragment,))
         super().__init__(peer, link, only, ACTIVE, delete, seat)
         self._until = accepted.until
-        self._loop = asyncio.get_running_loop()
-        self._end = self._loop.call_later(self._time_left(), self._time_is_up)
+        peer.wake_at(self, self._until + GRACE)
 
     def closed(self) -> None:
-        self._end.cancel()
+        self._peer.wake_at(self, 0)
         super().closed()
         self._seat.leave()
 
     def vanished(self) -> None:
-        self._end.cancel()
+        self._peer.wake_at(self, 0)
         super().vanished()
         self._seat.leave()
 
     def renewed(self, until: int) -> None:
-        """The lock ends then. (The timer looks again when it is due.)"""
+        """The lock ends then. (`wake` looks again when it is called.)"""
         self._until = until
 
-    def _time_left(self) -> float:
-        return (self._until + GRACE - wall_clock()) / 1000
-
-    def _time_is_up(self) -> None:
-        left = self._time_left()
-        if left > 0:
-            self._end = self._loop.call_later(left, self._time_is_up)
-        else:
+    def wake(self, now: int) -> int:
+        """End the link if the lock has ended by time; else the time to look again."""
+        if now >= self._until + GRACE:
             self._peer.session_lost(self.consumer)
-            self._peer.flush()
+            return 0
+        return self._until + GRACE
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
         tags, payloads = encode_deliveries(records, self.fragment, self.index, nonce, until, self._partition)

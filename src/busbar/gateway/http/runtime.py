@@ -53,19 +53,16 @@ from busbar.gateway.services import GatewayServices
 from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.message.parsing import parse_message
 from busbar.model.api import EntityView
-from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Send, Settle
-from busbar.model.effects import Delivered, Peeked, Renewed, Sent
+from busbar.model.commands import ABANDON, COMPLETE, Command, Peek, Renew, Settle
+from busbar.model.effects import Peeked, Renewed
 from busbar.model.errors import (
     ArgumentError,
     BusbarError,
     InvalidOperation,
     MessageNotFound,
     MessageSizeExceeded,
-    QuotaExceeded,
-    ServerBusy,
-    error_of,
 )
-from busbar.model.message import ACTIVE, DEAD, Draft
+from busbar.model.message import ACTIVE, DEAD
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
 
@@ -150,25 +147,8 @@ async def _send(asked: RuntimeRequest) -> web.StreamResponse:
         )
         for payload in payloads
     ]
-    router = asked.origin.router(asked.entity)
-    index, others = router.destination(drafts)
-    while True:
-        try:
-            await _send_to(asked, router.fragments[index], drafts)
-            return _empty(201)
-        except (ServerBusy, QuotaExceeded) as error:
-            if not others or not error.certain:
-                raise
-            others -= 1
-            index = router.next_index_after(index)
-
-
-async def _send_to(asked: RuntimeRequest, fragment: int, drafts: list[Draft]) -> None:
-    effect = await asked.origin.ask(lambda origin, number: Send(fragment, origin, number, drafts, True))
-    assert isinstance(effect, Sent)
-    if effect.refused:
-        _index, condition, text = effect.refused[0]
-        raise error_of(condition, text)
+    await asked.origin.send(asked.entity, drafts)
+    return _empty(201)
 
 
 # Receive
@@ -186,7 +166,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
     check_can_receive(asked.entity)
     end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
     try:
-        delivered = await _next_message(asked, delete, _wait_of(asked))
+        delivered = await asked.origin.receive(asked.entity, asked.sub, delete, _wait_of(asked))
     finally:
         end_watch()
     if delivered is None:
@@ -208,13 +188,6 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
         asked.origin.release(delivered)
         raise
     return response
-
-
-async def _next_message(asked: RuntimeRequest, delete: bool, wait: float) -> Delivered | None:
-    fragments = asked.entity.fragments
-    if len(fragments) > 1:
-        return await asked.origin.receive_any(asked.entity, asked.sub, delete, wait)
-    return await asked.origin.receive(fragments[0], asked.sub, delete, wait)
 
 
 def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:

@@ -1,19 +1,19 @@
-"""An HTTP connection at the port: an origin of its own, from its first runtime request to its end.
+"""An HTTP connection at the broker: an origin of its own, from its first runtime request to its end.
 
 A connection has one request at a time, so it waits for one message at a time:
 
     state       begins                          ends
-    waiting     Demand, one credit              Delivered: the message is handed out
-    draining    the time is up: Demand, drain   Delivered (it came in between, and is handed out), or Drained: nothing
-                                                neither, for DRAIN_WAIT: the origin is given up, and what still comes
-                                                for it is released by the port
-    either      interrupted                     the consumer leaves; what still comes for it is released
-    either      the connection is lost          the port makes the consumer leave and releases what is on its way
+    waiting     the receiver asks for one       Delivered: the message is handed out
+    draining    the time is up: it drains       Delivered (it came in between, and is handed out), or Drained: nothing
+                                                neither, for DRAIN_WAIT: the origin is given up, and the broker releases
+                                                what still comes for it
+    either      interrupted                     the receiver ends its wait; what still comes for it is released
+    either      the connection is lost          the broker makes the consumers leave and releases what is on its way
 
 When the broker stops, the time of every wait is up.
 
-From a partitioned entity it receives through a supply (runtime_receiver.py), which it keeps from request to request: what is
-cached there is released when the connection is lost.
+Receivers (runtime_receiver.py) of partitioned entities are kept from request to request. The messages that are cached there
+return when the connection is lost.
 
 So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
 it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
@@ -26,14 +26,20 @@ import secrets
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 
+from busbar.clock import wall_clock
 from busbar.gateway.http.errors import EntityDeleted
-from busbar.gateway.http.runtime_receiver import HttpReceiver
+from busbar.gateway.http.runtime_receiver import HttpReceiver, PartitionedHttpReceiver, RegularHttpReceiver
+from busbar.gateway.routers import new_router
+from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.api import EntityView, FragmentApi
-from busbar.model.commands import RELEASE, Command, Demand, Leave, Settle
-from busbar.model.effects import Delivered, Drained, Effect, Refused
+from busbar.model.commands import Command
+from busbar.model.effects import Delivered, Drained, Effect, Refused, Sent
 from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, error_of
-from busbar.partitions.origin import DeliveryHandler, EffectHandler
+from busbar.model.message import Draft
+from busbar.partitions.demands import release_of
+from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
 from busbar.partitions.routing import Router
+from busbar.partitions.sends import BatchSend
 
 DRAIN_WAIT = 10.0
 """Seconds after which a fragment that does not answer is given up."""
@@ -47,17 +53,18 @@ class HttpOrigin:
         self._port = port
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._answers: dict[int, asyncio.Future[Effect]] = {}
+        self._waits: set[_Wait] = set()
         self._last_request = 0
         self._last_consumer = 0
         self._receipt: asyncio.Future[Delivered | None] | None = None
         self._stopping: asyncio.Future[None] = self._loop.create_future()
         self._lost = False
-        self._receivers: dict[tuple[tuple[int, ...], int], HttpReceiver] = {}
+        self._receivers: dict[tuple[tuple[int, ...], int], PartitionedHttpReceiver] = {}
         self._routers: dict[tuple[int, ...], Router] = {}
         self._consumers: dict[int, DeliveryHandler] = {}
         self._expecting: dict[int, EffectHandler] = {}
         self._commands: list[Command] = []
+        self._wakes = WakeTimer(self.flush)
         self._id_base = ""
         self._ids_given = 0
         self.number = port.connect(self._perform, failed)
@@ -66,11 +73,13 @@ class HttpOrigin:
         """The connection is lost: nobody waits here any more."""
         self._lost = True
         self._forget_receivers()
+        self._wakes.close()
         self._port.disconnect(self.number)
         lost = ConnectionResetError("the client has gone")
-        for future in (*self._answers.values(), self._receipt):
-            if future is not None and not future.done():
-                future.set_exception(lost)
+        for wait in self._waits:
+            wait.fail(lost)
+        if self._receipt is not None and not self._receipt.done():
+            self._receipt.set_exception(lost)
 
     def stop(self) -> None:
         """Wait for nothing from here on: the broker stops."""
@@ -82,15 +91,6 @@ class HttpOrigin:
         if self._receipt is not None and not self._receipt.done():
             self._receipt.set_exception(error)
 
-    def router(self, entity: EntityView) -> Router:
-        """Where messages of this connection go: kept, so that those without a key go round robin."""
-        router = self._routers.get(entity.fragments)
-        if router is None:
-            if len(self._routers) >= MAX_RECEIVERS:
-                self._routers.clear()
-            router = self._routers[entity.fragments] = Router(entity)
-        return router
-
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""
         if not self._id_base:
@@ -100,31 +100,46 @@ class HttpOrigin:
 
     async def ask(self, build: Callable[[int, int], Command]) -> Effect:
         """Submit the command built with this origin and a request number, and wait for its effect; a refusal is raised."""
-        self._last_request += 1
-        request = self._last_request
-        answer: asyncio.Future[Effect] = self._loop.create_future()
-        self._answers[request] = answer
+        wait = _Wait(self._loop)
+        request = self.expect(wait)
+        self.command(build(self.number, request))
         try:
-            self._port.submit([build(self.number, request)])
-            effect = await answer
+            return await self._effect_of(wait)
         finally:
-            del self._answers[request]
+            self._expecting.pop(request, None)
+
+    async def send(self, entity: EntityView, drafts: list[Draft]) -> None:
+        """Store messages together; a refusal is raised."""
+        wait = _Wait(self._loop)
+        BatchSend(self, self._router(entity), drafts, wait).send()
+        effect = await self._effect_of(wait)
+        assert isinstance(effect, Sent)
+        if effect.refused:
+            _index, condition, text = effect.refused[0]
+            raise error_of(condition, text)
+
+    async def _effect_of(self, wait: _Wait) -> Effect:
+        self._waits.add(wait)
+        try:
+            self.flush()
+            effect = await wait.future
+        finally:
+            self._waits.discard(wait)
         if isinstance(effect, Refused):
             raise _refusal(effect)
         return effect
 
-    async def receive(self, fragment: int, sub: int, delete: bool, wait: float) -> Delivered | None:
-        """The next message, or None if none comes within `wait` seconds."""
-        self._last_consumer += 1
-        consumer = self._last_consumer
+    async def receive(self, entity: EntityView, sub: int, delete: bool, wait: float) -> Delivered | None:
+        """The next message of the entity, or None if none comes within `wait` seconds."""
+        receiver = self._receiver(entity, sub)
         receipt: asyncio.Future[Delivered | None] = self._loop.create_future()
         self._receipt = receipt
         try:
-            self._demand(fragment, consumer, sub, 1, wait <= 0, delete)
+            receiver.ask(receipt, delete=delete, drain=wait <= 0)
             if wait > 0:
                 await asyncio.wait((receipt, self._stopping), timeout=wait, return_when=FIRST_COMPLETED)
                 if not receipt.done():
-                    self._demand(fragment, consumer, sub, 0, True, delete)
+                    receiver.drain()
             if not receipt.done():
                 await asyncio.wait((receipt,), timeout=DRAIN_WAIT)
             if not receipt.done():
@@ -138,40 +153,26 @@ class HttpOrigin:
         finally:
             self._receipt = None
             if not self._lost:
-                self._port.submit([Leave(fragment, self.number, consumer)])
-
-    async def receive_any(self, entity: EntityView, sub: int, delete: bool, wait: float) -> Delivered | None:
-        """The same from a partitioned entity: the first message that any of its fragments has."""
-        receiver = self._receiver(entity, sub)
-        receipt: asyncio.Future[Delivered | None] = self._loop.create_future()
-        self._receipt = receipt
-        try:
-            receiver.ask(receipt, delete=delete, drain=wait <= 0)
-            if wait > 0:
-                await asyncio.wait((receipt, self._stopping), timeout=wait, return_when=FIRST_COMPLETED)
-                if not receipt.done():
-                    receiver.drain()
-            if not receipt.done():
-                await asyncio.wait((receipt,), timeout=DRAIN_WAIT)
-            if not receipt.done():
-                raise ServerBusy(f"The entity did not answer within {DRAIN_WAIT:g} s.")
-            return receipt.result()
-        except asyncio.CancelledError:
-            if receipt.done() and not receipt.cancelled() and receipt.exception() is None:
-                self.release(receipt.result())
-            raise
-        finally:
-            self._receipt = None
-            if not self._lost:
                 receiver.end()
 
+    def _router(self, entity: EntityView) -> Router:
+        """Where messages of this connection go: kept, so that those without a key go round robin."""
+        router = self._routers.get(entity.fragments)
+        if router is None:
+            if len(self._routers) >= MAX_RECEIVERS:
+                self._routers.clear()
+            router = self._routers[entity.fragments] = new_router(entity)
+        return router
+
     def _receiver(self, entity: EntityView, sub: int) -> HttpReceiver:
+        if len(entity.fragments) == 1:
+            return RegularHttpReceiver(self, entity.fragments[0], sub)
         key = entity.fragments, sub
         receiver = self._receivers.get(key)
         if receiver is None:
             if len(self._receivers) >= MAX_RECEIVERS:
                 self._receivers.pop(next(iter(self._receivers))).close()
-            receiver = self._receivers[key] = HttpReceiver(self, entity, sub)
+            receiver = self._receivers[key] = PartitionedHttpReceiver(self, entity, sub)
         return receiver
 
     def _forget_receivers(self) -> None:
@@ -204,6 +205,9 @@ class HttpOrigin:
     def forget_consumer(self, number: int) -> None:
         self._consumers.pop(number, None)
 
+    def wake_at(self, who: Wakeable, at: int) -> None:
+        self._wakes.wake_at(who, at)
+
     def flush(self) -> None:
         if self._commands:
             commands, self._commands = self._commands, []
@@ -213,12 +217,7 @@ class HttpOrigin:
         """Give a message back as if it had never left: who should have got it is gone."""
         if delivered is None or not delivered.until:
             return
-        numbers = [record.n for record in delivered.records]
-        nonces = [delivered.nonce] * len(numbers)
-        self._port.submit([Settle(delivered.fragment, 0, 0, RELEASE, numbers, nonces, None, False)])
-
-    def _demand(self, fragment: int, consumer: int, sub: int, credit: int, drain: bool, delete: bool) -> None:
-        self._port.submit([Demand(fragment, self.number, consumer, sub, credit, drain, delete)])
+        self._port.submit([release_of(delivered.fragment, 0, delivered.records, delivered.nonce)])
 
     def _renew(self) -> None:
         self._forget_receivers()
@@ -226,32 +225,46 @@ class HttpOrigin:
         self.number = self._port.connect(self._perform, self._failed)
 
     def _perform(self, effects: list[Effect]) -> None:
+        now = wall_clock()
         for effect in effects:
-            receipt = self._receipt
             if isinstance(effect, Delivered):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.delivered(effect)
-                elif receipt is None or receipt.done() or effect.consumer != self._last_consumer:
-                    self.release(effect)
+                    consumer.delivered(effect, now)
                 else:
-                    receipt.set_result(effect)
+                    self.release(effect)
             elif isinstance(effect, Drained):
                 consumer = self._consumers.get(effect.consumer)
                 if consumer is not None:
-                    consumer.drained()
-                elif receipt is not None and not receipt.done() and effect.consumer == self._last_consumer:
-                    receipt.set_result(None)
+                    consumer.drained(now)
             elif effect.request:
                 expecting = self._expecting.pop(effect.request, None)
-                answer = self._answers.get(effect.request)
                 if expecting is not None:
-                    expecting.answered(effect)
-                elif answer is not None and not answer.done():
-                    answer.set_result(effect)
-            elif isinstance(effect, Refused) and receipt is not None and not receipt.done():
-                receipt.set_exception(_refusal(effect))  # of the demand: it has no number of its own
+                    expecting.answered(effect, now)
+            elif isinstance(effect, Refused):
+                self.interrupt(_refusal(effect))  # of the receiver's demand: it has no number of its own
         self.flush()
+
+
+class _Wait:
+    """A request that waits for its effect."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Effect] = loop.create_future()
+
+    def answered(self, effect: Effect, now: int) -> None:
+        if not self.future.done():
+            self.future.set_result(effect)
+
+    def batch_done(self, index: int, effect: Effect) -> None:
+        if not self.future.done():
+            self.future.set_result(effect)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 def _refusal(effect: Refused) -> BusbarError:

@@ -1,17 +1,22 @@
-"""Receives over HTTP from a partitioned entity: one message for each request, from whichever fragment has one.
+"""Receives over HTTP: one message for each request.
 
-All fragments are asked, as over AMQP (receiver.py). What they give beyond the one message is cached for the next receives of
-the same connection, so keep-alive pays off: a client that connects anew for every request asks anew, and finds that
-what it has not taken returned to the queue when the connection before was closed.
+From a regular entity each request is a consumer of its own, which leaves when the request is over.
+
+From a partitioned entity the message comes from whichever fragment has one. All fragments are asked, as over AMQP
+(partitions/receiver.py). What they give beyond the one message is cached for the next receives of the same connection, so
+keep-alive pays off: a client that connects anew for every request asks anew, and finds that what it has not taken returned
+to the queue when the connection before was closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from busbar.clock import wall_clock
 from busbar.model.api import EntityView
-from busbar.model.effects import Delivered
+from busbar.model.commands import Demand, Leave
+from busbar.model.effects import Delivered, Effect
 from busbar.model.message import Record
 from busbar.partitions.credit_allocation import FragmentCredit
 from busbar.partitions.origin import Origin
@@ -20,47 +25,114 @@ from busbar.partitions.receiver import PartitionedReceiver
 Receipt = asyncio.Future[Delivered | None]
 
 
-class HttpReceiver:
-    """The client's end of a supply: it wants one message, or none."""
+class HttpReceiver(Protocol):
+    """Waits for one message for one request at a time."""
+
+    def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
+        """The next message, locked or deleted, goes to the receipt; with `drain`, None if there is none now."""
+
+    def drain(self) -> None:
+        """The request waits no longer: None goes to the receipt if there is no message now."""
+
+    def end(self) -> None:
+        """The request is over, one way or another."""
+
+
+class ReleasingOrigin(Origin, Protocol):
+    """An origin that returns a message whose request is over."""
+
+    def release(self, delivered: Delivered | None) -> None: ...
+
+
+class RegularHttpReceiver:
+    """One request to one fragment."""
+
+    def __init__(self, origin: ReleasingOrigin, fragment: int, sub: int) -> None:
+        self._origin = origin
+        self._fragment = fragment
+        self._sub = sub
+        self._delete = False
+        self._consumer = origin.consumer(self)
+        self._receipt: Receipt | None = None
+
+    def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
+        self._receipt = receipt
+        self._delete = delete
+        self._demand(1, drain)
+
+    def drain(self) -> None:
+        self._demand(0, drain=True)
+
+    def end(self) -> None:
+        self._receipt = None
+        self._origin.forget_consumer(self._consumer)
+        self._origin.command(Leave(self._fragment, self._origin.origin, self._consumer))
+        self._origin.flush()
+
+    def _demand(self, credit: int, drain: bool) -> None:
+        self._origin.command(
+            Demand(
+                self._fragment, self._origin.origin, self._consumer, self._sub, credit, drain, self._delete
+            )
+        )
+        self._origin.flush()
+
+    # For the fragment
+
+    def delivered(self, effect: Effect, now: int) -> None:
+        assert isinstance(effect, Delivered)
+        if self._receipt is not None and not self._receipt.done():
+            self._receipt.set_result(effect)
+        else:
+            self._origin.release(effect)
+
+    def drained(self, now: int) -> None:
+        if self._receipt is not None and not self._receipt.done():
+            self._receipt.set_result(None)
+
+    def replenish(self, now: int) -> None:
+        """A request wants one message, and has asked for it."""
+
+
+class PartitionedHttpReceiver:
+    """The client's end of a receiver: it wants one message, or none."""
 
     def __init__(self, asker: Origin, entity: EntityView, sub: int) -> None:
         self._asker = asker
-        self._supply = PartitionedReceiver(asker, self, entity, sub, False, wall_clock)
+        self._receiver = PartitionedReceiver(asker, self, entity, sub, False)
         self._wanted = 0
         self._receipt: Receipt | None = None
 
     def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
-        """The next message, locked or deleted, goes to the receipt; with `drain`, None if there is none now."""
-        self._supply.receive_and_delete(delete)
+        self._receiver.receive_and_delete(delete)
         self._receipt = receipt
         self._wanted = 1
         if drain:
-            self._supply.drain()
+            self._receiver.drain(wall_clock())
         else:
-            self._supply.replenish()
+            self._receiver.replenish(wall_clock())
         self._asker.flush()
 
     def drain(self) -> None:
-        self._supply.drain()
+        self._receiver.drain(wall_clock())
         self._asker.flush()
 
     def end(self) -> None:
-        """The request is over, one way or another."""
         self._receipt = None
         if self._wanted:
             self._wanted = 0
-            self._supply.replenish()
+            self._receiver.replenish(wall_clock())
             self._asker.flush()
 
     def give_back(self) -> None:
         """The connection is lost."""
-        self._supply.release_all()
+        self._receiver.release_all()
 
     def close(self) -> None:
-        self._supply.close()
+        self._receiver.close()
         self._asker.flush()
 
-    # For the supply
+    # For the receiver
 
     def credit(self) -> int:
         return self._wanted
@@ -78,7 +150,7 @@ class HttpReceiver:
         if receipt is not None and not receipt.done():
             receipt.set_result(delivered)
         else:
-            self._supply.return_messages(demand, records, nonce, until)
+            self._receiver.return_messages(demand, records, nonce, until)
 
     def drained(self) -> None:
         self._wanted = 0

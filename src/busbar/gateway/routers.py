@@ -1,0 +1,12 @@
+"""Makes the router of a sender: the gateway draws at random the fragment at which its round robin begins."""
+
+from __future__ import annotations
+
+import secrets
+
+from busbar.model.api import EntityView
+from busbar.partitions.routing import Router
+
+
+def new_router(entity: EntityView, repeats: bool = False) -> Router:
+    return Router(entity, secrets.randbelow(len(entity.fragments)), repeats)

@@ -1,0 +1,127 @@
+"""What receivers of regular and of partitioned entities share: consumers, the client's drain, the next wake time.
+
+Time comes in with each call, in ms. A receiver with something to do later asks its origin to call `wake` then.
+"""
+
+from __future__ import annotations
+
+from busbar.model.api import EntityView
+from busbar.model.effects import Delivered, Effect
+from busbar.model.message import Record
+from busbar.partitions.client_drain import ClientDrain
+from busbar.partitions.credit_allocation import FragmentCredit
+from busbar.partitions.demands import FragmentDemands
+from busbar.partitions.origin import Origin
+from busbar.partitions.receiving_client import CLOSED_CLIENT, ReceivingClient
+
+MAX_SLICE = 1_000
+FIRST_SLICE = 16
+SLICE_BYTES = 1024 * 1024
+
+
+class EntityReceiver:
+    __slots__ = ("_client", "_closed", "_demands", "_drain", "_origin", "_slice", "_wake_at")
+
+    def __init__(
+        self, origin: Origin, client: ReceivingClient, entity: EntityView, sub: int, delete: bool
+    ) -> None:
+        """With `delete`, fragments delete messages as they deliver them."""
+        self._origin = origin
+        self._client: ReceivingClient = client
+        self._demands = FragmentDemands(origin, entity, sub, delete)
+        for credit in self._demands.credits:
+            credit.consumer = origin.consumer(_FragmentConsumer(self, credit))
+        self._drain = ClientDrain(self._demands)
+        self._slice = FIRST_SLICE
+        """Messages to ask for at a time: about SLICE_BYTES."""
+        self._wake_at = 0
+        self._closed = False
+
+    def replenish(self, now: int) -> None:
+        """Bring the credit of the fragments in line with what the client can take."""
+        raise NotImplementedError
+
+    def on_delivered(self, demand: FragmentCredit, effect: Delivered, now: int) -> None:
+        raise NotImplementedError
+
+    def drain(self, now: int) -> None:
+        """The client wants the messages that there are now, and an answer."""
+        if not self._drain.is_active:
+            self._drain.begin()
+        self._drain_on(now)
+
+    def _drain_on(self, now: int) -> None:
+        """Take the next step of the client's drain."""
+        raise NotImplementedError
+
+    def _drain_step(self, capacity: int, now: int) -> None:
+        if self._drain.step(capacity, now):
+            self._client.drained()
+            self.replenish(now)
+        else:
+            self._note_wake(self._drain.overdue_at)
+
+    def on_drained(self, credit: FragmentCredit, now: int) -> None:
+        """The fragment has given what there was and has dropped the rest of its credit."""
+        self._demands.allocator.drained(credit)
+        self._drain.answered(credit)
+        self.replenish(now)
+
+    def close(self) -> None:
+        """The client's end is gone; what it has not been given returns."""
+        self._demands.leave()
+        self.release_all()
+
+    def release_all(self) -> None:
+        """Return all messages that the client has not been given."""
+        self._closed = True
+        self._origin.wake_at(self, 0)
+        self._client = CLOSED_CLIENT  # a link and its receiver would refer to each other for ever
+
+    # Time
+
+    def wake(self, now: int) -> int:
+        """Do what is due; the next wake time, 0 if there is none."""
+        self._wake_at = 0
+        if self._closed:
+            return 0
+        self._act(now)
+        self._wake_at = min([at for at in self._deadlines() if at], default=0)
+        return self._wake_at
+
+    def _act(self, now: int) -> None:
+        if self._drain.is_overdue(now) and self._drain.is_active:
+            self._drain_on(now)
+
+    def _deadlines(self) -> tuple[int, ...]:
+        return (self._drain.overdue_at,)
+
+    def _note_wake(self, at: int) -> None:
+        """Ask for a wake at that time (0: none), unless an earlier one is asked for."""
+        if at and (not self._wake_at or at < self._wake_at):
+            self._wake_at = at
+            self._origin.wake_at(self, at)
+
+    def _measure(self, records: list[Record]) -> None:
+        mean = max(1, sum([record.size for record in records]) // len(records))
+        self._slice = max(1, min(MAX_SLICE, SLICE_BYTES // mean))
+
+
+class _FragmentConsumer:
+    """The receiver as one fragment's consumer."""
+
+    __slots__ = ("_credit", "_receiver")
+
+    def __init__(self, receiver: EntityReceiver, credit: FragmentCredit) -> None:
+        self._receiver = receiver
+        self._credit = credit
+
+    def delivered(self, effect: Effect, now: int) -> None:
+        assert isinstance(effect, Delivered)
+        self._receiver.on_delivered(self._credit, effect, now)
+
+    def drained(self, now: int) -> None:
+        self._receiver.on_drained(self._credit, now)
+
+    def replenish(self, now: int) -> None:
+        self._receiver.replenish(now)
