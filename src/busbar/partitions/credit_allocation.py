@@ -169,7 +169,8 @@ class CreditAllocator:
         return budget
 
     def _top_up(self, budget: int, most: int, turn: int, grants: dict[FragmentCredit, int]) -> None:
-        """Add credit to fragments that have not delivered all of theirs. Small parts are left to gather until they are half a window."""
+        """Add credit to fragments that have not delivered all of theirs. Small parts are left to gather until they are
+        half a window."""
         for demand in self.demands:
             if not demand.has_backlog or demand.draining:
                 continue
