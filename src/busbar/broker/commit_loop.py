@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.timers import FragmentTimers
+from busbar.broker.topic_selection import select
 from busbar.fragment.changes import Changes
 from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
 from busbar.model.effects import Effect, Refused
@@ -113,7 +114,7 @@ class CommitLoop:
         before, topic.subscriptions = topic.subscriptions, []
         for one in before:
             one.topic = None
-        distributor = topic.machine.settings.distributor
+        topic.selector = distributor = topic.machine.settings.distributor
         if distributor is not None:
             topic.subscriptions = [self.slots[fragment] for fragment in distributor.fragments]
         for one in topic.subscriptions:
@@ -373,6 +374,8 @@ class CommitLoop:
             topic = slot.topic
             together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
             machine.set_topic_usage(together - machine.size(), topic.machine.settings.quota_bytes)
+        if slot.selector is not None:
+            slot.spent += select(machine, slot.selector, command, now)
         machine.apply(command, now, self._nonces())
         if slot.subscriptions:
             self._apply_copies(machine.take_copies(), now)
