@@ -12,10 +12,11 @@ Rules:
    STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
    subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
-6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
-   group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
-   that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
-   turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
+6. The rules of a topic are evaluated right before the machine applies a command (topic_selection.py). What the topic's
+   fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same group: all of it
+   is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads that its
+   subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a turn is
+   passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
 
 What happens when a job fails is the host's business (host.py): it halts the turns, discards, and resumes them.
 """
@@ -36,6 +37,7 @@ from busbar.fragment.changes import Changes
 from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
+from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store
 
 GROUP_MESSAGES = 1_000
@@ -78,6 +80,7 @@ class CommitLoop:
         nonces: Callable[[], int],
         emit: Callable[[list[Effect]], None],
         failed: Callable[[BaseException], None],
+        rules: RuleCompiler,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.store: Store | None = None
@@ -88,6 +91,7 @@ class CommitLoop:
         self._nonces = nonces
         self._emit = emit
         self._failed = failed
+        self._rules = rules
         self._wake_ups = FragmentTimers(loop, clock, self._wake)
         self._running = False
         self._winding_down = False
@@ -110,13 +114,14 @@ class CommitLoop:
         self._wake_ups.want(slot, slot.machine.wake_at(), self._clock())
 
     def link_topic(self, topic: Slot) -> None:
-        """Let a topic know the fragments of its subscriptions (rule 6): it is new, or its settings have changed."""
+        """Give a topic the fragments of its subscriptions (rule 6), and their rules. It is new, or its settings changed."""
         before, topic.subscriptions = topic.subscriptions, []
         for one in before:
             one.topic = None
-        topic.selector = distributor = topic.machine.settings.distributor
-        if distributor is not None:
-            topic.subscriptions = [self.slots[fragment] for fragment in distributor.fragments]
+        settings = topic.machine.settings.topic
+        if settings is not None:
+            topic.selector = self._rules.selector(settings, topic.selector)
+            topic.subscriptions = [self.slots[fragment] for fragment in settings.fragments]
         for one in topic.subscriptions:
             one.topic = topic
         if topic.reads_awaited and self._subscriptions_ready(topic):
@@ -198,14 +203,8 @@ class CommitLoop:
         for slot in dict.fromkeys((*self._flight, *self._dirty)):
             gathered = None if slot.broken else slot.machine.take_changes()
             batches = [changes for changes in (gathered, slot.committing) if changes is not None]
-            discarded.append(
-                RolledBack(
-                    slot,
-                    batches,
-                    slot.committing_effects + slot.gathered_effects,
-                    len(slot.committing_effects),
-                )
-            )
+            effects = slot.committing_effects + slot.gathered_effects
+            discarded.append(RolledBack(slot, batches, effects, len(slot.committing_effects)))
             slot.commit_finished()
             slot.gathered_effects = []
             slot.change_count = 0

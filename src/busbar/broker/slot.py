@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from busbar.broker.topic_selection import Selector
 from busbar.fragment.changes import Changes
 from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import Read
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect
+from busbar.rules.selection import TopicSelector
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class Slot:
     """Of a subscription: that of its topic."""
     subscriptions: list[Slot] = field(default_factory=list)
     """Of a topic: those of its subscriptions."""
-    selector: Selector | None = None
+    selector: TopicSelector | None = None
     """Of a topic: evaluates the rules of its subscriptions."""
     spent: int = 0
     """Of a topic: steps of its rules that have not been counted in a turn yet."""

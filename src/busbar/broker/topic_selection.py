@@ -11,26 +11,13 @@ Rules
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from busbar.fragment.machine import Fragment
 from busbar.fragment.publishing import FanOut
 from busbar.model.commands import Command, Send, Tick
-from busbar.model.message import SubscriptionCopy
+from busbar.rules.selection import TopicSelector
 
 
-class Selector(Protocol):
-    """The subscriptions of a topic, for one of its fragments, and their rules."""
-
-    def spent(self) -> int:
-        """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
-
-    def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
-        """The copies of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic
-        (0: for ever). Never raises for what a message or a rule can contain."""
-
-
-def select(machine: Fragment, selector: Selector, command: Command, now: int) -> int:
+def select(machine: Fragment, selector: TopicSelector, command: Command, now: int) -> int:
     """Set what subscriptions select of the messages that the command publishes. Returns the steps that rules have spent."""
     if not isinstance(command, Send | Tick):
         return 0

@@ -224,7 +224,7 @@ class Fragment:
         state = self._state
         state.settings = self.settings
         state.now = now
-        if self.settings.distributor is not None:
+        if self.settings.topic is not None:
             if isinstance(command, Send):
                 return sending.to_publish(state, command, now)
             if isinstance(command, Tick):
@@ -374,7 +374,7 @@ class Fragment:
     def owes_copies(self) -> bool:
         """Of a topic: a send was too large to be passed on in one turn. Until nothing is owed, apply ticks before sends."""
         state = self._state
-        return state.due == AT_ONCE and self.settings.distributor is not None
+        return state.due == AT_ONCE and self.settings.topic is not None
 
     def hold_due(self, held: bool) -> None:
         """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""

@@ -57,7 +57,7 @@ NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity t
 
 
 @final
-class Admission:
+class SendCheck:
     """What a fragment finds out about a send before it stores any of its messages."""
 
     def __init__(self, state: State) -> None:
@@ -90,39 +90,39 @@ class Admission:
         return -1
 
 
-def _refusal(state: State, command: Send, admission: Admission, now: i64) -> tuple[str, str] | None:
+def _refusal(state: State, command: Send, check: SendCheck, now: i64) -> tuple[str, str] | None:
     """Why a send is refused as a whole, whatever rules select: condition and text; None if it is not."""
     if not state.settings.can_send:
         return EntityDisabled.condition, "The entity is disabled for sending."
     writer = command.writer
     if writer is not None and command.batch < state.writers.committed(writer):
         return BatchOver.condition, _over(writer, command.batch)
-    admission.look_up(state, command)
+    check.look_up(state, command)
     if command.atomic:
         if state.sessions is not None:
             for draft in command.drafts:
                 if draft.session_id is None:
                     return InvalidOperation.condition, NO_SESSION
-        asked = _asked(state, command, admission, now)
-        if asked > admission.room:
-            return QuotaExceeded.condition, _full(admission.kept, asked, state.settings.quota_bytes)
+        asked = _asked(state, command, check, now)
+        if asked > check.room:
+            return QuotaExceeded.condition, _full(check.kept, asked, state.settings.quota_bytes)
     return None
 
 
 def to_publish(state: State, command: Send, now: i64) -> list[Publication]:
     """What a send to a topic publishes, but for what is certainly refused, dropped or scheduled."""
     found: list[Publication] = []
-    admission = Admission(state)
-    if _refusal(state, command, admission, now) is not None:
+    check = SendCheck(state)
+    if _refusal(state, command, check, now) is not None:
         return found
-    looks_up = len(admission.ids) > 0 or len(admission.written) > 0
-    room = admission.room
+    looks_up = len(check.ids) > 0 or len(check.written) > 0
+    room = check.room
     most = state.settings.ttl_ms
     first = state.ledger.head.last + 1
     at: i64 = -1
     for draft in command.drafts:
         at += 1
-        if draft.scheduled > now or (looks_up and admission.original(state, at, now) >= 0):
+        if draft.scheduled > now or (looks_up and check.original(state, at, now) >= 0):
             continue
         content = draft.content
         if len(content) + OVERHEAD > room and not command.atomic:
@@ -136,29 +136,29 @@ def to_publish(state: State, command: Send, now: i64) -> list[Publication]:
 
 def send(state: State, command: Send, now: i64) -> None:
     settings = state.settings
-    admission = Admission(state)
-    refusal = _refusal(state, command, admission, now)
+    check = SendCheck(state)
+    refusal = _refusal(state, command, check, now)
     state.duplicates.release()
     state.writers.release()
     selected = command.selected
     if selected is None:
         selected = Selection()
-    topic = PassedOn(state) if settings.distributor is not None else None
+    topic = PassedOn(state) if settings.topic is not None else None
     if refusal is None and topic is not None and settings.only_selected and command.atomic:
-        refusal = _not_selected(state, command, admission, selected, now)
+        refusal = _not_selected(state, command, check, selected, now)
     if refusal is not None:
         state.refuse(command, refusal[0], refusal[1])
         return
     writer = command.writer
-    written = admission.written
-    sent_before = admission.sent_before
+    written = check.written
+    sent_before = check.sent_before
     fresh: list[bytes] = []
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    kept = admission.kept
-    room = admission.room
-    ids = admission.ids
+    kept = check.kept
+    room = check.room
+    ids = check.ids
     sessions = state.sessions
     window = state.main
     ready = window.ready
@@ -283,11 +283,11 @@ def _drop(state: State, draft: Draft, original: i64, now: i64) -> None:
         taps.record(state.ledger, original, DUPLICATE_DROPPED, now, 0, 0, draft.message_id)
 
 
-def _asked(state: State, command: Send, admission: Admission, now: i64) -> i64:
+def _asked(state: State, command: Send, check: SendCheck, now: i64) -> i64:
     """How many bytes the messages of a send need that are not duplicates."""
-    ids = admission.ids
-    written = admission.written
-    sent_before = admission.sent_before
+    ids = check.ids
+    written = check.written
+    sent_before = check.sent_before
     asked: i64 = 0
     horizon = now - state.settings.duplicate_window_ms
     seen: set[bytes] = set()
@@ -310,7 +310,7 @@ def _asked(state: State, command: Send, admission: Admission, now: i64) -> i64:
 
 
 def _not_selected(
-    state: State, command: Send, admission: Admission, selected: Selection, now: i64
+    state: State, command: Send, check: SendCheck, selected: Selection, now: i64
 ) -> tuple[str, str] | None:
     """Why a batch is refused by a topic that takes only what is selected; None if it is not."""
     n = state.ledger.head.last
@@ -318,7 +318,7 @@ def _not_selected(
     for draft in command.drafts:
         n += 1
         at += 1
-        if draft.scheduled > now or admission.original(state, at, now) >= 0:
+        if draft.scheduled > now or check.original(state, at, now) >= 0:
             continue
         refusal = _judgement(selected, n)
         if refusal is not None:
@@ -402,7 +402,7 @@ def _append(state: State, scheduled: list[Record], selected: Selection, now: i64
     sessions = state.sessions
     direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
-    topic = PassedOn(state) if state.settings.distributor is not None else None
+    topic = PassedOn(state) if state.settings.topic is not None else None
     puts: list[Record] = []
     n = state.ledger.head.last
     size: i64 = 0

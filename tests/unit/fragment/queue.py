@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-from busbar.broker.topic_selection import Selector, select
+from busbar.broker.topic_selection import select
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Lock
 from busbar.fragment.machine import Fragment
@@ -13,6 +13,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, KEPT, Draft, Overlay, Record
 from busbar.model.settings import FragmentSettings, TapSettings
+from busbar.rules.selection import TopicSelector
 from tests.unit.fragment.reference_store import ReferenceStore
 
 NOW = 1_000_000
@@ -73,7 +74,7 @@ class Queue:
         self.bounds = bounds
         self.store = store or ReferenceStore()
         self.group = False
-        self.selector: Selector | None = None  # of a topic
+        self.selector: TopicSelector | None = None  # of a topic
         self.machine = self._start(given or settings(), [])
         self.effects: list[e.Effect] = []
         self.reads = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -14,18 +15,22 @@ from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import BatchOver, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Draft, SubscriptionCopy
+from busbar.model.topic_settings import TopicRules, TopicSettings
+from busbar.rules.selection import SubscriptionRules, TopicSelector
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
 
 SOME, OTHERS = 11, 12
 TOPIC = TopicDescription()
 SUBSCRIPTION = SubscriptionDescription()
+SUBSCRIBED = TopicSettings(0, (SOME, OTHERS), TopicRules(()))
+NONE = SubscriptionRules((), False, uuid4)
 
 
-class ByFirstByte:
+class ByFirstByte(TopicSelector):
     """One subscription takes what begins with 's' or 'b', another what begins with 'o' or 'b'; '!' troubles both."""
 
     def __init__(self) -> None:
-        self.fragments = [SOME, OTHERS]
+        super().__init__(0, [(SOME, NONE), (OTHERS, NONE)])
         self.asked: list[tuple[bytes, int, int, int]] = []
         self.steps = 0  # for each message
 
@@ -44,8 +49,8 @@ class ByFirstByte:
 
 def topic(description: TopicDescription = TOPIC) -> tuple[Queue, ByFirstByte]:
     settings = description.fragment_settings()
+    settings.topic = SUBSCRIBED
     rules = ByFirstByte()
-    settings.distributor = rules
     queue = Queue(settings)
     queue.selector = rules
     return queue, rules
@@ -80,11 +85,11 @@ class TestFanOut:
 
     def topic(self, copies: int = 4, size: int = 1 << 20, description: TopicDescription = TOPIC) -> Queue:
         settings = description.fragment_settings()
-        settings.distributor = ByFirstByte()
+        settings.topic = SUBSCRIBED
         bounds = Bounds()
         bounds.fan_out_copies, bounds.fan_out_bytes = copies, size
         queue = Queue(settings, bounds=bounds)
-        queue.selector = settings.distributor
+        queue.selector = ByFirstByte()
         return queue
 
     def send(self, queue: Queue, count: int, atomic: bool = True, size: int = 1) -> e.Sent:
