@@ -19,13 +19,15 @@ from busbar.rules.selection import TopicSelector
 
 def select(machine: Fragment, selector: TopicSelector, command: Command, now: int) -> int:
     """Set what subscriptions select of the messages that the command publishes. Returns the steps that rules have spent."""
-    if not isinstance(command, Send | Tick):
+    if type(command) is not Send and type(command) is not Tick:
         return 0
     publications = machine.to_publish(command, now)
     if not publications:
         return 0
-    judges = machine.settings.only_selected and isinstance(command, Send)
-    fan_out = FanOut(machine.bounds, judges, isinstance(command, Send) and command.atomic)
+    if type(command) is Send:
+        fan_out = FanOut(machine.bounds, machine.settings.only_selected, command.atomic)
+    else:
+        fan_out = FanOut(machine.bounds)
     before = spent = selector.spent()
     for publication in publications:
         n = publication.n

@@ -54,6 +54,8 @@ TOO_MUCH_TO_JUDGE: Final = (
     "The rules of the topic take too long for so many messages at once; send fewer in one batch."
 )
 NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
+NOT_EVALUATED: Final = Selection()
+"""Of a queue, and of a topic whose command publishes nothing."""
 
 
 @final
@@ -140,9 +142,7 @@ def send(state: State, command: Send, now: i64) -> None:
     refusal = _refusal(state, command, check, now)
     state.duplicates.release()
     state.writers.release()
-    selected = command.selected
-    if selected is None:
-        selected = Selection()
+    selected = command.selected if command.selected is not None else NOT_EVALUATED
     topic = PassedOn(state) if settings.topic is not None else None
     if refusal is None and topic is not None and settings.only_selected and command.atomic:
         refusal = _not_selected(state, command, check, selected, now)
@@ -375,9 +375,7 @@ def due_to_publish(state: State) -> list[Publication]:
 
 def activate(state: State, command: Tick, now: i64) -> None:
     """Append the scheduled messages that were read because they are due."""
-    selected = command.selected
-    if selected is None:
-        selected = Selection()
+    selected = command.selected if command.selected is not None else NOT_EVALUATED
     for read in state.supplied:
         if isinstance(read, ReadDue):
             state.due = read.next_due
