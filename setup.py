@@ -48,7 +48,8 @@ FLAGS = (
     "-fvisibility=hidden",  # nobody outside a group calls its functions but through a table: they may be inlined
     "-fcommon",  # mypyc declares the table of another group in each C file that uses it
 )
-INCLUDED = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDED = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+"""In quotes: of the same group. In angle brackets: of another group, or of the system, which is not looked for."""
 
 
 def compiled_sources(root: Path = ROOT) -> list[str]:
@@ -153,7 +154,7 @@ class Progress:
 
 
 def _with_headers(source: Path, directories: list[str], texts: dict[Path, bytes]) -> bytes:
-    """A digest of a C file and of all that it includes by a quoted name, at any depth."""
+    """A digest of a C file and of all headers that are generated or come with mypyc and that it includes, at any depth."""
     seen: dict[Path, None] = {}
     ahead = [source]
     while ahead:

@@ -22,7 +22,7 @@ MODEL = ROOT / "src" / "busbar" / "model"
 TABLE = ROOT / "src" / "busbar" / "cluster" / "codec_table.py"
 MODULES = ("message", "commands", "effects", "settings")
 
-LOCAL = {"StoreCopies", "FragmentSettings.distributor"}
+LOCAL = {"StoreCopies", "FragmentSettings.topic"}
 """A class, or a field of one, that does not cross: copies stay in one process and one commit, and the rules of a topic are
 sent as definitions."""
 SETTINGS = "FragmentSettings"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import busbar
-from setup import compiled_sources
+from setup import _with_headers, compiled_sources
 from tools.build_rooms import can_compile, stale
 
 INTERPRETED = os.environ.get("BUSBAR_INTERPRETED") == "1"
@@ -54,3 +54,16 @@ def test_interpreted_on_request() -> None:
         [sys.executable, "-c", code, *MODULES], env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("include", ['"room.h"', "<room.h>"])
+def test_a_file_is_compiled_again_when_a_header_of_another_room_changes(tmp_path: Path, include: str) -> None:
+    """mypyc includes the headers of other groups in angle brackets. Those were overlooked once: rooms that had been compiled
+    before did not recognize the classes of a `model` that got one more."""
+    source, header = tmp_path / "module.c", tmp_path / "room.h"
+    source.write_text(f"#include <Python.h>\n#include {include}\n")
+    digests = set()
+    for declared in ("int a;", "int a, b;"):
+        header.write_text(declared)
+        digests.add(_with_headers(source, [], {}))
+    assert len(digests) == 2

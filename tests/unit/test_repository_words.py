@@ -17,7 +17,7 @@ MIRRORED = {ROOT / "src" / "busbar" / "client" / "errors.py"}
 
 RETIRED = (
     "porch", "lobby", "hatch", "newcomer", "hoarders", "shelf", "shelves", "comeback", "begin_anew", "take_census",
-    "serving process", "unproven", "far_store", "begun anew", "made anew",
+    "wake_ups", "serving process", "unproven", "far_store", "begun anew", "made anew",
 )  # fmt: skip
 """Words of our own for what other brokers have a word for (docs/glossary.md). In SQL a column is still called `shelf`."""
 

@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 from busbar.app.certificates import TlsFiles, server_context
 from busbar.app.system import loop_factory, nonce_source, raise_descriptor_limit
@@ -28,6 +29,7 @@ from busbar.cluster.controller_connection import ControllerConnection, Emit
 from busbar.cluster.node_settings import NodeSettings
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
+from busbar.rules.selection import RuleCompiler
 from busbar.store.sqlite.directory import SqliteLocation
 
 
@@ -42,11 +44,14 @@ async def _open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
 async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, patience: float) -> None:
     loop = asyncio.get_running_loop()
     nonces = nonce_source()
+    rules = RuleCompiler(uuid4)
     ended = asyncio.Event()
 
     def make_host(name: str, emit: Emit, fenced: Callable[[], None]) -> LocalStoreHost:
         place = SqliteLocation(directory, name)
-        return LocalStoreHost(name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience)
+        return LocalStoreHost(
+            name, place.open, loop, wall_clock, nonces, emit, fenced, place.place, patience, rules
+        )
 
     def end() -> None:
         if channel.hosts:  # the controller was killed: what is not durable was not promised

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 from busbar import compiled
 from busbar.app.certificates import (
@@ -61,6 +62,7 @@ from busbar.model.entities import (
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
 from busbar.model.sas import SasRule
+from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
 from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
@@ -282,6 +284,8 @@ async def _broker(
         broker.fenced = True
         stop.set()
 
+    rules = RuleCompiler(uuid4)
+
     def make_host(name: str) -> StoreHost:
         place = SqliteLocation(directory.path, name)
         if processes is not None:
@@ -290,7 +294,16 @@ async def _broker(
             owner.assign_store(host)
             return host
         return LocalStoreHost(
-            name, place.open, loop, wall_clock, nonces, port.dispatch, fenced, place.place, store_timeout
+            name,
+            place.open,
+            loop,
+            wall_clock,
+            nonces,
+            port.dispatch,
+            fenced,
+            place.place,
+            store_timeout,
+            rules,
         )
 
     stores = StoreSet([make_host(name) for name in found], make_host)

@@ -12,10 +12,11 @@ Rules:
    STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
    subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
-6. What a topic's fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same
-   group: all of it is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads
-   that its subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a
-   turn is passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
+6. The rules of a topic are evaluated right before the machine applies a command (topic_selection.py). What the topic's
+   fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same group: all of it
+   is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads that its
+   subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a turn is
+   passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
 
 What happens when a job fails is the host's business (store_host.py): it halts the turns, discards, and resumes them.
 """
@@ -31,10 +32,12 @@ from dataclasses import dataclass
 from busbar.broker.slot import Slot
 from busbar.broker.store_thread import StoreThread
 from busbar.broker.timers import FragmentTimers
+from busbar.broker.topic_selection import select
 from busbar.fragment.changes import Changes
 from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
+from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store
 
 GROUP_MESSAGES = 1_000
@@ -77,6 +80,7 @@ class CommitLoop:
         nonces: Callable[[], int],
         emit: Callable[[list[Effect]], None],
         failed: Callable[[BaseException], None],
+        rules: RuleCompiler,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.store: Store | None = None
@@ -87,7 +91,8 @@ class CommitLoop:
         self._nonces = nonces
         self._emit = emit
         self._failed = failed
-        self._wake_ups = FragmentTimers(loop, clock, self._wake)
+        self._rules = rules
+        self._timers = FragmentTimers(loop, clock, self._wake)
         self._running = False
         self._winding_down = False
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
@@ -106,16 +111,17 @@ class CommitLoop:
 
     def add(self, slot: Slot) -> None:
         self.slots[slot.id] = slot
-        self._wake_ups.want(slot, slot.machine.wake_at(), self._clock())
+        self._timers.want(slot, slot.machine.wake_at(), self._clock())
 
     def link_topic(self, topic: Slot) -> None:
-        """Let a topic know the fragments of its subscriptions (rule 6): it is new, or its settings have changed."""
+        """Give a topic the fragments of its subscriptions (rule 6), and their rules. It is new, or its settings changed."""
         before, topic.subscriptions = topic.subscriptions, []
         for one in before:
             one.topic = None
-        distributor = topic.machine.settings.distributor
-        if distributor is not None:
-            topic.subscriptions = [self.slots[fragment] for fragment in distributor.fragments]
+        settings = topic.machine.settings.topic
+        if settings is not None:
+            topic.selector = self._rules.selector(settings, topic.selector)
+            topic.subscriptions = [self.slots[fragment] for fragment in settings.fragments]
         for one in topic.subscriptions:
             one.topic = topic
         if topic.reads_awaited and self._subscriptions_ready(topic):
@@ -170,7 +176,7 @@ class CommitLoop:
 
     def stop(self) -> None:
         self.pause()
-        self._wake_ups.stop()
+        self._timers.stop()
 
     @property
     def idle(self) -> bool:
@@ -197,14 +203,8 @@ class CommitLoop:
         for slot in dict.fromkeys((*self._flight, *self._dirty)):
             gathered = None if slot.broken else slot.machine.take_changes()
             batches = [changes for changes in (gathered, slot.committing) if changes is not None]
-            discarded.append(
-                RolledBack(
-                    slot,
-                    batches,
-                    slot.committing_effects + slot.gathered_effects,
-                    len(slot.committing_effects),
-                )
-            )
+            effects = slot.committing_effects + slot.gathered_effects
+            discarded.append(RolledBack(slot, batches, effects, len(slot.committing_effects)))
             slot.commit_finished()
             slot.gathered_effects = []
             slot.change_count = 0
@@ -374,6 +374,8 @@ class CommitLoop:
             topic = slot.topic
             together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
             machine.set_topic_usage(together - machine.size(), topic.machine.settings.quota_bytes)
+        if slot.selector is not None:
+            slot.spent += select(machine, slot.selector, command, now)
         machine.apply(command, now, self._nonces())
         if slot.subscriptions:
             self._apply_copies(machine.take_copies(), now)
@@ -455,7 +457,7 @@ class CommitLoop:
         if slot.reads is None and not self._winding_down and machine.has_work(now):
             slot.tick()
         self._queue(slot)
-        self._wake_ups.want(slot, machine.wake_at(), now)
+        self._timers.want(slot, machine.wake_at(), now)
 
     def _wake(self, slots: list[Slot], now: int) -> None:
         if self._winding_down:
@@ -468,7 +470,7 @@ class CommitLoop:
                 slot.tick()
                 self._queue(slot)
             else:
-                self._wake_ups.want(slot, at, now)
+                self._timers.want(slot, at, now)
         self._apply_ready()
         self._end_of_turn()
 

@@ -10,6 +10,7 @@ from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import Read
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect
+from busbar.rules.selection import TopicSelector
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +48,10 @@ class Slot:
     """Of a subscription: that of its topic."""
     subscriptions: list[Slot] = field(default_factory=list)
     """Of a topic: those of its subscriptions."""
+    selector: TopicSelector | None = None
+    """Of a topic: evaluates the rules of its subscriptions."""
     spent: int = 0
-    """Of a topic: steps of its rules that have been counted in turns."""
+    """Of a topic: steps of its rules that have not been counted in a turn yet."""
     reads_awaited: int = 0
     """Of a topic: so many subscriptions have to get their reads before it goes on."""
     yields_to_topic: bool = False
@@ -66,9 +69,8 @@ class Slot:
 
     def take_spent(self) -> int:
         """Steps that a topic's rules have spent since this was last asked."""
-        distributor = self.machine.settings.distributor
-        known, self.spent = self.spent, distributor.spent() if distributor is not None else 0
-        return max(0, self.spent - known)  # less than known: other rules, which count from the start
+        spent, self.spent = self.spent, 0
+        return spent
 
     def commit_finished(self) -> None:
         """What was in flight is durable, or was given up."""

@@ -30,6 +30,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
+from uuid import uuid4
 
 from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop, GroupFailed, RolledBack
 from busbar.broker.fragment_loading import (
@@ -64,6 +65,7 @@ from busbar.model.effects import Effect
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.message import KEPT
 from busbar.model.settings import FragmentSettings
+from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Fenced, Store, StoreError, StoreFull
 from busbar.store.location import StoreLocation, StoreLoss, StoreTakenOffline
 
@@ -88,10 +90,12 @@ class LocalStoreHost:
         fenced: Callable[[], None] | None = None,
         place: StoreLocation | None = None,
         patience: float = PATIENCE,
+        rules: RuleCompiler | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects; `fenced` hears that another owner took the store. Without a
-        `place`, a store that is not there is made by the factory. `patience` is in seconds (rule 7)."""
+        `place`, a store that is not there is made by the factory. `patience` is in seconds (rule 7). Hosts with the
+        same `rules` compile those of a topic once for all of them."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -109,7 +113,9 @@ class LocalStoreHost:
         self._loop = loop
         self._fenced = fenced
         self._thread = StoreThread(f"busbar-{name}", loop, patience)
-        self._turns = CommitLoop(loop, self._thread, clock, nonces, emit, self._failed)
+        self._turns = CommitLoop(
+            loop, self._thread, clock, nonces, emit, self._failed, rules or RuleCompiler(uuid4)
+        )
         self._parking = OfflineBuffer()
         self._full_pause: asyncio.TimerHandle | None = None
         self._recovering: asyncio.Task[None] | None = None
@@ -195,7 +201,7 @@ class LocalStoreHost:
             added.append(Slot(fragment, machine))
             self._turns.add(added[-1])
         for slot in added:
-            if slot.machine.settings.distributor is not None:
+            if slot.machine.settings.topic is not None:
                 self._turns.link_topic(slot)
 
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
@@ -204,7 +210,7 @@ class LocalStoreHost:
             slot = self._turns.slots.get(fragment)
             if slot is not None:
                 slot.machine.settings = settings
-                if settings.distributor is not None:
+                if settings.topic is not None:
                     self._turns.link_topic(slot)
                 self._turns.tick(slot)
 

@@ -2,7 +2,7 @@
 
 A queue's fragments and a subscription's all hear the same. A fragment of a topic hears which fragment of each subscription
 is beside it, and by which rules that selects: they lie in the same store, so that what the one passes on and the others take
-in is one commit. A rule is compiled once for each change of it.
+in is one commit. Rules stay descriptions here; whoever has the fragments compiles them (rules/selection.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from busbar.model.entities import (
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.settings import FragmentSettings
-from busbar.rules.selection import RuleIndex, SubscriptionRules, TopicSelector
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 
 class FragmentSettingsBuilder:
     def __init__(self, entries: EntityIndex) -> None:
         self._entries = entries
-        self._subscribers: dict[str, dict[str, tuple[tuple[int, ...], SubscriptionRules]]] = {}
+        self._subscribers: dict[str, dict[str, tuple[tuple[int, ...], RuleSet]]] = {}
         """By the keys of topics and of their subscriptions: the fragments and the rules of each."""
 
     def by_store(self, view: EntityView) -> dict[str, dict[int, FragmentSettings]]:
@@ -37,11 +37,11 @@ class FragmentSettingsBuilder:
             return found
         if isinstance(description, TopicDescription):
             beside = list(self._of_topic(view.path).values())
-            plan = RuleIndex([subscriber for _fragments, subscriber in beside])
+            rules = TopicRules(tuple([rules for _fragments, rules in beside]))
             for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
                 settings = description.fragment_settings()
-                settings.distributor = TopicSelector(
-                    index, [(fragments[index], subscriber) for fragments, subscriber in beside], plan
+                settings.topic = TopicSettings(
+                    index, tuple([fragments[index] for fragments, _rules in beside]), rules
                 )
                 found.setdefault(store, {})[fragment] = settings
             return found
@@ -63,11 +63,10 @@ class FragmentSettingsBuilder:
             if found is None:
                 known.pop(key_of(subscription), None)
             else:
-                before = known.get(key_of(subscription))
-                known[key_of(subscription)] = self._subscriber(found, before[1] if before else None)
+                known[key_of(subscription)] = self._subscriber(found)
         return self._entries.get(topic) if topic else None
 
-    def _of_topic(self, path: str) -> dict[str, tuple[tuple[int, ...], SubscriptionRules]]:
+    def _of_topic(self, path: str) -> dict[str, tuple[tuple[int, ...], RuleSet]]:
         known = self._subscribers.get(key_of(path))
         if known is None:
             below = self._entries.children(EntityKind.SUBSCRIPTION, path)
@@ -75,9 +74,7 @@ class FragmentSettingsBuilder:
             self._subscribers[key_of(path)] = known
         return known
 
-    def _subscriber(
-        self, view: EntityView, before: SubscriptionRules | None = None
-    ) -> tuple[tuple[int, ...], SubscriptionRules]:
+    def _subscriber(self, view: EntityView) -> tuple[tuple[int, ...], RuleSet]:
         description = view.description
         assert isinstance(description, SubscriptionDescription)
         rules = []
@@ -85,7 +82,7 @@ class FragmentSettingsBuilder:
             assert isinstance(one.description, RuleDescription)
             rules.append((parent_and_name(one.path)[1], one.description))
         letters = description.dead_lettering_on_filter_evaluation_exceptions
-        return view.fragments, SubscriptionRules(rules, letters, before=before)
+        return view.fragments, RuleSet(tuple(rules), letters)
 
 
 def _subscription_of(path: str) -> str:

@@ -18,12 +18,12 @@ from busbar.cluster.codec_table import PARTS, SETTINGS
 from busbar.model.api import EntityView
 from busbar.model.entities import RuleDescription
 from busbar.model.settings import FragmentSettings, TapSettings
-from busbar.rules.selection import RuleIndex, SubscriptionRules, TopicSelector
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 
-class _Distribution(msgspec.Struct, array_like=True):
+class _Topic(msgspec.Struct, array_like=True):
     index: int
-    fragments: list[int]
+    fragments: tuple[int, ...]
     subscribers: list[int]
     """By their place in the call."""
 
@@ -37,7 +37,7 @@ class _Row(msgspec.Struct, array_like=True):
     fragment: int
     settings: msgspec.Raw
     """The fields of FragmentSettings, in their order."""
-    distribution: _Distribution | None
+    topic: _Topic | None
 
 
 class _Call(msgspec.Struct, array_like=True):
@@ -56,18 +56,17 @@ _subscribers = msgspec.msgpack.Decoder(_Subscriber)
 
 
 def encode_settings(fragments: Mapping[int, FragmentSettings]) -> bytes:
-    places: dict[SubscriptionRules, int] = {}
+    places: dict[RuleSet, int] = {}
     rows = [_row(fragment, settings, places) for fragment, settings in fragments.items()]
     return msgspec.msgpack.encode(_Call([_rules(one) for one in places], rows))
 
 
-def _row(fragment: int, of: FragmentSettings, places: dict[SubscriptionRules, int]) -> _Row:
-    distribution = None
-    if of.distributor is not None:
-        assert isinstance(of.distributor, TopicSelector), "nothing else distributes"
-        beside = [places.setdefault(one, len(places)) for _, one in of.distributor.subscribers]
-        distribution = _Distribution(of.distributor.index, of.distributor.fragments, beside)
-    return _Row(fragment, msgspec.Raw(_encoder.encode(_settings_row(of))), distribution)
+def _row(fragment: int, of: FragmentSettings, places: dict[RuleSet, int]) -> _Row:
+    topic = None
+    if of.topic is not None:
+        beside = [places.setdefault(one, len(places)) for one in of.topic.rules.subscriptions]
+        topic = _Topic(of.topic.index, of.topic.fragments, beside)
+    return _Row(fragment, msgspec.Raw(_encoder.encode(_settings_row(of))), topic)
 
 
 def _read_settings(encoded: msgspec.Raw) -> FragmentSettings:
@@ -76,8 +75,8 @@ def _read_settings(encoded: msgspec.Raw) -> FragmentSettings:
     return FragmentSettings(**values)
 
 
-def _rules(subscriber: SubscriptionRules) -> bytes:
-    rules = [encode_definition(EntityView(name, rule, ())) for name, rule in subscriber.descriptions]
+def _rules(subscriber: RuleSet) -> bytes:
+    rules = [encode_definition(EntityView(name, rule, ())) for name, rule in subscriber.rules]
     return msgspec.msgpack.encode(_Subscriber(subscriber.dead_letters_errors, rules))
 
 
@@ -85,31 +84,29 @@ class SettingsReader:
     """The other side. Raises msgspec.DecodeError for what was not written here."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[bytes, SubscriptionRules] = WeakValueDictionary()
+        self._known: WeakValueDictionary[bytes, RuleSet] = WeakValueDictionary()
 
     def read(self, encoded: bytes) -> dict[int, FragmentSettings]:
         call = _calls.decode(encoded)
         subscribers = [self._subscriber(rules) for rules in call.subscribers]
-        plans: dict[tuple[int, ...], RuleIndex] = {}
+        shared: dict[tuple[int, ...], TopicRules] = {}
         found: dict[int, FragmentSettings] = {}
         for row in call.settings:
             found[row.fragment] = settings = _read_settings(row.settings)
-            if row.distribution is not None:
-                places = tuple(row.distribution.subscribers)
-                beside = [subscribers[place] for place in places]
-                plan = plans.get(places)
-                if plan is None:
-                    plan = plans[places] = RuleIndex(beside)
-                pairs = list(zip(row.distribution.fragments, beside, strict=True))
-                settings.distributor = TopicSelector(row.distribution.index, pairs, plan)
+            if row.topic is not None:
+                places = tuple(row.topic.subscribers)
+                rules = shared.get(places)
+                if rules is None:
+                    rules = shared[places] = TopicRules(tuple([subscribers[place] for place in places]))
+                settings.topic = TopicSettings(row.topic.index, row.topic.fragments, rules)
         return found
 
-    def _subscriber(self, encoded: bytes) -> SubscriptionRules:
+    def _subscriber(self, encoded: bytes) -> RuleSet:
         known = self._known.get(encoded)
         if known is None:
             read = _subscribers.decode(encoded)
-            known = self._known[encoded] = SubscriptionRules(
-                [_rule(rule) for rule in read.rules], read.dead_letters_errors
+            known = self._known[encoded] = RuleSet(
+                tuple([_rule(rule) for rule in read.rules]), read.dead_letters_errors
             )
         return known
 

@@ -145,9 +145,12 @@ class DuplicateDetector:
             if isinstance(read, ReadIds):
                 self._found.update(read.found)
         if self._prepared is command:
-            self._prepared = None
             return self._ids
         return self._prepare(command)
+
+    def release(self) -> None:
+        """The command for which ids were prepared is applied."""
+        self._prepared = None
 
     def original(self, id: bytes, horizon: i64) -> i64:
         """The number of the message that came with this id after a time; -1: there is none."""

@@ -4,12 +4,13 @@ How the host drives it
 1. `needs(command, now)`: what must be read first. If anything, the host commits all earlier changes, reads,
    and calls `supply`; no other command of the fragment is applied meanwhile, so a read sees everything that
    was applied.
-2. `apply(command, now, nonce)`: never raises for what a client can send; a command that cannot be done is
+2. `to_publish(command, now)`, of a topic: what rules are evaluated for. The host sets `command.selected`.
+3. `apply(command, now, nonce)`: never raises for what a client can send; a command that cannot be done is
    answered by Refused.
-3. `take_changes` (to be made durable) and `take_effects` (to be performed when they are, in order).
-4. `more(now)`: a turn was cut short, or a consumer could be served after a read: submit a Tick.
+4. `take_changes` (to be made durable) and `take_effects` (to be performed when they are, in order).
+5. `has_work(now)`: a turn was cut short, or a consumer could be served after a read: submit a Tick.
    `wake_at()`: submit one then.
-5. `undo` when commits have failed.
+6. `undo` when commits have failed.
 
 What a turn does: locks whose time has come end; the command; then consumers are served. A command that acts on records
 which were read comes before the ends of locks: what was read is then still what is there. A turn touches at
@@ -17,11 +18,11 @@ most Bounds.turn_messages messages beyond those that its command names, however 
 also lets go of what is kept for no tap any more (Bounds.swept).
 
 The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
-ids are known); lane (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
-entity requires sessions: sessions, session_line (what is in memory), accepting, session_serving, session_ending.
+ids are known); window (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
+entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending.
 Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host says `set_topic_usage`; afterwards it applies
-`take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
+publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage` and `to_publish`; afterwards it
+applies `take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
 Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
 before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
@@ -86,7 +87,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
-from busbar.model.message import ACTIVE, DEAD, Record
+from busbar.model.message import ACTIVE, DEAD, Publication, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -108,12 +109,13 @@ class Fragment:
         their committed batches and when those were."""
         self.id = id
         self.settings = settings
+        self.bounds = bounds if bounds is not None else Bounds()
         self._state = State(
             settings,
             head,
             next_due,
             locks,
-            bounds if bounds is not None else Bounds(),
+            self.bounds,
             segments if segments is not None else [],
             [row.copy() for row in taps] if taps is not None else [],
             writers if writers is not None else {},
@@ -217,6 +219,18 @@ class Fragment:
                     return True
         return False
 
+    def to_publish(self, command: Command, now: i64) -> list[Publication]:
+        """Of a topic, right before `apply` of a Send or a Tick: the messages to evaluate rules for, in order."""
+        state = self._state
+        state.settings = self.settings
+        state.now = now
+        if self.settings.topic is not None:
+            if isinstance(command, Send):
+                return sending.to_publish(state, command, now)
+            if isinstance(command, Tick):
+                return sending.due_to_publish(state)
+        return []
+
     def apply(self, command: Command, now: i64, nonce: i64) -> None:
         """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
         state = self._state
@@ -242,7 +256,7 @@ class Fragment:
             elif isinstance(command, StoreCopies):
                 publishing.store_copies(state, command, now)
             elif isinstance(command, Tick):
-                sending.activate(state, now)
+                sending.activate(state, command, now)
                 sending.forget_ids(state, now)
                 state.writers.tick(state.ledger, now)
             else:
@@ -360,7 +374,7 @@ class Fragment:
     def owes_copies(self) -> bool:
         """Of a topic: a send was too large to be passed on in one turn. Until nothing is owed, apply ticks before sends."""
         state = self._state
-        return state.due == AT_ONCE and self.settings.distributor is not None
+        return state.due == AT_ONCE and self.settings.topic is not None
 
     def hold_due(self, held: bool) -> None:
         """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""

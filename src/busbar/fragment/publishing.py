@@ -1,18 +1,23 @@
 """Messages through a topic: the topic's fragment passes them on, the fragments of its subscriptions take them in.
 
 Rules
-- A topic keeps no message for receivers. It gives each a number, and what its subscriptions select of it (Selector) goes
-  to their fragments in the very commit that keeps that number: all copies are there or none.
+- A topic keeps no message for receivers. It gives each a number. What its subscriptions select of a message goes to their
+  fragments in the commit that keeps the number: all copies are there or none.
+- The machine evaluates no rule. Before a Send or a Tick the commit loop asks for what the command publishes (`to_publish`),
+  evaluates the rules within the bounds of a turn (FanOut), and sets `selected` of the command. Rules see the number of a
+  message, so that must not depend on them: message i of a send gets the number last + 1 + i. The numbers of messages that
+  are dropped or refused stay unused.
 - A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
-  due AT_ONCE, in the very commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
+  due AT_ONCE, in the commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
   then, and its host applies no other send before. A message itself is never split over turns. What rules take counts
   as copies.
-- A topic that refuses what nobody selects asks the rules for all of a send at once. Beyond Bounds.judging_steps the rest of
-  the send is refused as busy, a batch as a whole.
-- Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are asked
-  when it is due. The quota counts what the topic and all its subscriptions keep; the last message that it admits, or the
-  last batch, may go beyond it by its further copies. What is owed counts as much as the mean of what was passed on. The
-  session states of subscriptions are held against it, too.
+- A topic that refuses what no subscription selects needs the rules for all messages of a send at once. Beyond
+  Bounds.judging_steps the rest of the send is refused as busy, a batch as a whole.
+- Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are
+  evaluated when it is due.
+- The quota counts what the topic and all its subscriptions keep. The last message that it admits, or the last batch, may go
+  beyond it by its further copies. What is owed counts as much as the mean of what was passed on. The session states of
+  subscriptions are held against it, too.
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
   its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
   required, goes to its dead-letter queue.
@@ -24,14 +29,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import OVERHEAD
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import StoreCopies
 from busbar.model.effects import DEAD_LETTERED
-from busbar.model.message import ACTIVE, DEAD, Record, SubscriptionCopy, overlay_size
-from busbar.model.settings import Selector
+from busbar.model.message import ACTIVE, DEAD, Record, Selection, SubscriptionCopy, overlay_size
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
@@ -41,43 +46,60 @@ STEPS: Final = 256
 
 @final
 class FanOut:
-    """What a turn of a topic passes on, within its bounds."""
+    """Collects what rules select of the messages that one command publishes, until the turn has enough."""
 
-    def __init__(self, state: State, topic: Selector) -> None:
-        self._state = state
-        self._topic = topic
-        self._began: i64 = topic.spent()
-        self._spent: i64 = self._began  # in steps, as the topic counts them
+    def __init__(self, bounds: Bounds, judges: bool = False, all_or_none: bool = False) -> None:
+        """`judges`: the sender waits for the judgement of rules, so all its messages are evaluated. `all_or_none`: the first
+        message that no subscription selects ends it."""
+        self.selection = Selection()
+        self._bounds = bounds
+        self._judges = judges
+        self._all_or_none = all_or_none
+        self._steps: i64 = 0
         self._work: i64 = 0  # in copies
         self._bytes: i64 = 0
-        self._messages: i64 = 0
+
+    def add(self, n: i64, copies: list[SubscriptionCopy], steps: i64) -> bool:
+        """The rules have spent `steps` and selected these copies of message `n`. Whether the next one may be evaluated."""
+        selection = self.selection
+        selection.evaluated = n
+        if not copies or not self.is_full():
+            selection.copies[n] = copies
+            for copy in copies:
+                self._bytes += len(copy.content) + OVERHEAD
+        self._steps += steps
+        self._work += len(copies) + steps // STEPS
+        if not self._judges:
+            return not self.is_full()
+        return not self.has_judged_enough() and (len(copies) > 0 or not self._all_or_none)
 
     def is_full(self) -> bool:
-        bounds = self._state.bounds
+        bounds = self._bounds
         return self._work >= bounds.fan_out_copies or self._bytes >= bounds.fan_out_bytes
 
     def has_judged_enough(self) -> bool:
-        """Whether a sender that waits for the judgement of rules can be told no more in this turn."""
-        return self._spent - self._began >= self._state.bounds.judging_steps
+        return self._steps >= self._bounds.judging_steps
 
-    def select(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[SubscriptionCopy]:
-        """The copies that subscriptions get of a message."""
-        copies = self._topic.select_copies(content, n, now, ttl)
-        spent: i64 = self._topic.spent()
-        self._work += len(copies) + (spent - self._spent) // STEPS
-        self._spent = spent
-        return copies
+
+@final
+class PassedOn:
+    """What a command has passed on to the subscriptions of a topic so far."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._bytes: i64 = 0
+        self.messages: i64 = 0
 
     def collect_copies(self, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:
         """Hand the copies of one message to its subscriptions; the bytes that they will keep."""
         size = _hand_over(self._state, copies, ttl, session_id)
         self._bytes += size
-        self._messages += 1
+        self.messages += 1
         return size
 
     def mean(self) -> i64:
         """Bytes of the copies of a message, by those that were passed on."""
-        return self._bytes // self._messages if self._messages > 0 else 0
+        return self._bytes // self.messages if self.messages > 0 else 0
 
 
 def _hand_over(state: State, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:

@@ -14,22 +14,22 @@ Rules
   nor numbered, and its sender hears that it was sent.
 - What a writer sends again (writers.py) is dropped in the same way; the number of the original is not known then (0).
 - Where the entity requires sessions a message without a session id is refused, an atomic send with one as a whole.
-- A topic passes on what it does not schedule, within the bounds of a turn (publishing.py). With `only_selected` it refuses
+- A topic passes on what it does not schedule, as its rules have selected it (publishing.py). With `only_selected` it refuses
   what no subscription selects.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from busbar.fragment.changes import ID_SIZE, OVERHEAD, IdRow
-from busbar.fragment.publishing import AT_ONCE, FanOut
+from busbar.fragment.publishing import AT_ONCE, PassedOn
 from busbar.fragment.reads import Read, ReadByNumber, ReadDue
 from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
-from busbar.model.commands import CancelScheduled, CommitWrites, Send
+from busbar.model.commands import CancelScheduled, CommitWrites, Send, Tick
 from busbar.model.effects import COMPLETED, DUPLICATE_DROPPED, Done, Sent
 from busbar.model.errors import (
     BatchOver,
@@ -40,67 +40,137 @@ from busbar.model.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busbar.model.message import ACTIVE, SCHEDULED, Draft, Record, SubscriptionCopy
+from busbar.model.message import (
+    ACTIVE,
+    SCHEDULED,
+    Draft,
+    Publication,
+    Record,
+    Selection,
+    SubscriptionCopy,
+)
 
 NOT_SELECTED: Final = "No subscription of the topic selects the message."
 TOO_MUCH_TO_JUDGE: Final = (
     "The rules of the topic take too long for so many messages at once; send fewer in one batch."
 )
 NO_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
+NOT_EVALUATED: Final = Selection()
+"""Of a queue, and of a topic whose command publishes nothing."""
+
+
+@final
+class SendCheck:
+    """What a fragment finds out about a send before it stores any of its messages."""
+
+    def __init__(self, state: State) -> None:
+        settings = state.settings
+        head = state.ledger.head
+        self.kept = head.size + state.topic_bytes + head.ids * ID_SIZE
+        self.room: i64 = settings.quota_bytes - self.kept if settings.quota_bytes > 0 else 1 << 62
+        self.ids: list[bytes] = []  # of duplicate detection, one for each message
+        self.written: list[bytes] = []  # of a writer's messages, one for each
+        self.sent_before: set[bytes] = set()  # of a writer
+
+    def look_up(self, state: State, command: Send) -> None:
+        """Find out which messages were sent before."""
+        writer = command.writer
+        if writer is not None:
+            self.written = state.writers.ids_of(command)
+            self.sent_before = state.writers.known(writer, self.written, state.supplied)
+        if state.settings.duplicate_window_ms > 0:
+            self.ids = state.duplicates.ids_of(command, state.supplied)
+
+    def original(self, state: State, at: i64, now: i64) -> i64:
+        """The number of the message that message `at` repeats: 0 if it is not known, -1 if there is none."""
+        if self.written:
+            id = self.written[at]
+            if id and id in self.sent_before:
+                return 0
+        if self.ids:
+            id = self.ids[at]
+            if id:
+                return state.duplicates.original(id, now - state.settings.duplicate_window_ms)
+        return -1
+
+
+def _refusal(state: State, command: Send, check: SendCheck, now: i64) -> tuple[str, str] | None:
+    """Why a send is refused as a whole, whatever rules select: condition and text; None if it is not."""
+    if not state.settings.can_send:
+        return EntityDisabled.condition, "The entity is disabled for sending."
+    writer = command.writer
+    if writer is not None and command.batch < state.writers.committed(writer):
+        return BatchOver.condition, _over(writer, command.batch)
+    if writer is not None and (too_many := state.writers.refusal(writer)):
+        return QuotaExceeded.condition, too_many
+    check.look_up(state, command)
+    if command.atomic:
+        if state.sessions is not None:
+            for draft in command.drafts:
+                if draft.session_id is None:
+                    return InvalidOperation.condition, NO_SESSION
+        asked = _asked(state, command, check, now)
+        if asked > check.room:
+            return QuotaExceeded.condition, _full(
+                check.kept, asked, state.settings.quota_bytes, state.ledger.head.ids
+            )
+    return None
+
+
+def to_publish(state: State, command: Send, now: i64) -> list[Publication]:
+    """What a send to a topic publishes, but for what is certainly refused, dropped or scheduled."""
+    found: list[Publication] = []
+    check = SendCheck(state)
+    if _refusal(state, command, check, now) is not None:
+        return found
+    looks_up = len(check.ids) > 0 or len(check.written) > 0
+    room = check.room
+    most = state.settings.ttl_ms
+    first = state.ledger.head.last + 1
+    at: i64 = -1
+    for draft in command.drafts:
+        at += 1
+        if draft.scheduled > now or (looks_up and check.original(state, at, now) >= 0):
+            continue
+        content = draft.content
+        if len(content) + OVERHEAD > room and not command.atomic:
+            continue
+        ttl = draft.ttl
+        if most > 0 and (ttl <= 0 or ttl > most):
+            ttl = most
+        found.append(Publication(first + at, content, ttl))
+    return found
 
 
 def send(state: State, command: Send, now: i64) -> None:
     settings = state.settings
-    if not settings.can_send:
-        state.refuse(command, EntityDisabled.condition, "The entity is disabled for sending.")
+    check = SendCheck(state)
+    refusal = _refusal(state, command, check, now)
+    state.duplicates.release()
+    state.writers.release()
+    selected = command.selected if command.selected is not None else NOT_EVALUATED
+    topic = PassedOn(state) if settings.topic is not None else None
+    if refusal is None and topic is not None and settings.only_selected and command.atomic:
+        refusal = _not_selected(state, command, check, selected, now)
+    if refusal is not None:
+        state.refuse(command, refusal[0], refusal[1])
         return
     writer = command.writer
-    written: list[bytes] = []  # the ids of a writer's messages
-    sent_before: set[bytes] = set()
+    written = check.written
+    sent_before = check.sent_before
     fresh: list[bytes] = []
-    if writer is not None:
-        if command.batch < state.writers.committed(writer):
-            state.refuse(command, BatchOver.condition, _over(writer, command.batch))
-            return
-        too_many = state.writers.refusal(writer)
-        if too_many:
-            state.refuse(command, QuotaExceeded.condition, too_many)
-            return
-        written = state.writers.ids_of(command)
-        sent_before = state.writers.known(writer, written, state.supplied)
     ledger = state.ledger
     head = ledger.head
     quota = settings.quota_bytes
-    kept = head.size + state.topic_bytes + head.ids * ID_SIZE
-    room: i64 = quota - kept if quota > 0 else 1 << 62
-    topic = settings.distributor
-    fan_out = FanOut(state, topic) if topic is not None else None
-    if settings.duplicate_window_ms > 0:
-        ids = state.duplicates.ids_of(command, state.supplied)
-    else:
-        ids = []
+    kept = check.kept
+    room = check.room
+    ids = check.ids
     sessions = state.sessions
-    if command.atomic:
-        if sessions is not None:
-            for draft in command.drafts:
-                if draft.session_id is None:
-                    state.refuse(command, InvalidOperation.condition, NO_SESSION)
-                    return
-        asked = _asked(state, command, ids, written, sent_before, now)
-        if asked > room:
-            state.refuse(command, QuotaExceeded.condition, _full(kept, asked, quota, head.ids))
-            return
-        if topic is not None and settings.only_selected:
-            refusal = _not_selected(state, command, now)
-            if refusal is not None:
-                state.refuse(command, refusal[0], refusal[1])
-                return
     window = state.main
     ready = window.ready
     direct = sessions is None and topic is None and state.unread(window) == 0 and window.has_room()
     puts: list[Record] = []
-    copies: list[SubscriptionCopy] = []
-    passed: i64 = 0
+    copies: list[SubscriptionCopy] | None = None
     later: list[Record] = []
     numbers: list[int] = []
     refused: list[tuple[int, str, str]] = []
@@ -110,6 +180,7 @@ def send(state: State, command: Send, now: i64) -> None:
     duplicate_window = settings.duplicate_window_ms
     most = settings.ttl_ms
     n = head.last
+    first = n + 1
     put_bytes: i64 = 0
     later_bytes: i64 = 0
     for draft in command.drafts:
@@ -149,22 +220,20 @@ def send(state: State, command: Send, now: i64) -> None:
             ttl = most
         scheduled = draft.scheduled
         later_on = scheduled > now
-        if fan_out is not None and not later_on:
-            later_on = fan_out.is_full()
-            if settings.only_selected and not command.atomic and fan_out.has_judged_enough():
-                refused.append((len(numbers), ServerBusy.condition, TOO_MUCH_TO_JUDGE))
-                numbers.append(0)
-                continue
-            if not later_on or settings.only_selected:
-                copies = fan_out.select(content, n + 1, now, ttl)
-                if settings.only_selected and not copies:
-                    refused.append((len(numbers), NoMatchingSubscription.condition, NOT_SELECTED))
+        if topic is not None and not later_on:
+            number = first + len(numbers)
+            copies = selected.copies.get(number)
+            if settings.only_selected:
+                refusal = _judgement(selected, number)
+                if refusal is not None:
+                    refused.append((len(numbers), refusal[0], refusal[1]))
                     numbers.append(0)
                     continue
-            if later_on:
+            if copies is None:
+                later_on = True
                 scheduled = AT_ONCE
         room -= size
-        n += 1
+        n = n + 1 if topic is None else first + len(numbers)
         numbers.append(n)
         if wid:
             sent_before.add(wid)
@@ -176,14 +245,14 @@ def send(state: State, command: Send, now: i64) -> None:
             session = draft.session_id if sessions is not None or topic is not None else None
             later.append(Record(n, now, ttl, scheduled, 0, size, content, None, session))
             later_bytes += size
-            if fan_out is not None and scheduled == AT_ONCE:
-                room += size - fan_out.mean()
+            if topic is not None and scheduled == AT_ONCE:
+                room += size - topic.mean()
             if state.due == 0 or scheduled < state.due:
                 state.due = scheduled
             continue
-        if fan_out is not None:
-            passed += 1
-            room += size - fan_out.collect_copies(copies, ttl, draft.session_id)
+        if topic is not None:
+            assert copies is not None, "what is not scheduled was selected"
+            room += size - topic.collect_copies(copies, ttl, draft.session_id)
             continue
         if sessions is None:
             record = Record(n, now, ttl, 0, 0, size, content, None)
@@ -198,8 +267,8 @@ def send(state: State, command: Send, now: i64) -> None:
             direct = window.has_room()
     ledger.put(ACTIVE, puts, put_bytes)
     ledger.put(SCHEDULED, later, later_bytes)
-    if passed > 0:
-        ledger.passed_on(passed)
+    if topic is not None and topic.messages > 0:
+        ledger.passed_on(topic.messages)
     ledger.given(n)
     if sessions is not None:
         for record in puts:
@@ -221,10 +290,11 @@ def _drop(state: State, draft: Draft, original: i64, now: i64) -> None:
         taps.record(state.ledger, original, DUPLICATE_DROPPED, now, 0, 0, draft.message_id)
 
 
-def _asked(
-    state: State, command: Send, ids: list[bytes], written: list[bytes], sent_before: set[bytes], now: i64
-) -> i64:
+def _asked(state: State, command: Send, check: SendCheck, now: i64) -> i64:
     """How many bytes the messages of a send need that are not duplicates."""
+    ids = check.ids
+    written = check.written
+    sent_before = check.sent_before
     asked: i64 = 0
     horizon = now - state.settings.duplicate_window_ms
     seen: set[bytes] = set()
@@ -247,20 +317,29 @@ def _asked(
     return asked
 
 
-def _not_selected(state: State, command: Send, now: i64) -> tuple[str, str] | None:
+def _not_selected(
+    state: State, command: Send, check: SendCheck, selected: Selection, now: i64
+) -> tuple[str, str] | None:
     """Why a batch is refused by a topic that takes only what is selected; None if it is not."""
-    topic = state.settings.distributor
-    assert topic is not None
     n = state.ledger.head.last
-    judging = FanOut(state, topic)
+    at: i64 = -1
     for draft in command.drafts:
-        if draft.scheduled > now:
+        n += 1
+        at += 1
+        if draft.scheduled > now or check.original(state, at, now) >= 0:
             continue
-        if judging.has_judged_enough():
-            return ServerBusy.condition, TOO_MUCH_TO_JUDGE
-        if not judging.select(draft.content, n + 1, now, draft.ttl):
-            return NoMatchingSubscription.condition, NOT_SELECTED
+        refusal = _judgement(selected, n)
+        if refusal is not None:
+            return refusal
     return None
+
+
+def _judgement(selected: Selection, n: i64) -> tuple[str, str] | None:
+    """Why a topic that takes only what is selected refuses message `n`; None if it does not."""
+    copies = selected.copies.get(n)
+    if copies is None:
+        return (ServerBusy.condition, TOO_MUCH_TO_JUDGE) if n > selected.evaluated else None
+    return None if copies else (NoMatchingSubscription.condition, NOT_SELECTED)
 
 
 def _full(size: i64, asked: i64, quota: i64, ids: i64) -> str:
@@ -292,14 +371,32 @@ def due_reads(state: State, now: i64) -> list[Read]:
     return [ReadDue(now, state.bounds.page_records, state.bounds.page_bytes)]
 
 
-def activate(state: State, now: i64) -> None:
+def due_to_publish(state: State) -> list[Publication]:
+    """What a tick of a topic publishes: the messages that were read because they are due, or owed."""
+    found: list[Publication] = []
+    most = state.settings.ttl_ms
+    n = state.ledger.head.last
+    for read in state.supplied:
+        if isinstance(read, ReadDue):
+            for old in read.records:
+                n += 1
+                ttl = old.ttl
+                if most > 0 and (ttl <= 0 or ttl > most):
+                    ttl = most
+                assert old.content is not None, "what is due was read with its content"
+                found.append(Publication(n, old.content, ttl))
+    return found
+
+
+def activate(state: State, command: Tick, now: i64) -> None:
     """Append the scheduled messages that were read because they are due."""
+    selected = command.selected if command.selected is not None else NOT_EVALUATED
     for read in state.supplied:
         if isinstance(read, ReadDue):
             state.due = read.next_due
             due = read.records
             if due:
-                count = _append(state, due, now)
+                count = _append(state, due, selected, now)
                 if count < len(due):
                     state.due = due[count].due
 
@@ -312,29 +409,28 @@ def forget_ids(state: State, now: i64) -> None:
         state.ledger.forget_ids((segment, id), len(gone))
 
 
-def _append(state: State, scheduled: list[Record], now: i64) -> i64:
+def _append(state: State, scheduled: list[Record], selected: Selection, now: i64) -> i64:
     """How many of them were appended: a topic leaves those to the next tick that are too many for this one."""
     window = state.main
     sessions = state.sessions
     direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
-    topic = state.settings.distributor
-    fan_out = FanOut(state, topic) if topic is not None else None
+    topic = PassedOn(state) if state.settings.topic is not None else None
     puts: list[Record] = []
     n = state.ledger.head.last
     size: i64 = 0
     count: i64 = 0
     for old in scheduled:
-        if fan_out is not None and fan_out.is_full():
+        copies = selected.copies.get(n + 1)
+        if topic is not None and copies is None:
             break
         count += 1
         n += 1
         ttl = old.ttl
         if most > 0 and (ttl <= 0 or ttl > most):
             ttl = most
-        if fan_out is not None:
-            assert old.content is not None, "what is due was read with its content"
-            fan_out.collect_copies(fan_out.select(old.content, n, now, ttl), ttl, old.session_id)
+        if topic is not None and copies is not None:
+            topic.collect_copies(copies, ttl, old.session_id)
             continue
         record = Record(n, now, ttl, 0, 0, old.size, old.content, old.overlay, old.session_id)
         puts.append(record)

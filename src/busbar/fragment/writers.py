@@ -84,9 +84,12 @@ class Writers:
     def ids_of(self, command: Send) -> list[bytes]:
         """Of the messages, in their order."""
         if self._prepared is command:
-            self._prepared = None
             return self._ids
         return self._prepare(command)
+
+    def release(self) -> None:
+        """The command for which ids were prepared is applied."""
+        self._prepared = None
 
     def committed(self, name: str) -> i64:
         """The batch that the writer has committed: sends of those before are refused."""

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import Draft, Overlay, SubscriptionCopy
+from busbar.model.message import Draft, Overlay, Selection, SubscriptionCopy
 
 COMPLETE: Final = 0
 ABANDON: Final = 1  # unlock, delivery count + 1
@@ -37,6 +37,8 @@ class Send(Command):
 
     With a `writer`, the messages are part of that writer's batch: a message whose id the writer has sent in this batch or
     in the one before is dropped like a duplicate, however long ago that was; a send of a batch that is over is refused.
+
+    If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Send(Command):
         self.atomic = atomic
         self.writer = writer
         self.batch = batch
+        self.selected: Selection | None = None
 
 
 @final
@@ -417,7 +420,11 @@ class StoreCopies(Command):
 
 @final
 class Tick(Command):
-    """Time has passed, or a turn was cut short: expire locks, activate what is due, serve those who wait."""
+    """Time has passed, or a turn was cut short: expire locks, activate what is due, serve those who wait.
+
+    If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
+    """
 
     def __init__(self, fragment: i64) -> None:
         super().__init__(fragment, 0, 0)
+        self.selected: Selection | None = None

@@ -68,6 +68,29 @@ class SubscriptionCopy:
 
 
 @final
+class Publication:
+    """A message that a topic's fragment publishes when it applies a command: what the rules of subscriptions need of it."""
+
+    def __init__(self, n: i64, content: bytes, ttl: i64) -> None:
+        self.n = n  # the number that the topic gives it
+        self.content = content
+        self.ttl = ttl  # that the topic allows it
+
+
+@final
+class Selection:
+    """What the subscriptions of a topic select of the messages that one command publishes.
+
+    `copies` has, by number, what the command passes on now: an empty list if no subscription selects the message. Rules were
+    evaluated for the numbers up to `evaluated`. A message that is not in `copies` stays in the topic until a later tick.
+    """
+
+    def __init__(self) -> None:
+        self.copies: dict[int, list[SubscriptionCopy]] = {}
+        self.evaluated: i64 = 0
+
+
+@final
 class Record:
     """A message that has a number. `content` is None while only the store holds the bytes."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from busbar.model.message import ACTIVE, SubscriptionCopy
+from busbar.model.message import ACTIVE
+
+if TYPE_CHECKING:
+    from busbar.model.topic_settings import (
+        TopicSettings,  # made of descriptions, which are made into settings
+    )
 
 EARLIEST: Final = 0
 LATEST: Final = 1
@@ -41,20 +46,6 @@ class TapSettings:
         self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
 
 
-class Selector(Protocol):
-    """The subscriptions of a topic, to one of its fragments: who gets which copy of a message, by whose rules."""
-
-    fragments: list[int]
-    """Those of the subscriptions, one of each. All of them live in the store of the topic's fragment."""
-
-    def spent(self) -> int:
-        """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
-
-    def select_copies(self, content: bytes, n: i64, now: i64, ttl: i64) -> list[SubscriptionCopy]:
-        """Of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic (0: for
-        ever). Never raises for what a message or a rule can say."""
-
-
 @final
 class FragmentSettings:
     """The slice of an entity's description that its fragments act on (durations in ms, 0 = unlimited)."""
@@ -71,7 +62,7 @@ class FragmentSettings:
         duplicate_window_ms: i64 = 0,
         requires_session: bool = False,
         taps: list[TapSettings] | None = None,
-        distributor: Selector | None = None,
+        topic: TopicSettings | None = None,
         only_selected: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
@@ -84,5 +75,5 @@ class FragmentSettings:
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not looked for
         self.requires_session = requires_session  # never changes while the entity lives
         self.taps: list[TapSettings] = taps if taps is not None else []
-        self.distributor: Selector | None = distributor  # of a topic
+        self.topic: TopicSettings | None = topic  # only of a topic's fragments
         self.only_selected = only_selected  # a message that no subscription selects is refused

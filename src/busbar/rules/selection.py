@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NoReturn
-from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from busbar.amqp.codec import DecodeError, EncodeError
 from busbar.message.content import with_enqueued_number
@@ -34,6 +34,7 @@ from busbar.model.entities import CorrelationFilter, RuleDescription, RuleFilter
 from busbar.model.errors import ArgumentError, MalformedMessage
 from busbar.model.message import SubscriptionCopy
 from busbar.model.partitioning import wire_number
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 from busbar.rules.filters import Condition, Match, all_of, always, compile_filter, conditions_of, never
 from busbar.rules.message import RuleMessage
 from busbar.rules.topic_message import TopicMessage
@@ -73,7 +74,7 @@ class SubscriptionRules:
         self,
         rules: Sequence[tuple[str, RuleDescription]],
         dead_letters_errors: bool,
-        ids: Ids = uuid4,
+        ids: Ids,
         before: SubscriptionRules | None = None,
     ) -> None:
         self.descriptions = tuple(rules)
@@ -159,13 +160,14 @@ class SubscriptionRules:
 
 
 class TopicSelector:
-    """The subscriptions of a topic, to its fragment `index`; each with the fragment of its own that takes from it. It is a
-    model.settings.Selector. Fragments of one topic have the same subscribers in the same order, and share a plan."""
+    """The subscriptions of a topic, for its fragment `index`; each with the fragment of its own that gets copies. Fragments
+    of one topic have the same subscribers in the same order, and share a plan."""
 
     def __init__(
         self, index: int, subscribers: Sequence[tuple[int, SubscriptionRules]], plan: RuleIndex | None = None
     ) -> None:
         self.fragments = [fragment for fragment, _ in subscribers]
+        """Of the subscriptions, one of each."""
         self.index = index
         self.subscribers = tuple(subscribers)
         self._plan = plan or RuleIndex([subscriber for _, subscriber in self.subscribers])
@@ -173,9 +175,12 @@ class TopicSelector:
         self._spent = 0  # on those before, and for asking
 
     def spent(self) -> int:
+        """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
         return self._spent + self._work.spent
 
     def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
+        """The copies of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic
+        (0: for ever). Never raises for what a message or a rule can contain."""
         number = wire_number(self.index, n)
         index = self._plan.index
         if index.all_take:
@@ -200,11 +205,38 @@ class RuleIndex:
     """The subscribers of a topic in their order, with an index of their rules that is made for the first message."""
 
     def __init__(self, subscribers: Sequence[SubscriptionRules]) -> None:
-        self._subscribers = tuple(subscribers)
+        self.subscribers = tuple(subscribers)
 
     @cached_property
     def index(self) -> _PropertyIndex:
-        return _PropertyIndex(self._subscribers)
+        return _PropertyIndex(self.subscribers)
+
+
+class RuleCompiler:
+    """Makes selectors of the settings of topics. All fragments of a topic share what is compiled, also in several stores. A
+    change of settings compiles only the rules that changed. `ids` is where rules get new ids from."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+        self._rules: WeakKeyDictionary[RuleSet, SubscriptionRules] = WeakKeyDictionary()
+        self._indexes: WeakKeyDictionary[TopicRules, RuleIndex] = WeakKeyDictionary()
+
+    def selector(self, topic: TopicSettings, before: TopicSelector | None = None) -> TopicSelector:
+        """`before` is what the fragment had until now."""
+        index = self._indexes.get(topic.rules)
+        if index is None:
+            known = dict(before.subscribers) if before is not None else {}
+            pairs = zip(topic.fragments, topic.rules.subscriptions, strict=True)
+            index = RuleIndex([self._subscriber(rules, known.get(fragment)) for fragment, rules in pairs])
+            self._indexes[topic.rules] = index
+        return TopicSelector(topic.index, list(zip(topic.fragments, index.subscribers, strict=True)), index)
+
+    def _subscriber(self, rules: RuleSet, before: SubscriptionRules | None) -> SubscriptionRules:
+        found = self._rules.get(rules)
+        if found is None:
+            found = SubscriptionRules(rules.rules, rules.dead_letters_errors, self._ids, before)
+            self._rules[rules] = found
+        return found
 
 
 class _PropertyIndex:

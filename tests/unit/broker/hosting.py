@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
+from uuid import uuid4
 
 from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
@@ -15,9 +16,11 @@ from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
 from busbar.model.commands import COMPLETE, Demand, Send, Settle
 from busbar.model.effects import Delivered, Effect, Refused, Sent
-from busbar.model.entities import QueueDescription, TopicDescription
+from busbar.model.entities import QueueDescription, RuleDescription, TopicDescription
 from busbar.model.message import Draft, SubscriptionCopy
 from busbar.model.settings import FragmentSettings
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
+from busbar.rules.selection import RuleCompiler, TopicSelector
 from harness.memory_store import Disk, MemoryStore
 from harness.waiting import until
 
@@ -34,23 +37,28 @@ def settings(lock_ms: int = 60_000) -> FragmentSettings:
     return FragmentSettings(lock_ms, 10, 0, False, 1 << 30, True, True)
 
 
-class ToAll:
-    """A distributor without rules."""
-
-    def __init__(self, fragments: list[int]) -> None:
-        self.fragments = fragments
-
-    def spent(self) -> int:
-        return 0
+class ToAll(TopicSelector):
+    """All subscriptions take everything, as it is."""
 
     def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
         return [SubscriptionCopy(fragment, content) for fragment in self.fragments]
 
 
+class ToAllCompiler(RuleCompiler):
+    """Contents of these tests are no AMQP: nothing is to be read of them or written into them."""
+
+    kind = ToAll
+
+    def selector(self, topic: TopicSettings, before: TopicSelector | None = None) -> TopicSelector:
+        made = super().selector(topic, before)
+        return self.kind(made.index, made.subscribers)
+
+
 def topic(subscriptions: list[int], duplicates: bool = False) -> FragmentSettings:
     """A topic's settings; all of its subscriptions take everything."""
     described = TopicDescription(requires_duplicate_detection=duplicates).fragment_settings()
-    described.distributor = ToAll(subscriptions)
+    rules = TopicRules(tuple([RuleSet((("$Default", RuleDescription()),), False) for _ in subscriptions]))
+    described.topic = TopicSettings(0, tuple(subscriptions), rules)
     return described
 
 
@@ -86,6 +94,7 @@ class Hosting:
         self.batches: list[list[Effect]] = []
         self.refuse_to_open: Exception | None = None
         self.fenced = 0
+        self.rules = ToAllCompiler(uuid4)
         self._nonce = 0
         self.host = LocalStoreHost(
             "test",
@@ -96,6 +105,7 @@ class Hosting:
             self._hear,
             self._on_fenced,
             patience=patience,
+            rules=self.rules,
         )
 
     def _open(self) -> GatedStore:

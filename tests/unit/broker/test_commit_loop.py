@@ -200,7 +200,7 @@ async def test_one_timer_serves_many_fragments_and_thousands_of_locks() -> None:
         for fragment in fragments:
             here.host.submit([send(fragment, fragment, count=20), demand(fragment, 40)])
         await here.until(lambda: len(here.delivered()) == 2000)
-        timers = here.host._turns._wake_ups
+        timers = here.host._turns._timers
         assert len(timers._heap) < 3 * len(fragments)
 
 

@@ -101,9 +101,10 @@ class Slow(ToAll):
 
 async def test_a_turn_ends_when_rules_have_taken_long_enough() -> None:
     async with publishing() as here:
-        described = topic(SUBSCRIPTIONS)
-        described.distributor = slow = Slow(SUBSCRIPTIONS)
-        here.host.change_fragments({TOPIC: described})
+        here.rules.kind = Slow
+        here.host.change_fragments({TOPIC: topic(SUBSCRIPTIONS)})
+        slow = here.host._turns.slots[TOPIC].selector
+        assert isinstance(slow, Slow)
         here.host.submit([send(TOPIC, request) for request in range(1, 11)])
         assert slow.asked == 3
         await here.sent(10)

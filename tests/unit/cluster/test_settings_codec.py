@@ -5,7 +5,7 @@ from __future__ import annotations
 from busbar.cluster.settings_codec import SettingsReader, encode_settings
 from busbar.model.entities import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
 from busbar.model.settings import FragmentSettings, TapSettings
-from busbar.rules.selection import SubscriptionRules, TopicSelector
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 FIELDS = [
     "lock_ms",
@@ -17,7 +17,7 @@ FIELDS = [
     "can_receive",
     "duplicate_window_ms",
     "requires_session",
-    "distributor",
+    "topic",
     "only_selected",
 ]
 TAP_FIELDS = [
@@ -45,32 +45,36 @@ def test_every_field_crosses() -> None:
     ]
 
 
-def topic(*subscribers: SubscriptionRules) -> dict[int, FragmentSettings]:
+def topic(*subscribers: RuleSet) -> dict[int, FragmentSettings]:
     found = {}
+    rules = TopicRules(subscribers)
     for index in range(2):
         found[index + 1] = settings = FragmentSettings(1, 1, 1, True, 1, True, True)
-        beside = [(10 * (place + 1) + index, one) for place, one in enumerate(subscribers)]
-        settings.distributor = TopicSelector(index, beside)
+        beside = tuple(10 * (place + 1) + index for place, _ in enumerate(subscribers))
+        settings.topic = TopicSettings(index, beside, rules)
     return found
+
+
+def crossed(reader: SettingsReader, *subscribers: RuleSet) -> list[TopicSettings]:
+    found = [settings.topic for settings in reader.read(encode_settings(topic(*subscribers))).values()]
+    return [one for one in found if one is not None]
 
 
 def test_the_rules_of_a_topic_cross_and_those_that_are_known_are_kept() -> None:
     colour = CorrelationFilter(properties=(("colour", "red"), ("count", 3)))
-    first = SubscriptionRules([("red", RuleDescription(colour)), ("all", RuleDescription())], True)
-    second = SubscriptionRules([("sql", RuleDescription(SqlFilter("a = 1"), SqlAction("SET b = 2")))], False)
+    first = RuleSet((("red", RuleDescription(colour)), ("all", RuleDescription())), True)
+    second = RuleSet((("sql", RuleDescription(SqlFilter("a = 1"), SqlAction("SET b = 2"))),), False)
     reader = SettingsReader()
-    got = [settings.distributor for settings in reader.read(encode_settings(topic(first, second))).values()]
-    assert isinstance(got[0], TopicSelector) and isinstance(got[1], TopicSelector)
-    assert [one.index for one in got if isinstance(one, TopicSelector)] == [0, 1]
-    assert (got[0].fragments, got[1].fragments) == ([10, 20], [11, 21])
-    there = [one for _, one in got[0].subscribers]
-    assert [one for _, one in got[1].subscribers] == there, "fragments of one topic share what is compiled"
+    got = crossed(reader, first, second)
+    assert [one.index for one in got] == [0, 1]
+    assert [one.fragments for one in got] == [(10, 20), (11, 21)]
+    assert got[0].rules is got[1].rules, "fragments of one topic share what is compiled"
+    there = got[0].rules.subscriptions
     for ours, theirs in zip((first, second), there, strict=True):
-        assert theirs.descriptions == ours.descriptions
+        assert theirs.rules == ours.rules
         assert theirs.dead_letters_errors == ours.dead_letters_errors
 
-    changed = SubscriptionRules([("sql", RuleDescription(SqlFilter("a = 2")))], False)
-    again = reader.read(encode_settings(topic(first, changed)))[1].distributor
-    assert isinstance(again, TopicSelector)
-    assert again.subscribers[0][1] is there[0], "its rules need not be compiled again"
-    assert again.subscribers[1][1].descriptions == changed.descriptions
+    changed = RuleSet((("sql", RuleDescription(SqlFilter("a = 2"))),), False)
+    again = crossed(reader, first, changed)[0].rules.subscriptions
+    assert again[0] is there[0], "its rules need not be compiled again"
+    assert again[1].rules == changed.rules

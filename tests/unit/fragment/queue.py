@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
+from busbar.broker.topic_selection import select
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Lock
 from busbar.fragment.machine import Fragment
@@ -12,6 +13,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, KEPT, Draft, Overlay, Record
 from busbar.model.settings import FragmentSettings, TapSettings
+from busbar.rules.selection import TopicSelector
 from tests.unit.fragment.reference_store import ReferenceStore
 
 NOW = 1_000_000
@@ -72,6 +74,7 @@ class Queue:
         self.bounds = bounds
         self.store = store or ReferenceStore()
         self.group = False
+        self.selector: TopicSelector | None = None  # of a topic
         self.machine = self._start(given or settings(), [])
         self.effects: list[e.Effect] = []
         self.reads = 0
@@ -96,6 +99,8 @@ class Queue:
             self.now, self.read_ms = self.now + self.read_ms, 0
             self.machine.supply(reads)
             self.reads += 1
+        if self.selector is not None:
+            select(self.machine, self.selector, command, self.now)
         self.machine.apply(command, self.now, next(self._nonces))
         if not self.group:
             self.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -12,20 +13,24 @@ from busbar.fragment.publishing import STEPS
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
-from busbar.model.errors import NoMatchingSubscription, QuotaExceeded, ServerBusy
+from busbar.model.errors import BatchOver, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Draft, SubscriptionCopy
+from busbar.model.topic_settings import TopicRules, TopicSettings
+from busbar.rules.selection import SubscriptionRules, TopicSelector
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
 
 SOME, OTHERS = 11, 12
 TOPIC = TopicDescription()
 SUBSCRIPTION = SubscriptionDescription()
+SUBSCRIBED = TopicSettings(0, (SOME, OTHERS), TopicRules(()))
+NONE = SubscriptionRules((), False, uuid4)
 
 
-class ByFirstByte:
+class ByFirstByte(TopicSelector):
     """One subscription takes what begins with 's' or 'b', another what begins with 'o' or 'b'; '!' troubles both."""
 
     def __init__(self) -> None:
-        self.fragments = [SOME, OTHERS]
+        super().__init__(0, [(SOME, NONE), (OTHERS, NONE)])
         self.asked: list[tuple[bytes, int, int, int]] = []
         self.steps = 0  # for each message
 
@@ -44,9 +49,11 @@ class ByFirstByte:
 
 def topic(description: TopicDescription = TOPIC) -> tuple[Queue, ByFirstByte]:
     settings = description.fragment_settings()
+    settings.topic = SUBSCRIBED
     rules = ByFirstByte()
-    settings.distributor = rules
-    return Queue(settings), rules
+    queue = Queue(settings)
+    queue.selector = rules
+    return queue, rules
 
 
 def passed_on(queue: Queue) -> dict[int, list[bytes]]:
@@ -78,10 +85,12 @@ class TestFanOut:
 
     def topic(self, copies: int = 4, size: int = 1 << 20, description: TopicDescription = TOPIC) -> Queue:
         settings = description.fragment_settings()
-        settings.distributor = ByFirstByte()
+        settings.topic = SUBSCRIBED
         bounds = Bounds()
         bounds.fan_out_copies, bounds.fan_out_bytes = copies, size
-        return Queue(settings, bounds=bounds)
+        queue = Queue(settings, bounds=bounds)
+        queue.selector = ByFirstByte()
+        return queue
 
     def send(self, queue: Queue, count: int, atomic: bool = True, size: int = 1) -> e.Sent:
         drafts = [draft(b"b" * size + str(n).encode()) for n in range(count)]
@@ -107,7 +116,7 @@ class TestFanOut:
         assert self.turns(queue) == [[0, 1], [2, 3], [4, 5], [6]]
         assert not queue.machine.owes_copies() and not queue.machine.has_work(queue.now)
         assert queue.counts() == [0] * 5 and queue.store.head.size == 0
-        assert queue.machine.settings.distributor.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
+        assert queue.selector.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
 
     def test_what_is_owed_is_passed_on_after_a_crash_before_what_is_due(self) -> None:
         queue = self.topic()
@@ -130,15 +139,14 @@ class TestFanOut:
 
     def test_what_rules_spend_counts(self) -> None:
         queue = self.topic(copies=10)
-        queue.machine.settings.distributor.steps = 3 * STEPS  # type: ignore[union-attr]
+        queue.selector.steps = 3 * STEPS  # type: ignore[union-attr]
         self.send(queue, 4)
         assert self.turns(queue) == [[0, 1], [2, 3]]
 
     def test_a_sender_that_waits_for_rules_is_told_no_more_than_fits_into_a_turn(self) -> None:
         description = replace(TOPIC, filtering_messages_before_publishing=True)
         queue = self.topic(copies=1000, description=description)
-        distributor = queue.machine.settings.distributor
-        distributor.steps = queue.machine._state.bounds.judging_steps // 2  # type: ignore[union-attr]
+        queue.selector.steps = queue.machine._state.bounds.judging_steps // 2  # type: ignore[union-attr]
         answer = self.send(queue, 3, atomic=False)
         assert [n > 0 for n in answer.numbers] == [True, True, False]
         assert [(at, condition) for at, condition, _ in answer.refused] == [(2, ServerBusy.condition)]
@@ -212,7 +220,7 @@ class TestTopic:
         queue, _rules = topic(replace(TOPIC, filtering_messages_before_publishing=True))
         [answer] = queue.run(c.Send(1, 1, 1, [draft(b"s1"), draft(b"n2"), draft(b"s3")], False))
         assert isinstance(answer, e.Sent)
-        assert answer.numbers == [1, 0, 2]
+        assert answer.numbers == [1, 0, 3], "the number of a refused message stays unused"
         assert [condition for _, condition, _ in answer.refused] == [NoMatchingSubscription.condition]
         [answer] = queue.run(c.Send(1, 1, 2, [draft(b"s4"), draft(b"n5")], True))
         assert refusal(answer) == NoMatchingSubscription.condition
@@ -228,6 +236,84 @@ class TestTopic:
         assert [condition for _, condition, _ in answer.refused] == [QuotaExceeded.condition]
         assert f"{4 * size} bytes" in answer.refused[0][2]
         assert [len(contents) for contents in passed_on(queue).values()] == [1, 1]
+
+
+class TestToPublish:
+    """What the commit loop evaluates rules for, before the machine applies a command."""
+
+    def asked(self, queue: Queue, *drafts: Draft, atomic: bool = False) -> list[tuple[int, bytes, int]]:
+        found = queue.machine.to_publish(c.Send(1, 1, 1, list(drafts), atomic), queue.now)
+        return [(one.n, one.content, one.ttl) for one in found]
+
+    def test_a_message_has_the_number_of_its_place_in_the_send(self) -> None:
+        queue, rules = topic(replace(TOPIC, default_message_time_to_live=1000))
+        queue.send(draft(b"s1"))
+        later = draft(b"s3", scheduled=NOW + 50)
+        assert self.asked(queue, draft(b"n2"), later, draft(b"s4", ttl=10)) == [
+            (2, b"n2", 1000),
+            (4, b"s4", 10),
+        ]
+        assert len(rules.asked) == 1, "asking changes nothing and evaluates nothing"
+        assert queue.send(draft(b"n2"), later, draft(b"s4")) == [2, 3, 4]
+
+    def test_a_message_has_the_number_that_its_rules_saw(self) -> None:
+        queue, rules = topic(replace(TOPIC, filtering_messages_before_publishing=True))
+        numbers = queue.send(draft(b"n1"), draft(b"s2"), draft(b"n3"), draft(b"s4"), draft(b"n5"))
+        assert numbers == [0, 2, 0, 4, 0]
+        assert [n for _, n, _, _ in rules.asked] == [1, 2, 3, 4, 5]
+        assert queue.send(draft(b"s6")) == [5], "only numbers below a given one stay unused"
+
+    def test_a_queue_publishes_nothing(self) -> None:
+        queue = subscription()
+        queue.machine.settings.can_send = True
+        assert self.asked(queue, draft(b"s1")) == []
+
+    def test_a_duplicate_is_not_evaluated(self) -> None:
+        queue, rules = topic(replace(TOPIC, requires_duplicate_detection=True))
+        one, other = (Draft(b"s", id, None, None, 0, 0) for id in ("one", "other"))
+        queue.run(c.Send(1, 1, 1, [one], True))
+        for atomic in (False, True):
+            queue.run(c.Send(1, 1, 2, [one, other, one], atomic))
+        assert [n for _, n, _, _ in rules.asked] == [1, 3]
+        assert passed_on(queue) == {SOME: [b"s", b"s"]}
+
+    def test_what_a_writer_has_sent_before_is_not_evaluated(self) -> None:
+        queue, rules = topic()
+        one = Draft(b"s", "one", None, None, 0, 0)
+        for batch in (1, 1, 2):
+            queue.run(c.Send(1, 1, 1, [one], False, "writer", batch))
+        queue.run(c.CommitWrites(1, 1, 2, "writer", 3))
+        assert refusal(queue.run(c.Send(1, 1, 1, [one], False, "writer", 2))[0]) == BatchOver.condition
+        assert len(rules.asked) == 1
+
+    @pytest.mark.parametrize("atomic", [False, True])
+    def test_what_is_certainly_refused_is_not_evaluated(self, atomic: bool) -> None:
+        queue, rules = topic()
+        queue.machine.settings.quota_bytes = 1000
+        queue.run(c.Send(1, 1, 1, [draft(b"s" * 1000)], atomic))
+        queue.machine.settings.can_send = False
+        queue.run(c.Send(1, 1, 2, [draft(b"s")], atomic))
+        assert rules.asked == [] and passed_on(queue) == {}
+
+    def test_the_rules_of_a_batch_are_evaluated_once(self) -> None:
+        queue, rules = topic(replace(TOPIC, filtering_messages_before_publishing=True))
+        queue.send(draft(b"s1"), draft(b"s2"), atomic=True)
+        assert [content for content, _, _, _ in rules.asked] == [b"s1", b"s2"]
+        answer = queue.run(c.Send(1, 1, 1, [draft(b"s3"), draft(b"n4"), draft(b"s5")], True))
+        assert refusal(answer[0]) == NoMatchingSubscription.condition
+        assert [content for content, _, _, _ in rules.asked[2:]] == [b"s3", b"n4"], "the rest cannot help"
+
+    def test_what_was_not_evaluated_is_owed(self) -> None:
+        """A host that evaluates no rule loses nothing."""
+        queue, rules = topic()
+        queue.selector = None
+        assert queue.step(c.Send(1, 1, 1, [draft(b"s1"), draft(b"s2")], True))
+        assert passed_on(queue) == {} and queue.machine.owes_copies()
+        queue.step(c.Tick(1))
+        assert passed_on(queue) == {} and queue.machine.owes_copies()
+        queue.selector = rules
+        queue.tick()
+        assert passed_on(queue) == {SOME: [b"s1", b"s2"]}
 
 
 class TestSubscription:

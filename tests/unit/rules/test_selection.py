@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import uuid
+import weakref
 from typing import Any
 
 import pytest
@@ -26,9 +28,16 @@ from busbar.model.entities import (
     TrueFilter,
 )
 from busbar.model.message import Record, SubscriptionCopy
-from busbar.model.settings import Selector
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 from busbar.pages.rows import raw_message
-from busbar.rules.selection import ACTION_FAILED, FILTER_FAILED, RuleIndex, SubscriptionRules, TopicSelector
+from busbar.rules.selection import (
+    ACTION_FAILED,
+    FILTER_FAILED,
+    RuleCompiler,
+    RuleIndex,
+    SubscriptionRules,
+    TopicSelector,
+)
 from busbar.rules.syntax import SYSTEM_PROPERTIES
 from busbar.rules.topic_message import TopicMessage
 from busbar.rules.work import MESSAGE_STEPS, Work
@@ -59,8 +68,8 @@ def subscriber(*rules: tuple[str, RuleDescription], dead_letters: bool = True) -
 def copies(
     *subscribers: SubscriptionRules, given: bytes | None = None, index: int = 0, ttl: int = 0
 ) -> list[SubscriptionCopy]:
-    distributor: Selector = TopicSelector(index, list(enumerate(subscribers, 100)))
-    return distributor.select_copies(content() if given is None else given, 5, NOW, ttl)
+    selector = TopicSelector(index, list(enumerate(subscribers, 100)))
+    return selector.select_copies(content() if given is None else given, 5, NOW, ttl)
 
 
 def received(copy: SubscriptionCopy) -> ServiceBusReceivedMessage:
@@ -424,9 +433,7 @@ def test_actions_of_correlation_filters_change_their_copies() -> None:
 def test_everything_as_configurations_write_it_needs_no_look_at_the_message(
     expression: str, takes: bool
 ) -> None:
-    assert (
-        SubscriptionRules([("$Default", RuleDescription(SqlFilter(expression)))], True).matches_all is takes
-    )
+    assert subscriber(("$Default", RuleDescription(SqlFilter(expression)))).matches_all is takes
 
 
 SLOW = " OR ".join(["a LIKE '%a_b%'"] * 55)
@@ -491,11 +498,51 @@ def test_rules_that_did_not_change_are_not_compiled_again() -> None:
     before = subscriber(first, second)
     kept, _ = before.rules
     other = rule("b", "number = 5")
-    unused = SubscriptionRules([first], True, before=before)  # changed again before the first message
-    after = SubscriptionRules([first, other, rule("c", "1=0")], True, before=unused)
+    unused = SubscriptionRules(
+        [first], True, uuid.uuid4, before=before
+    )  # changed again before the first message
+    after = SubscriptionRules([first, other, rule("c", "1=0")], True, uuid.uuid4, before=unused)
     assert after.rules[0] is kept
     assert [one.name for one in after.rules] == ["a", "b"]
     given = content(application_properties={"number": 5})
     assert [copy.reason for copy in copies(after, given=given)] == [""]
-    like_the_first = SubscriptionRules([rule("a", "number = 3")], True, before=before)
+    like_the_first = SubscriptionRules([rule("a", "number = 3")], True, uuid.uuid4, before=before)
     assert like_the_first.rules[0] is not kept, "it is another one"
+
+
+def test_all_fragments_of_a_topic_share_what_is_compiled_and_a_change_compiles_what_changed() -> None:
+    compiler = RuleCompiler(lambda: ID)
+    first, second = RuleSet((rule("a", "quantity = 7"), rule("b", "1=0")), False), RuleSet((rule("c"),), True)
+    both = TopicRules((first, second))
+    made = [compiler.selector(TopicSettings(index, (10 + index, 20 + index), both)) for index in range(2)]
+    for index, one in enumerate(made):
+        assert [copy.fragment for copy in one.select_copies(content(), 5, NOW, 0)] == [10 + index, 20 + index]
+    elsewhere = compiler.selector(TopicSettings(2, (12, 22), TopicRules((first, second))))  # in another store
+    for one in (made[1], elsewhere):
+        assert [rules for _, rules in one.subscribers] == [rules for _, rules in made[0].subscribers]
+    changed = RuleSet((first.rules[0], rule("b", "quantity = 8")), False)
+    after = compiler.selector(TopicSettings(0, (10, 20, 30), TopicRules((changed, second, first))), made[0])
+    (_, kept), (_, same), (_, new) = after.subscribers
+    before = made[0].subscribers[0][1]
+    assert kept is not before and kept.rules[0] is before.rules[0]
+    assert same is made[0].subscribers[1][1] and new is before
+
+
+def test_rules_that_are_gone_are_not_kept() -> None:
+    compiler = RuleCompiler(lambda: ID)
+    topic = TopicSettings(0, (1,), TopicRules((RuleSet((rule("a"),), False),)))
+    made = compiler.selector(topic)
+    gone = weakref.ref(made.subscribers[0][1])
+    assert made.select_copies(content(), 1, NOW, 0)
+    del topic, made
+    gc.collect()
+    assert gone() is None
+
+
+def test_new_ids_come_from_where_the_broker_says() -> None:
+    compiler = RuleCompiler(lambda: ID)
+    acting = RuleSet((rule("a", "1=1", "SET id = newid()"),), False)
+    (copy,) = compiler.selector(TopicSettings(0, (1,), TopicRules((acting,)))).select_copies(
+        content(), 1, NOW, 0
+    )
+    assert application_properties(copy.content)["id"] == ID
