@@ -152,6 +152,23 @@ async def test_what_an_entity_holds(port: BrokerApi) -> None:
     assert namespace.created == namespace.modified > 0
 
 
+async def test_a_page_says_what_its_entities_hold(port: BrokerApi) -> None:
+    view = await port.entity("orders")
+    origin = port.connect(lambda effects: None)
+    port.submit([Send(view.fragments[0], origin, 1, [Draft(b"12345", "", None, None, 0, 0)], True)])
+    page = await port.page(EntityKind.QUEUE, "", 0, 2)
+    assert (page.namespace, page.has_more) == ("busbar", True)
+    assert [view.path for view in page.entities] == ["Orders", "other"]
+    assert [runtime.active for runtime in page.runtimes] == [1, 0]
+    assert page.runtimes[0] == await port.runtime("orders")
+    last = await port.page(EntityKind.QUEUE, "", 2, 2)
+    assert ([view.path for view in last.entities], last.has_more) == (["short"], False)
+    orders, nothing, news = await port.runtimes(["ORDERS", "nothing", "news"])
+    assert (orders, nothing, news) == (page.runtimes[0], None, RuntimeProperties())
+    with pytest.raises(EntityNotFound):
+        await port.page(EntityKind.SUBSCRIPTION, "orders", 0, 10)
+
+
 async def test_whoever_watches_hears_of_every_change(port: BrokerApi) -> None:
     heard: list[tuple[str, EntityView | None]] = []
     stop = port.watch(lambda path, view: heard.append((path, view)))

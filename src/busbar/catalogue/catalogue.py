@@ -262,9 +262,9 @@ class Catalogue:
         applied = [self._stores.last_used(fragment) for fragment in view.fragments]
         return max(self._in_use.get(key_of(view.path), 0), *applied, 0)
 
-    async def refresh_last_used(self, view: EntityView) -> None:
-        """Let `used` know what is known in other processes. Raises a BusbarError."""
-        await self._stores.refresh_last_used(view.fragments)
+    async def refresh_last_used(self, views: Sequence[EntityView]) -> None:
+        """Bring `last_used` up to date with what brokers know. Raises a BusbarError."""
+        await self._stores.refresh_last_used([fragment for view in views for fragment in view.fragments])
 
     def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
         return self._watchers.add(changed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -16,6 +16,7 @@ from busbar.model.api import (
     Commands,
     Effects,
     EntityChangeSink,
+    EntityPage,
     EntityView,
     FragmentView,
     NamedRule,
@@ -26,7 +27,7 @@ from busbar.model.api import (
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
-from busbar.model.errors import BusbarError
+from busbar.model.errors import BusbarError, EntityNotFound
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
 from busbar.model.taps import TapChange, TapDescription
 
@@ -96,19 +97,52 @@ class LocalBroker(EffectDispatcher):
     def gateway_ended(self, gateway: Hashable) -> None:
         self._catalogue.note_gateway_ended(gateway)
 
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+        found = self._catalogue.page(
+            kind, parent, skip, top + 1
+        )  # one more says whether there is a next page
+        views = [*found[:top]]
+        runtimes = await self._runtimes(views)
+        return EntityPage(self._catalogue.properties.name, views, runtimes, len(found) > top)
+
     async def runtime(self, path: str) -> RuntimeProperties:
-        view = self._catalogue.find(path)
-        answers = await asyncio.gather(*self._ask(view.fragments, _inspect))
-        with contextlib.suppress(BusbarError):  # then it is not known how lately it was used
-            await self._catalogue.refresh_last_used(view)
-        inspected = [answer for answer in answers if isinstance(answer, Inspected)]
+        (found,) = await self._runtimes([self._catalogue.find(path)])
+        return found
+
+    async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
+        views: dict[str, EntityView] = {}
+        for path in paths:
+            with contextlib.suppress(EntityNotFound):
+                views[path] = self._catalogue.find(path)
+        found = dict(zip(views, await self._runtimes([*views.values()]), strict=True))
+        return [found.get(path) for path in paths]
+
+    async def _runtimes(self, views: Sequence[EntityView]) -> Sequence[RuntimeProperties]:
+        """What entities hold, by one question to each fragment, all at once: a fragment may have to wait for a commit."""
+        fragments = {fragment for view in views for fragment in view.fragments}
+        for view in views:
+            fragments.update(self._fragments_of_copies(view))
+        asked = [*fragments]
+        found, _ = await asyncio.gather(
+            asyncio.gather(*self._ask(asked, _inspect)), self._refresh_last_used(views)
+        )
+        answers = dict(zip(asked, found, strict=True))
+        return [self._runtime(view, answers) for view in views]
+
+    async def _refresh_last_used(self, views: Sequence[EntityView]) -> None:
+        with contextlib.suppress(BusbarError):  # then it is not known how lately they were used
+            await self._catalogue.refresh_last_used(views)
+
+    def _runtime(self, view: EntityView, answers: Mapping[int, Effect]) -> RuntimeProperties:
+        inspected = [one for fragment in view.fragments if isinstance(one := answers[fragment], Inspected)]
+        copies = [answers[fragment] for fragment in self._fragments_of_copies(view) if fragment in answers]
         counts = [sum(answer.counts[lane] for answer in inspected) for lane in range(LANES)]
         return RuntimeProperties(
             active=counts[ACTIVE],
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
-            size=sum(answer.size for answer in inspected) + await self._size_of_copies(view),
+            size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
             accessed=self._catalogue.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
             available=len(inspected) == len(view.fragments),
@@ -116,15 +150,11 @@ class LocalBroker(EffectDispatcher):
             correlation_filters=self._catalogue.filter_count(view.path, correlation=True),
         )
 
-    async def _size_of_copies(self, topic: EntityView) -> int:
-        """What the subscriptions of a topic keep is part of its size."""
-        if not isinstance(topic.description, TopicDescription):
-            return 0
-        fragments = [
-            fragment for one in self._catalogue.subscriptions(topic.path) for fragment in one.fragments
-        ]
-        answers = await asyncio.gather(*self._ask(fragments, _inspect))
-        return sum(answer.size for answer in answers if isinstance(answer, Inspected))
+    def _fragments_of_copies(self, view: EntityView) -> Sequence[int]:
+        """Those of a topic's subscriptions: what they keep is part of its size."""
+        if not isinstance(view.description, TopicDescription):
+            return []
+        return [fragment for one in self._catalogue.subscriptions(view.path) for fragment in one.fragments]
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
         view = self._catalogue.find(path)

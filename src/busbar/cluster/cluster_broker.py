@@ -29,6 +29,7 @@ from busbar.cluster.remote_store import PeerClient, RemoteStore
 from busbar.model.api import (
     Commands,
     EntityChangeSink,
+    EntityPage,
     EntityView,
     FragmentView,
     NamedRule,
@@ -218,8 +219,14 @@ class ClusterBroker(EffectDispatcher):
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         return await self._call(protocol.CHANGE_TAP, path, name, dead_letter, change)
 
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+        return await self._call(protocol.PAGE, kind, parent, skip, top)
+
     async def runtime(self, path: str) -> RuntimeProperties:
         return await self._call(protocol.RUNTIME, path)
+
+    async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
+        return await self._call(protocol.RUNTIMES, paths)
 
     async def namespace(self) -> NamespaceProperties:
         return await self._call(protocol.NAMESPACE)

@@ -13,7 +13,7 @@ import msgspec
 
 from busbar.catalogue.definition import decode_definition, encode_definition
 from busbar.cluster.codec_table import Int
-from busbar.model.api import BrokerApi, EntityView, NamedRule
+from busbar.model.api import BrokerApi, EntityPage, EntityView, NamedRule, RuntimeProperties
 from busbar.model.entities import Description, RuleDescription
 
 P = ParamSpec("P")
@@ -298,6 +298,21 @@ def _decode_views(encoded: list[bytes]) -> list[EntityView]:
     return [decode_definition(one) for one in encoded]
 
 
+class _Page(msgspec.Struct, array_like=True):
+    namespace: str
+    entities: list[bytes]
+    runtimes: list[RuntimeProperties]
+    has_more: bool
+
+
+def _encode_page(page: EntityPage) -> _Page:
+    return _Page(page.namespace, _encode_views(page.entities), [*page.runtimes], page.has_more)
+
+
+def _decode_page(page: _Page) -> EntityPage:
+    return EntityPage(page.namespace, _decode_views(page.entities), page.runtimes, page.has_more)
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -306,6 +321,7 @@ _Crossing = tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]
 _CROSSINGS: dict[Any, _Crossing] = {
     EntityView: (bytes, encode_definition, decode_definition),
     Sequence[EntityView]: (list[bytes], _encode_views, _decode_views),
+    EntityPage: (_Page, _encode_page, _decode_page),
     Description: (bytes, _encode_description, _decode_description),
     NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
 }
@@ -355,14 +371,18 @@ DELETE = ApiCall(BrokerApi.delete)
 LIST = ApiCall(BrokerApi.list)
 CREATE_TAP = ApiCall(BrokerApi.create_tap)
 CHANGE_TAP = ApiCall(BrokerApi.change_tap)
+PAGE = ApiCall(BrokerApi.page)
 RUNTIME = ApiCall(BrokerApi.runtime)
+RUNTIMES = ApiCall(BrokerApi.runtimes)
 NAMESPACE = ApiCall(BrokerApi.namespace)
 FRAGMENTS = ApiCall(BrokerApi.fragments)
 STORES = ApiCall(BrokerApi.stores)
 CHANGE_STORE = ApiCall(BrokerApi.change_store)
 
 _CHANGES: tuple[ApiCall[..., Any], ...] = (CREATE, UPDATE, DELETE, CREATE_TAP, CHANGE_TAP)
-_OTHERS: tuple[ApiCall[..., Any], ...] = (ENTITY, LIST, RUNTIME, NAMESPACE, FRAGMENTS, STORES, CHANGE_STORE)
+_OTHERS: tuple[ApiCall[..., Any], ...] = (
+    ENTITY, LIST, PAGE, RUNTIME, RUNTIMES, NAMESPACE, FRAGMENTS, STORES, CHANGE_STORE,
+)  # fmt: skip
 _CALLS = {call.name: call for call in (*_CHANGES, *_OTHERS)}
 CATALOGUE_CHANGES = frozenset(call.name for call in _CHANGES)
 """Methods after which entities are other than before."""

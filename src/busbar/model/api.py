@@ -72,6 +72,17 @@ class NamespaceProperties:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityPage:
+    """Some entities of a list, in the order of names."""
+
+    namespace: str
+    entities: Sequence[EntityView]
+    runtimes: Sequence[RuntimeProperties]
+    """What each of them holds. Rules hold nothing."""
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentView:
     """A fragment for its operator. The counts are 0 while it is unavailable. Times in ms since 1970."""
 
@@ -162,8 +173,14 @@ class CatalogueApi(Protocol):
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         """Let somebody own a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
 
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+        """As `list`, with what each entity holds."""
+
     async def runtime(self, path: str) -> RuntimeProperties:
         """Raises EntityNotFound."""
+
+    async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
+        """What several entities hold; None for one that is not there."""
 
     async def namespace(self) -> NamespaceProperties: ...
 

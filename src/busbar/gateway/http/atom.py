@@ -45,7 +45,7 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busbar.model.errors import ArgumentError, EntityNotFound, Unauthorized
+from busbar.model.errors import ArgumentError, Unauthorized
 from busbar.model.sas import MANAGE, SEND
 
 PAGE = 100
@@ -125,18 +125,14 @@ class _Management:
         skip = self._number("$skip", 0)
         top = min(self._number("$top", PAGE), PAGE)
         await self._check_version(target.path, None)
-        # One more than the page has says whether there is a next one.
-        views = await self._catalogue.list(target.kind, target.parent, skip, top + 1) if top else []
+        page = await self._catalogue.page(target.kind, target.parent, skip, top)
         entries = []
-        for view in views[:top]:
+        for view, runtime in zip(page.entities, page.runtimes, strict=True):
             check_partitioning(view.path, is_partitioned(view.description), self._site.version)
-            try:
-                entries.append(await self._shown(view))
-            except EntityNotFound:
-                continue  # deleted meanwhile
-        following = f"$skip={skip + top}&$top={top}&" if len(views) > top else ""
-        author = (await self._catalogue.namespace()).name
-        document = feed_document(target.path, f"{target.kind.value}s", entries, self._site, author, following)
+            entries.append(EntityAnswer(view, runtime, self._site))
+        following = f"$skip={skip + top}&$top={top}&" if top and page.has_more else ""
+        kind = f"{target.kind.value}s"
+        document = feed_document(target.path, kind, entries, self._site, page.namespace, following)
         return _answer(200, FEED_TYPE, document)
 
     async def _put(self) -> web.Response:

@@ -33,7 +33,7 @@ from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, RuntimeProperties
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
@@ -133,7 +133,9 @@ class Metrics:
         for first in range(0, len(chosen), ASKED_AT_ONCE):
             # Not one after the other: each may have to wait for a commit.
             some = chosen[first : first + ASKED_AT_ONCE]
-            for samples in await asyncio.gather(*(self._of_entity(origin, entity) for entity in some)):
+            runtimes = await port.runtimes([entity.path for entity in some])
+            there = [(entity, now) for entity, now in zip(some, runtimes, strict=True) if now is not None]
+            for samples in await asyncio.gather(*(_of_entity(origin, entity, now) for entity, now in there)):
                 for sample in samples:
                     page.add(*sample)
         return page
@@ -154,27 +156,24 @@ class Metrics:
             for entity in listed:
                 yield entity
 
-    async def _of_entity(self, origin: HttpOrigin, entity: EntityView) -> list[Sample]:
-        try:
-            now = await self._services.broker.runtime(entity.path)
-        except EntityNotFound:
-            return []  # it was deleted in between
-        labels = {"entity": entity.path}
-        counts = {
-            "active": now.active,
-            "dead_letter": now.dead_letter,
-            "scheduled": now.scheduled,
-            "deferred": now.deferred,
-        }
-        samples: list[Sample] = [
-            ("busbar_messages", {**labels, "state": state}, count) for state, count in counts.items()
-        ]
-        samples.append(("busbar_size_bytes", labels, now.size))
-        samples.append(("busbar_entity_available", labels, int(now.available)))
-        if entity.taps:
-            for index, fragment in enumerate(entity.fragments):
-                samples += _of_taps(entity, index, await _states(origin, fragment))
-        return samples
+
+async def _of_entity(origin: HttpOrigin, entity: EntityView, now: RuntimeProperties) -> list[Sample]:
+    labels = {"entity": entity.path}
+    counts = {
+        "active": now.active,
+        "dead_letter": now.dead_letter,
+        "scheduled": now.scheduled,
+        "deferred": now.deferred,
+    }
+    samples: list[Sample] = [
+        ("busbar_messages", {**labels, "state": state}, count) for state, count in counts.items()
+    ]
+    samples.append(("busbar_size_bytes", labels, now.size))
+    samples.append(("busbar_entity_available", labels, int(now.available)))
+    if entity.taps:
+        for index, fragment in enumerate(entity.fragments):
+            samples += _of_taps(entity, index, await _states(origin, fragment))
+    return samples
 
 
 async def _authorize(request: web.Request, services: GatewayServices) -> None:
