@@ -54,7 +54,10 @@ def brokers_of(server: Busbar) -> dict[str, int]:
     """The broker processes by their names, from the list of processes."""
     found = {}
     for child in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
-        command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
         if "busbar.app.broker_main" in command:
             found[command[command.index("busbar.app.broker_main") + 1]] = int(child)
     return found
