@@ -118,9 +118,9 @@ def _announce(line: str, queue: str, data: Path) -> None:
         connection = line.removeprefix("ready ") if sys.stderr.isatty() else "<the connection string>"
         before = "" if queue else f", and busbar queue create orders --data {shlex.quote(str(data))}"
         hint = _NEXT.format(connection=connection, before=before, queue=json.dumps(queue or "orders"))
-        print("\n" + hint, file=sys.stderr, flush=True)
+        _say("\n" + hint)
     else:
-        print(line, file=sys.stderr, flush=True)
+        _say(line)
 
 
 def _fail(text: str, code: int) -> int:
