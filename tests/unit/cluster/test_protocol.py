@@ -11,6 +11,7 @@ from busbar.cluster import protocol
 from busbar.cluster.protocol import ApiCall
 from busbar.model.api import (
     BrokerApi,
+    EntityPage,
     EntityView,
     FragmentView,
     NamespaceProperties,
@@ -42,6 +43,8 @@ CALLS: list[tuple[ApiCall[..., Any], tuple[object, ...], object]] = [
     (protocol.CREATE_TAP, ("orders", TAP), VIEW),
     (protocol.CHANGE_TAP, ("orders", "tap", False, TapChange(owner="me")), VIEW),
     (protocol.RUNTIME, ("orders",), RuntimeProperties(active=3)),
+    (protocol.RUNTIMES, (["orders", "gone"],), [RuntimeProperties(active=3), None]),
+    (protocol.PAGE, (EntityKind.QUEUE, "", 0, 10), EntityPage("busbar", [VIEW], [RuntimeProperties()], True)),
     (protocol.NAMESPACE, (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
     (protocol.FRAGMENTS, ("orders",), list[FragmentView]()),
     (protocol.STORES, (), [STORE]),
