@@ -16,7 +16,7 @@ from busbar.model.api import (
     Commands,
     Effects,
     EntityChangeSink,
-    EntityPage,
+    EntityListing,
     EntityView,
     FragmentView,
     NamedRule,
@@ -97,13 +97,13 @@ class LocalBroker(EffectDispatcher):
     def gateway_ended(self, gateway: Hashable) -> None:
         self._catalogue.note_gateway_ended(gateway)
 
-    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
         found = self._catalogue.page(
             kind, parent, skip, top + 1
         )  # one more says whether there is a next page
         views = [*found[:top]]
         runtimes = await self._runtimes(views)
-        return EntityPage(self._catalogue.properties.name, views, runtimes, len(found) > top)
+        return EntityListing(self._catalogue.properties.name, views, runtimes, len(found) > top)
 
     async def runtime(self, path: str) -> RuntimeProperties:
         (found,) = await self._runtimes([self._catalogue.find(path)])

@@ -29,7 +29,7 @@ from busbar.cluster.remote_store import PeerClient, RemoteStore
 from busbar.model.api import (
     Commands,
     EntityChangeSink,
-    EntityPage,
+    EntityListing,
     EntityView,
     FragmentView,
     NamedRule,
@@ -219,7 +219,7 @@ class ClusterBroker(EffectDispatcher):
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         return await self._call(protocol.CHANGE_TAP, path, name, dead_letter, change)
 
-    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
         return await self._call(protocol.PAGE, kind, parent, skip, top)
 
     async def runtime(self, path: str) -> RuntimeProperties:

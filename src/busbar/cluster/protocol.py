@@ -13,7 +13,7 @@ import msgspec
 
 from busbar.catalogue.definition import decode_definition, encode_definition
 from busbar.cluster.codec_table import Int
-from busbar.model.api import BrokerApi, EntityPage, EntityView, NamedRule, RuntimeProperties
+from busbar.model.api import BrokerApi, EntityListing, EntityView, NamedRule, RuntimeProperties
 from busbar.model.entities import Description, RuleDescription
 
 P = ParamSpec("P")
@@ -305,12 +305,12 @@ class _Page(msgspec.Struct, array_like=True):
     has_more: bool
 
 
-def _encode_page(page: EntityPage) -> _Page:
+def _encode_page(page: EntityListing) -> _Page:
     return _Page(page.namespace, _encode_views(page.entities), [*page.runtimes], page.has_more)
 
 
-def _decode_page(page: _Page) -> EntityPage:
-    return EntityPage(page.namespace, _decode_views(page.entities), page.runtimes, page.has_more)
+def _decode_page(page: _Page) -> EntityListing:
+    return EntityListing(page.namespace, _decode_views(page.entities), page.runtimes, page.has_more)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -321,7 +321,7 @@ _Crossing = tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]
 _CROSSINGS: dict[Any, _Crossing] = {
     EntityView: (bytes, encode_definition, decode_definition),
     Sequence[EntityView]: (list[bytes], _encode_views, _decode_views),
-    EntityPage: (_Page, _encode_page, _decode_page),
+    EntityListing: (_Page, _encode_page, _decode_page),
     Description: (bytes, _encode_description, _decode_description),
     NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
 }

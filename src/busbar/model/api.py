@@ -72,7 +72,7 @@ class NamespaceProperties:
 
 
 @dataclass(frozen=True, slots=True)
-class EntityPage:
+class EntityListing:
     """Some entities of a list, in the order of names."""
 
     namespace: str
@@ -173,7 +173,7 @@ class CatalogueApi(Protocol):
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
         """Let somebody own a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
 
-    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityPage:
+    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
         """As `list`, with what each entity holds."""
 
     async def runtime(self, path: str) -> RuntimeProperties:

@@ -11,7 +11,7 @@ from busbar.cluster import protocol
 from busbar.cluster.protocol import ApiCall
 from busbar.model.api import (
     BrokerApi,
-    EntityPage,
+    EntityListing,
     EntityView,
     FragmentView,
     NamespaceProperties,
@@ -44,7 +44,11 @@ CALLS: list[tuple[ApiCall[..., Any], tuple[object, ...], object]] = [
     (protocol.CHANGE_TAP, ("orders", "tap", False, TapChange(owner="me")), VIEW),
     (protocol.RUNTIME, ("orders",), RuntimeProperties(active=3)),
     (protocol.RUNTIMES, (["orders", "gone"],), [RuntimeProperties(active=3), None]),
-    (protocol.PAGE, (EntityKind.QUEUE, "", 0, 10), EntityPage("busbar", [VIEW], [RuntimeProperties()], True)),
+    (
+        protocol.PAGE,
+        (EntityKind.QUEUE, "", 0, 10),
+        EntityListing("busbar", [VIEW], [RuntimeProperties()], True),
+    ),
     (protocol.NAMESPACE, (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
     (protocol.FRAGMENTS, ("orders",), list[FragmentView]()),
     (protocol.STORES, (), [STORE]),
