@@ -1,9 +1,9 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
 python -m busbar.app.broker_main NAME DIRECTORY CHANNEL FD_SOCKET TIMEOUT: the name is for people who look at the list of
-processes, the next two are the descriptors of its ends of the channel and of the fd_socket, the last is how many seconds
-a disk may take to answer. It lives as long as the channel: signals that a terminal or a supervisor sends to all processes
-at once are the controller's affair, which drains before it lets go.
+processes, the next two are the descriptors of its ends of the channel and of the socket that clients are passed over, the
+last is how many seconds a disk may take to answer. It lives as long as the channel: signals that a terminal or a
+supervisor sends to all processes at once are the controller's affair, which drains before it lets go.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Hosting of fragments on messaging stores, the catalogue of entities, and the port that gateways reach them by."""
+"""Runs the fragments of a messaging store: commit loop, outages, timers, dispatch of effects."""

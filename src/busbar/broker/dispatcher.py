@@ -45,7 +45,7 @@ class CommandRouter(Protocol):
 
 
 class EffectDispatcher:
-    """The fragments' half of a BrokerApi. `emit` is what hosts perform effects with."""
+    """The fragments' half of a BrokerApi. Store hosts emit effects with `dispatch`."""
 
     def __init__(self) -> None:
         self.routes: CommandRouter | None = None

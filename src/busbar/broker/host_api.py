@@ -1,5 +1,5 @@
-"""What the catalogue and the port know of the host of a messaging store: it may be in this process (store_host.py), or in
-a broker process of its own (remote_store_host.py)."""
+"""What the catalogue and the dispatcher see of the host of a messaging store: it may be in this process (store_host.py),
+or in a broker process of its own (remote_store_host.py)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class StoreHost(Protocol):
         """When a gateway last did something with the fragment, in ms (0: not since it was taken into service)."""
 
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:
-        """Let `active` know of these what the process knows that has the store."""
+        """Bring `last_used` of these up to date with the process that has the store."""
 
     # What operators say
 

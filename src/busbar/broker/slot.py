@@ -18,7 +18,8 @@ class Slot:
     """Where a fragment stands.
 
     A change is first *gathered* (in the machine), then *in flight* (being committed), then durable. Effects are held with
-    the newest change they may rest on: `held` with the gathered ones, `flying` with those in flight.
+    the newest change they may rest on: `gathered_effects` with the gathered ones, `committing_effects` with those that
+    are being committed.
     """
 
     id: int

@@ -227,7 +227,7 @@ class LocalStoreHost:
         """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is
         unavailable or fails; what fails here starts the recovery as a failed commit does."""
         if not self.is_open:
-            raise ServerBusy(self._out_text)
+            raise ServerBusy(self._unavailable_text)
         try:
             return await self._on_store(work)
         except StoreFull as error:
@@ -236,7 +236,7 @@ class LocalStoreHost:
             if not self._turns.job_under_way:  # a job that comes after this one fails too, and says so
                 self._failed(error)
             certain = never_began(error)
-            failure = ServerBusy(self._out_text if certain else STORE_FAILED)
+            failure = ServerBusy(self._unavailable_text if certain else STORE_FAILED)
             failure.certain = certain
             raise failure from error
 
@@ -327,7 +327,7 @@ class LocalStoreHost:
             self._turns.submit(commands)
             return
         out = self.state is StoreState.UNAVAILABLE
-        text = self._out_text if out else STORE_FENCED
+        text = self._unavailable_text if out else STORE_FENCED
         for command in commands:
             if command.request > 0:
                 self._turns.emit([busy(command.origin, command.request, text)])
@@ -335,7 +335,7 @@ class LocalStoreHost:
                 self._buffer(command)
 
     @property
-    def _out_text(self) -> str:
+    def _unavailable_text(self) -> str:
         """For clients: where the store lies and what exactly is wrong with it is for operators."""
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
@@ -422,11 +422,11 @@ class LocalStoreHost:
         """Nobody waits for the store to come back: answers are given at once (rule 3). Is it `certain` that nothing of what
         was given to the store took place?"""
         self._enter(StoreState.UNAVAILABLE, reason)
-        self._refuse(discarded, self._out_text, certain=certain)
+        self._refuse(discarded, self._unavailable_text, certain=certain)
         for slot in self._turns.slots.values():
             if not slot.broken:
                 self._parking.seed(slot.id, slot.machine.demands(), slot.machine.awaits())
-        for command in self._turns.take_queued(ServerBusy(self._out_text)):
+        for command in self._turns.take_queued(ServerBusy(self._unavailable_text)):
             self._buffer(command)
 
     async def _go_offline(self, discarded: list[RolledBack]) -> None:
@@ -520,7 +520,7 @@ class LocalStoreHost:
         for slot in self._turns.slots.values():
             if not slot.broken:
                 machine = slot.machine
-                out = self._out_text
+                out = self._unavailable_text
                 self._turns.emit([busy(one.origin, one.request, out) for one in machine.awaits()])
                 self._turns.emit(self._parking.reset(slot.id, machine.demands()))
         self._turns.clear()

@@ -1,7 +1,7 @@
 """When to look at fragments again: a heap and one timer of the loop, for all fragments of a host.
 
 Rules:
-1. A slot has at most one live entry (its `armed` time). An earlier wish replaces it; a later one waits until the entry
+1. A slot has at most one live entry (its `timer_at`). An earlier wish replaces it; a later one waits until the entry
    comes up and is looked at again, so that locks taken and settled by the thousand do not touch the heap.
 2. Times are the wall clock's, and wall clocks jump: the timer never sleeps longer than LONGEST_SLEEP.
 """

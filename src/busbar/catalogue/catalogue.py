@@ -297,7 +297,7 @@ class Catalogue:
         return view
 
     async def _apply(self, new: list[EntityView], changes: dict[str, bytes | None]) -> None:
-        """Make new entries durable and put them in force, now or with the others of `together`."""
+        """Make new entries durable and put them in force, now or with the others of `batch`."""
         if self._gathered is not None:
             self._gathered.changes.update(changes)
             self._gathered.holders |= _holders(new)

@@ -1,4 +1,4 @@
-"""The port of a namespace whose catalogue is in this process.
+"""The broker API of a namespace whose catalogue is in this process.
 
 What an entity holds is the sum over the fragments that answer; one that is unavailable makes it less available, not unknown.
 """
@@ -98,9 +98,8 @@ class LocalBroker(EffectDispatcher):
         self._catalogue.note_gateway_ended(gateway)
 
     async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
-        found = self._catalogue.page(
-            kind, parent, skip, top + 1
-        )  # one more says whether there is a next page
+        # One more than the page has says whether there is a next one.
+        found = self._catalogue.page(kind, parent, skip, top + 1)
         views = [*found[:top]]
         runtimes = await self._runtimes(views)
         return EntityListing(self._catalogue.properties.name, views, runtimes, len(found) > top)
@@ -193,7 +192,7 @@ class LocalBroker(EffectDispatcher):
         assert self._stores is not None
         return await self._stores.views()
 
-    async def stores_out(self) -> Sequence[str]:
+    async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
         return sorted(self._stores.unavailable())
 

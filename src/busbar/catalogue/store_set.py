@@ -74,7 +74,7 @@ class StoreSet:
         return 0 if host is None else host.last_used(fragment)
 
     async def refresh_last_used(self, fragments: Iterable[int]) -> None:
-        """Let `active` know what hosts in other processes know. Raises a BusbarError."""
+        """Bring `last_used` of these up to date with brokers. Raises a BusbarError."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
             host = self.routes.sink_of(fragment)

@@ -105,7 +105,7 @@ def command(
 
         run.__name__ = function.__name__
         run.__doc__ = help or function.__doc__
-        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # Typer reads it
         run.__annotations__ = {}
         app.command(name or function.__name__.strip("_"), epilog=_epilog(examples))(run)
         return function

@@ -1,4 +1,4 @@
-"""A broker process as a member of the namespace: its gateway, its port to all fragments, and the other broker processes."""
+"""A broker process as a member of the namespace: its gateway, its way to all fragments, and the other broker processes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CataloguePublisher:
         self._port.gateway_ended(channel)
 
     async def handle_request(self, request: protocol.CatalogueRequest) -> object:
-        """Do what a gateway asks for. Raises what the port raises."""
+        """Do what a gateway asks for. Raises what the broker raises."""
         answer = await protocol.perform(self._port, request)
         if request.method in protocol.CATALOGUE_CHANGES and self._unacknowledged:
             await asyncio.wait([*self._unacknowledged])

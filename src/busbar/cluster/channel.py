@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import cast
 
@@ -82,8 +83,8 @@ class FrameReader:
         return frames
 
 
-class Channel(asyncio.Protocol):
-    """One end. Who has it says what becomes of frames (`received`), calls (`perform`) and the end (`lost`)."""
+class Channel(asyncio.Protocol, ABC):
+    """One end. A subclass handles frames, calls and the end of the channel."""
 
     def __init__(self) -> None:
         self._frames = FrameReader()
@@ -94,15 +95,16 @@ class Channel(asyncio.Protocol):
         self.is_lost = False
         self.is_aborted = False
 
-    def handle_frame(self, frame: CommandsFrame | EffectsFrame | StoreStatus) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def handle_frame(self, frame: CommandsFrame | EffectsFrame | StoreStatus) -> None: ...
 
+    @abstractmethod
     def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
         """Do it now (None), or begin: what the coroutine returns is the answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def closed(self) -> None:
-        raise NotImplementedError
+        """The other end is gone: nothing more comes, and nothing can be sent."""
 
     # ---- speaking ----
 

@@ -1,4 +1,5 @@
-"""The port of a broker process that has a gateway of its own: some fragments are here, the others in other broker processes.
+"""The broker API in a broker process with a gateway of its own: some fragments are here, the others in other broker
+processes.
 
 Rules:
 1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). What is
@@ -237,7 +238,7 @@ class ClusterBroker(EffectDispatcher):
     async def stores(self) -> Sequence[StoreView]:
         return await self._call(protocol.STORES)
 
-    async def stores_out(self) -> Sequence[str]:
+    async def unavailable_stores(self) -> Sequence[str]:
         return sorted(view.name for view in await self.stores() if view.state != "open")
 
     async def change_store(self, name: str, to: str) -> StoreView:

@@ -110,7 +110,7 @@ class RemoteStore:
     def submit(self, commands: Iterable[Command]) -> None:
         commands = list(commands)
         if self._channel is None or self.detached:
-            self._loop.call_soon(self._emit, self._answers_while_out(commands))
+            self._loop.call_soon(self._emit, self._answers_while_unavailable(commands))
             return
         said = self._standing.sent
         for command in commands:
@@ -120,11 +120,13 @@ class RemoteStore:
                 protocol.CommandsFrame(self.name, msgspec.Raw(commands_codec.encode(commands)))
             )
 
-    def _answers_while_out(self, commands: list[Command]) -> list[Effect]:
+    def _answers_while_unavailable(self, commands: list[Command]) -> list[Effect]:
         answers: list[Effect] = []
         for command in commands:
             if command.request > 0:
-                answers.append(self._busy(command.origin, command.request, self._out_text, certain=True))
+                answers.append(
+                    self._busy(command.origin, command.request, self._unavailable_text, certain=True)
+                )
             elif not isinstance(command, Tick):
                 drained = self._parking.add(command)
                 if drained is not None:
@@ -141,7 +143,7 @@ class RemoteStore:
         self._standing.drop_fragment(fragment)
 
     @property
-    def _out_text(self) -> str:
+    def _unavailable_text(self) -> str:
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
     def _busy(self, origin: int, request: int, text: str, *, certain: bool) -> Refused:

@@ -254,7 +254,7 @@ class RemoteStoreHost(RemoteStore):
 
     async def _serving(self, operation: Operation) -> msgspec.Raw:
         if self._channel is None:
-            raise ServerBusy(self._out_text)
+            raise ServerBusy(self._unavailable_text)
         try:
             return await self._channel.call(self.name, operation)
         except ChannelClosed:

@@ -14,7 +14,7 @@ Rules
 - A session that is not held by anybody may be in the fragment's own hand for a while (consumer None): it has expired,
   and its messages go (session_serving.py).
 
-What there is to do is found without looking at every session: `stirred` are those to which something happened, `ready`
+What there is to do is found without looking at every session: `changed` are those to which something happened, `ready`
 those that can be served from memory, `hungry` those that need a read first.
 """
 

@@ -1,1 +1,1 @@
-"""The edge: protocols and authorization. Reaches fragments only through the port of `busbar.model.api`."""
+"""The edge: protocols and authorization. Reaches fragments only through `busbar.model.api`."""

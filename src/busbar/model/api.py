@@ -1,4 +1,4 @@
-"""The port between gateways and the broker: batched commands down, batched effects up, and the catalogue of entities.
+"""What a gateway can ask of a broker: batched commands down, batched effects up, and the catalogue of entities.
 
 A gateway knows fragments and entities only by this. Behind it may stand a broker of the same process or of another one.
 """
@@ -90,7 +90,7 @@ class FragmentView:
     id: int
     store: str
     state: str
-    """`open` or `out`."""
+    """`open` or `unavailable`."""
     reason: str = ""
     """Why it is unavailable."""
     active: int = 0
@@ -111,7 +111,7 @@ class StoreView:
     name: str
     url: str
     state: str
-    """`open` or `out`."""
+    """`open` or `unavailable`."""
     since: int
     reason: str = ""
     fragments: int = 0
@@ -203,7 +203,7 @@ class StoreApi(Protocol):
 
     async def stores(self) -> Sequence[StoreView]: ...
 
-    async def stores_out(self) -> Sequence[str]:
+    async def unavailable_stores(self) -> Sequence[str]:
         """The names of those that are unavailable."""
 
     async def change_store(self, name: str, to: str) -> StoreView:

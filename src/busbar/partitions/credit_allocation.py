@@ -17,7 +17,7 @@ The client says how many messages it can take (`want`); each fragment is asked f
    its store answers, and a turn is as many messages as it has or the client can take; and between fragments that have a
    little each, the demand settles down so that no one need be called back.
 5. A fragment that is being drained is not asked until it has answered. If nobody has had a turn for a while, since one that
-   was called back does not answer, all that give nothing are called back, and `pressing` asks everyone for at least one
+   was called back does not answer, all that give nothing are called back, and `force` asks everyone for at least one
    message.
 
 For a single fragment (a regular entity) all of this comes down to asking it for what is wanted.

@@ -37,11 +37,11 @@ class Wakeable(Protocol):
 
 
 class Origin(Protocol):
-    """Who asks fragments: an origin of the port, with what the turn has to say."""
+    """The connection or request that commands come from and effects go back to."""
 
     @property
     def origin(self) -> int:
-        """Its number at the port."""
+        """Its number at the broker."""
 
     def command(self, command: Command) -> None:
         """Hand a command over with the others of this turn."""

@@ -5,6 +5,8 @@ Time comes in with each call, in ms. A receiver with something to do later asks 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from busbar.model.api import EntityView
 from busbar.model.effects import Delivered, Effect
 from busbar.model.message import Record
@@ -19,7 +21,9 @@ FIRST_SLICE = 16
 SLICE_BYTES = 1024 * 1024
 
 
-class EntityReceiver:
+class EntityReceiver(ABC):
+    """The receiver of one client. Subclasses say how credit and messages are handled."""
+
     __slots__ = ("_client", "_closed", "_demands", "_drain", "_origin", "_slice", "_wake_at")
 
     def __init__(
@@ -37,12 +41,13 @@ class EntityReceiver:
         self._wake_at = 0
         self._closed = False
 
+    @abstractmethod
     def replenish(self, now: int) -> None:
         """Bring the credit of the fragments in line with what the client can take."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_delivered(self, demand: FragmentCredit, effect: Delivered, now: int) -> None:
-        raise NotImplementedError
+        """Give the client what a fragment delivered, as far as it takes it."""
 
     def drain(self, now: int) -> None:
         """The client wants the messages that there are now, and an answer."""
@@ -50,9 +55,9 @@ class EntityReceiver:
             self._drain.begin()
         self._drain_on(now)
 
+    @abstractmethod
     def _drain_on(self, now: int) -> None:
         """Take the next step of the client's drain."""
-        raise NotImplementedError
 
     def _drain_step(self, capacity: int, now: int) -> None:
         if self._drain.step(capacity, now):

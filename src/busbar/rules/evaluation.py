@@ -170,8 +170,8 @@ class Compiler:
             kind = type(a)
             if kind is not type(b) or kind not in ORDERED_ALIKE:
                 a, b = comparable(a, b, ordered)
-            elif kind is str and may_be_long and len(a) > UNCOUNTED:  # type: ignore[arg-type]
-                message.work.spend(self, len(a) // AT_ONCE)  # type: ignore[arg-type]
+            elif kind is str and may_be_long and len(a) > UNCOUNTED:  # type: ignore[arg-type]  # `kind` says it is a text
+                message.work.spend(self, len(a) // AT_ONCE)  # type: ignore[arg-type]  # as above
             return test(a, b)
 
         return compare
@@ -212,8 +212,9 @@ class Compiler:
 
     def like(self, nodes: list[Node]) -> Truth:
         subject, pattern, *escape = [self.value(node) for node in nodes]
-        if isinstance(pattern, Constant) and all(isinstance(part, Constant) for part in escape):
-            return self._like_constant(subject, pattern.value, *[part.value for part in escape])  # type: ignore[attr-defined]
+        constants = [part for part in (pattern, *escape) if isinstance(part, Constant)]
+        if len(constants) == 1 + len(escape):
+            return self._like_constant(subject, *[part.value for part in constants])
 
         def like(message: RuleMessage) -> bool | None:
             value = subject(message)

@@ -1,4 +1,4 @@
-"""One client connection: bytes to the engine, events to links, commands to the port, effects back to links.
+"""One client connection: bytes to the engine, events to links, commands to the broker, effects back to links.
 
 A turn is one read of the socket or one batch of effects. What a turn has to say goes out once, at its end: commands in
 one `submit`, frames in one `write`.
@@ -195,7 +195,7 @@ class GatewayConnection(asyncio.Protocol):
     # Effects
 
     def effects(self, effects: list[Effect]) -> None:
-        """The port's effects for this connection, in order."""
+        """The broker's effects for this connection, in order."""
         now = wall_clock()
         for effect in effects:
             if isinstance(effect, Delivered):

@@ -48,7 +48,7 @@ class Health:
 
     async def _ask(self) -> None:
         try:
-            self._out = await self._port.stores_out()
+            self._out = await self._port.unavailable_stores()
         except BusbarError:
             self._out = None
         finally:

@@ -70,7 +70,7 @@ def read_broker_properties(value: object) -> BrokerProperties:
         if item is None:
             continue
         if lowered in _TEXTS:
-            found = replace(found, **{_TEXTS[lowered]: _text(key, item)})  # type: ignore[arg-type]
+            found = replace(found, **{_TEXTS[lowered]: _text(key, item)})  # type: ignore[arg-type]  # fields of text
         elif lowered in ("timetolive", "timetolivetimespan"):
             found = replace(found, ttl=_ttl(key, item))
         elif lowered == "scheduledenqueuetimeutc":

@@ -1,6 +1,6 @@
 """What a TLS ClientHello asks for that costs the server far more than the client (RFC 8446, 4.1.2).
 
-A key share of a finite field (ffdhe2048 to ffdhe8192) takes the server up to 360 times as long as one of an elliptic curve,
+A key share of a finite field (ffdhe2048 to ffdhe8192) takes the server many times as long as one of an elliptic curve,
 and a client can send the same bytes again and again without any work. Python's ssl cannot switch these groups off, so they
 are looked for before OpenSSL sees them.
 """
