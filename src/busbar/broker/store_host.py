@@ -316,7 +316,7 @@ class LocalStoreHost:
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._lifecycle.bring_online(self._monotonic())
+        self._lifecycle.bring_online(self._monotonic(), self.clock())
         self._proceed()
 
     def reset(self) -> None:
