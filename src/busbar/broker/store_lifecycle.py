@@ -237,7 +237,9 @@ class StoreLifecycle:
 
     def stop(self, error: BusbarError) -> None:
         """Serve no more. What is under way with the store is ignored when it ends."""
-        self._refuse_discarded(error.text, certain=True)  # if it was being rolled back, the store did not commit it
+        self._refuse_discarded(
+            error.text, certain=True
+        )  # if it was being rolled back, the store did not commit it
         self._phase = Phase.STEADY
         self._under_way = None
         self._operations = []
