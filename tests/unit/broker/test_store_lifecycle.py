@@ -190,6 +190,13 @@ WAYS: dict[Phase, Callable[[Shell], None]] = {
 }
 
 
+def _fail_group(shell: Shell) -> None:
+    """A group fails when no job is under way: what is being committed is whole."""
+    if shell.job is not None:
+        shell.finish_job()
+    shell.life.fail(GroupFailed(), shell.now)
+
+
 def _finish(shell: Shell, error: Exception | None) -> None:
     if shell.life._phase in TRANSITIONS:
         shell.finish(shell.handle_operation(), error)
@@ -210,7 +217,7 @@ INPUTS: dict[str, Callable[[Shell], None]] = {
     "offline and reset": lambda shell: (shell.life.take_offline(shell.now), shell.life.reset(shell.now)),  # type: ignore[dict-item, func-returns-value]
     "disk answers": lambda shell: shell.life.disk_answers(shell.now),
     "another failure": lambda shell: shell.life.fail(OutcomeUnknown("broken"), shell.now),
-    "another group": lambda shell: shell.life.fail(GroupFailed(), shell.now),
+    "a failed group": _fail_group,
     "time": lambda shell: shell.pass_time(MAX_BACKOFF),
     "reopened at the start": lambda shell: shell.life.start_reopening(shell.now),
 }
