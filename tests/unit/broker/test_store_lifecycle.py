@@ -192,7 +192,7 @@ WAYS: dict[Phase, Callable[[Shell], None]] = {
 
 def _fail_group(shell: Shell) -> None:
     """A group fails when no job is under way: what is being committed is whole."""
-    if shell.job is not None:
+    while shell.job is not None:
         shell.finish_job()
     shell.life.fail(GroupFailed(), shell.now)
 
