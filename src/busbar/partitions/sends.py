@@ -39,7 +39,8 @@ class SendOutcomes(Protocol):
         failed: list[int] | None = None,
         unknown: list[int] | None = None,
     ) -> None:
-        """Reject a delivery that was not stored. Of a mixed batch: which messages failed, and which have an unknown outcome."""
+        """Reject a delivery that was not stored. Of a mixed batch: which messages failed, and which have an
+        unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
