@@ -1,4 +1,4 @@
-"""What every way to an entity asks before it is used, whatever the protocol: is it served, is it enabled, how large."""
+"""Checks that every protocol makes before it uses an entity: is it served, is it enabled, how large may a message be."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from busbar.model.limits import Limits
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
 LONGEST_SHOWN: Final = 300
-"""Characters of what a client said, in an error."""
+"""Maximum number of characters of a client's text in an error."""
 
 
 def check_served(entity: EntityView) -> None:
-    """What is described but not served yet is refused, plainly."""
+    """Refuse an entity with properties that are not served yet."""
     description = entity.description
     if isinstance(description, RuleDescription):
         raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
@@ -47,7 +47,7 @@ def check_no_transfer(entity: EntityView, transfer: bool) -> None:
 
 
 def check_not_via(properties: Mapping[object, object]) -> None:
-    """The entity of a link with this property is not the one where its messages are to end. They would stay there."""
+    """Refuse a link with this property: its messages would stay in this entity instead of the one they are meant for."""
     if TRANSFER_DESTINATION in properties:
         destination = str(properties[TRANSFER_DESTINATION])[:LONGEST_SHOWN]
         raise NotImplementedHere(
@@ -65,7 +65,7 @@ def not_received_from(topic: str) -> str:
 
 
 def check_can_send(entity: EntityView, dead_letter: bool) -> None:
-    """Messages can be sent there."""
+    """Raise an error if messages cannot be sent to the entity."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
     if isinstance(entity.description, SubscriptionDescription):
@@ -76,7 +76,7 @@ def check_can_send(entity: EntityView, dead_letter: bool) -> None:
 
 
 def check_can_receive(entity: EntityView) -> None:
-    """Messages can be received from there."""
+    """Raise an error if messages cannot be received from the entity."""
     if isinstance(entity.description, TopicDescription):
         raise InvalidOperation(not_received_from(entity.path))
     status = _status(entity)
@@ -85,8 +85,8 @@ def check_can_receive(entity: EntityView) -> None:
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The size in bytes that a message of this entity may have. The namespace's limit is everyone's: it may have been
-    lowered since the entity was made."""
+    """The maximum size in bytes of a message of this entity. The limit of the namespace always holds, because it may have
+    been lowered since the entity was created."""
     description = entity.description
     own = (
         0
