@@ -49,6 +49,8 @@ _INTEGERS: Final = frozenset((0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x
 _FIRST_DATE: Final = -62_135_596_800_000
 _LAST_DATE: Final = 253_402_300_799_999
 
+_SESSION_FIELD: Final = 10  # of the properties: group-id
+
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _VIA_PARTITION_KEY: Final = b"x-opt-via-partition-key"
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
@@ -198,7 +200,7 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
             if pos < stop and buf[pos] != 0x40:
                 if i == 0:
                     message_id = _read_id(buf, pos, stop, max_id_length)
-                elif i == 10:
+                elif i == _SESSION_FIELD:
                     session_id = _read_text(buf, pos, stop, "group-id (session id)", max_id_length)
                 elif wants_times and i == 8:
                     expiry = _read_time(buf, pos, stop, "absolute-expiry-time")
@@ -233,6 +235,40 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     if kept_count > 0:
         w.write(kept)
     return Draft(w.getvalue() + rest, message_id, session_id, partition_key, ttl, scheduled)
+
+
+def read_draft(content: bytes, ttl: i64, hops: i64) -> Draft:
+    """The draft of a content that was kept before: its fields are read again, and not checked against any limit."""
+    pos: i64 = 8
+    stop: i64 = pos + read_u32(content, 4)
+    limit: i64 = len(content)
+    partition_key: str | None = None
+    scheduled: i64 = 0
+    while pos < stop:
+        value = skip_value(content, pos, stop)
+        if _is_broker_like(content, pos, value):
+            key = _key(content, pos, value)
+            if key == _PARTITION_KEY:
+                partition_key = _read_key(content, value, stop, "x-opt-partition-key", limit)
+            elif key == _SCHEDULED:
+                scheduled = _read_time(content, value, stop, "x-opt-scheduled-enqueue-time")
+        pos = skip_value(content, value, stop)
+    found = find_sections(content, stop, len(content))
+    message_id = ""
+    session_id: str | None = None
+    stop = found.application
+    if found.properties < stop:
+        count, pos = open_compound(content, found.properties + 3, stop)
+        i: i64 = 0
+        while i < count and i <= _SESSION_FIELD:
+            if content[pos] != 0x40:
+                if i == 0:
+                    message_id = _read_id(content, pos, stop, limit)
+                elif i == _SESSION_FIELD:
+                    session_id = _read_text(content, pos, stop, "group-id (session id)", limit)
+            pos = skip_value(content, pos, stop)
+            i += 1
+    return Draft(content, message_id, session_id, partition_key, ttl, scheduled, hops)
 
 
 def _is_broker_like(buf: bytes, pos: i64, end: i64) -> bool:
