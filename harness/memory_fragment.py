@@ -151,7 +151,7 @@ class MemoryFragment:
             record.n,
             record.enqueued,
             record.ttl,
-            0 if edit.lane == OUTBOX else record.due,
+            record.due,
             edit.deliveries,
             record.size if edit.size < 0 else edit.size,
             record.content,
@@ -159,6 +159,8 @@ class MemoryFragment:
             record.session_id,
             edit.dead,
             record.hops,
+            record.target,
+            record.kind,
         )
 
     def _remember(self, segment: int, id: bytes, at: int, n: int) -> None:

@@ -66,7 +66,7 @@ def _edited(r: Record, e: MessageEdit) -> Record:
         r.n,
         r.enqueued,
         r.ttl,
-        0 if e.lane == OUTBOX else r.due,
+        r.due,
         e.deliveries,
         r.size if e.size < 0 else e.size,
         r.content,
@@ -74,6 +74,8 @@ def _edited(r: Record, e: MessageEdit) -> Record:
         None,
         e.dead,
         r.hops,
+        r.target,
+        r.kind,
     )
 
 
@@ -129,7 +131,9 @@ def _changes(model: Model, fragment: int, puts: list, edits: list, keeps: list, 
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         dead = n if deliveries % 2 else 0  # only that positions differ matters here
         changes.edits.append(MessageEdit(lane, n, to, deliveries, overlay, dead, deliveries * 7))
-        if here.get(n) == lane:
+        if lane == OUTBOX:  # a message goes out of it by a delete
+            changes.edits.pop()
+        elif here.get(n) == lane:
             here[n] = to
     for n, right in keeps:
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES

@@ -17,7 +17,7 @@ from busbar.model.message import (
     Record,
 )
 from busbar.store.contract import Store
-from tests.conformance.stores import MANY, Open, lanes, numbers, page, put, record, values
+from tests.conformance.stores import MANY, Open, edit, lanes, numbers, page, put, record, values
 
 
 def entering(fragment: int, *records: Record, paths: dict[int, str] | None = None) -> Changes:
@@ -104,22 +104,19 @@ def test_a_change_of_nothing_makes_no_row(open_store: Open) -> None:
     store.close()
 
 
-def test_what_leaves_the_outbox_for_a_dead_letter_queue_is_an_ordinary_message(open_store: Open) -> None:
+def test_what_cannot_be_moved_is_deleted_and_put_elsewhere_in_one_commit(open_store: Open) -> None:
     store = claimed(open_store)
     store.commit([entering(1, moved(1, 7), moved(2, 7))])
-    changes = leaving(1, 7)
-    changes.edits = [
-        MessageEdit(OUTBOX, 1, DEAD, 0, None, 1, 5),
-        MessageEdit(OUTBOX, 2, TRANSFER_DEAD, 0, {"why": b"x"}, 0, 6),
-        MessageEdit(TRANSFER_DEAD, 2, TRANSFER_DEAD_DEFERRED, 3, {"why": b"x"}, 0, 6),
-    ]
-    changes.outbox[7].count = -2
+    changes = leaving(1, 7, 1, 2)
+    changes.puts[DEAD] = [record(3, b"bytes", dead=1, hops=1)]
+    changes.puts[TRANSFER_DEAD] = [record(4, b"bytes", hops=1)]
     store.commit([changes])
-    assert lanes(store, 1) == {DEAD: [1], TRANSFER_DEAD_DEFERRED: [2]}
+    edit(store, 1, MessageEdit(TRANSFER_DEAD, 4, TRANSFER_DEAD_DEFERRED, 3, {"why": b"x"}, 0, 6))
+    assert lanes(store, 1) == {DEAD: [3], TRANSFER_DEAD_DEFERRED: [4]}
     (dead,), (transfer,) = page(store, 1, DEAD), page(store, 1, TRANSFER_DEAD_DEFERRED)
-    assert values(dead) == values(record(1, b"bytes", size=5, dead=1, hops=1))
+    assert values(dead) == values(record(3, b"bytes", dead=1, hops=1))
     assert values(transfer) == values(
-        record(2, b"bytes", size=6, overlay={"why": b"x"}, deliveries=3, hops=1)
+        record(4, b"bytes", size=6, overlay={"why": b"x"}, deliveries=3, hops=1)
     )
     assert store.outbox(1) == {}
     store.close()

@@ -13,8 +13,8 @@ row that comes gets the turn of the change, a row that is there keeps its own un
 message goes goes with it. A state is kept by itself, whether the session has messages or not.
 
 How the outbox lies in a store. Its messages are found by target and number. A target has a row while there are messages for
-it: how many, and the path of its entity. Rows are written by difference, too. An edit that takes a message out of the
-outbox makes an ordinary one of it: due, target and kind become 0.
+it: how many, and the path of its entity. Rows are written by difference, too. A message that comes into the outbox or goes
+out of it has a new number, so no edit touches it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from json import dumps
 
 from busbar.fragment.changes import Changes, Head, Keep, MessageEdit, empty_head
 from busbar.fragment.reads import ReadByNumber, ReadDue, ReadPage
-from busbar.model.message import KEPT, LANES, OUTBOX, SCHEDULED, Record
+from busbar.model.message import KEPT, LANES, SCHEDULED, Record
 from busbar.store.overlay_codec import decode_overlay, encode_overlay
 
 Value = int | bytes | str | None
@@ -43,8 +43,7 @@ _PUT_MOVED_WIDTH = 15
 _EDIT = (
     "WITH edit(fragment, lane, n, lane_after, deliveries, overlay, dead, size) AS (VALUES {rows})"
     " UPDATE msg SET lane = edit.lane_after, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead,"
-    " size = CASE WHEN edit.size < 0 THEN msg.size ELSE edit.size END,"
-    f" due = CASE WHEN edit.lane = {OUTBOX} THEN 0 ELSE msg.due END, target = 0, kind = 0 FROM edit"
+    " size = CASE WHEN edit.size < 0 THEN msg.size ELSE edit.size END FROM edit"
     " WHERE msg.fragment = edit.fragment AND msg.lane = edit.lane AND msg.n = edit.n"
 )
 _EDIT_WIDTH = 8
