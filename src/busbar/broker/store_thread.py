@@ -23,7 +23,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from busbar.store.contract import StoreError
+from busbar.broker.refusals import StoreHung
 
 PATIENCE = 5.0
 LOOKS = 4
@@ -38,19 +38,6 @@ T = TypeVar("T")
 
 Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
-
-
-class StoreHung(StoreError):
-    """The store does not answer. What `began` may still take place when it does; what did not never will."""
-
-    def __init__(self, patience: float, *, began: bool) -> None:
-        super().__init__(f"its disk has not answered for {patience:g} s")
-        self.began = began
-
-
-def never_began(error: BaseException) -> bool:
-    """Whether what failed certainly did not take place, since its store was not even asked for it."""
-    return isinstance(error, StoreHung) and not error.began
 
 
 class _Job:
@@ -86,6 +73,10 @@ class StoreThread:
     def hangs(self) -> bool:
         """Whether the call under way was given up and has not returned."""
         return bool(self._waiting) and self._waiting[0].given_up
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
 
     @property
     def idle(self) -> bool:
