@@ -39,6 +39,7 @@ from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_end
 from busbar.app.provisioning import provision
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost
+from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
@@ -311,6 +312,7 @@ async def _broker(
     port.serve(stores, catalogue)
     members.watch()
     broker = _Broker(port, catalogue, stores, processes)
+    moves = MoveRunner(port, loop, stores.routes.sink_of) if processes is None else None
     try:
         try:
             if processes is not None:
@@ -323,8 +325,12 @@ async def _broker(
             broker.notes.append(
                 f"there are {brokers} brokers, although {config.brokers} were asked for: one for each store"
             )
+        if moves is not None:
+            moves.start(namespace.limits.transfer_patience)
         yield broker
     finally:
+        if moves is not None:
+            await moves.stop()
         await catalogue.close()
         if not await stores.close(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)

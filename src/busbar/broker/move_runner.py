@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from busbar.broker.mover import Mover, PairStatus, TargetQuestion
 from busbar.model.api import Commands, Effects, EntityView
@@ -28,25 +28,36 @@ class MoveBroker(Protocol):
     async def entity(self, path: str) -> EntityView: ...
 
 
+@runtime_checkable
+class HasEpoch(Protocol):
+    """The host of a store that this process owns."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
 class MoveRunner:
     def __init__(
         self,
         broker: MoveBroker,
         loop: asyncio.AbstractEventLoop,
-        epoch_of: Callable[[int], int],
-        patience_ms: int,
+        source_of: Callable[[int], object],
     ) -> None:
+        """`source_of` is where commands for a fragment go: for a source, the host of its store in this process."""
         self._broker = broker
         self._loop = loop
-        self._mover = Mover(epoch_of, patience_ms)
+        self._source_of = source_of
+        self._mover = Mover(self._epoch_of)
         self._is_running = False
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._asking: set[asyncio.Task[None]] = set()
         broker.connect_mover(self._on_effects)
 
-    def start(self) -> None:
-        """Move messages from now on. What came before, while fragments were loaded, was kept."""
+    def start(self, patience_ms: int) -> None:
+        """Move messages from now on. What came before, while fragments were loaded, was kept. `patience_ms` is for targets
+        that are full."""
+        self._mover.patience_ms = patience_ms
         self._is_running = True
         self._schedule()
 
@@ -70,6 +81,10 @@ class MoveRunner:
     def status(self) -> tuple[list[PairStatus], int]:
         """What is moved and held, and the time of the clock that it is measured by, in ms."""
         return self._mover.status(), self._now()
+
+    def _epoch_of(self, fragment: int) -> int:
+        host = self._source_of(fragment)
+        return host.epoch if isinstance(host, HasEpoch) else 0
 
     def _now(self) -> int:
         return int(self._loop.time() * 1000)

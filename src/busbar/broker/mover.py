@@ -20,6 +20,8 @@ Rules:
    command that was given up from the one that took its place.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
    may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
+9. What becomes of a record that was refused is the source's decision. If it is still the first one of the next page, the
+   pair is held as in rule 4.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from busbar.model.commands import (
     fence_of,
 )
 from busbar.model.effects import MOVER_ORIGIN, Effect, MovedTaken, OutboxPage, OutboxReady, Refused
-from busbar.model.errors import BusbarError, EntityNotFound, InternalError, QuotaExceeded
+from busbar.model.errors import BusbarError, EntityNotFound, MalformedMessage, QuotaExceeded
 from busbar.model.message import Draft
 
 BATCH_RECORDS: Final = 500
@@ -72,7 +74,7 @@ class _Pair:
 
     __slots__ = (
         "bytes", "full_since", "held_since", "logged", "numbers", "oldest", "page_bytes", "path", "pause", "ready_again",
-        "reason", "retry_at", "source", "source_failed", "source_path", "state", "target",
+        "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state", "target",
     )  # fmt: skip
 
     def __init__(self, source: int, target: int) -> None:
@@ -93,6 +95,8 @@ class _Pair:
         self.reason = ""
         self.source_failed = False
         self.full_since = 0
+        self.refused_at = 0  # the record that was refused last
+        self.refusal = ""
         self.logged = False
 
 
@@ -127,9 +131,10 @@ class Mover:
     def __init__(
         self, epoch_of: Callable[[int], int], patience_ms: int = 60_000, max_bytes: int = MAX_BYTES
     ) -> None:
-        """`epoch_of` is the epoch of the store of a source fragment. `patience_ms` is for targets that are full."""
+        """`epoch_of` is the epoch of the store of a source fragment."""
+        self.patience_ms = patience_ms
+        """For targets that are full."""
         self._epoch_of = epoch_of
-        self._patience_ms = patience_ms
         self._max_bytes = max_bytes
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._requests: dict[int, _Pair] = {}
@@ -192,7 +197,7 @@ class Mover:
             if pair is None:
                 continue
             if type(effect) is OutboxPage:
-                self._on_page(pair, effect)
+                self._on_page(pair, effect, now)
             elif type(effect) is MovedTaken:
                 self._on_taken(pair, effect, now)
             elif type(effect) is Refused:
@@ -222,7 +227,7 @@ class Mover:
             self._avoid(pair)
             return
         gone = EntityNotFound(pair.path)
-        self._commands.append(RemoveMoved(pair.source, pair.target, 0, 0, gone.condition, gone.text))
+        self._remove(pair, 0, len(pair.numbers), gone.condition, gone.text)
         self._reach(pair)
         self._make_ready(pair)
 
@@ -245,7 +250,7 @@ class Mover:
             self._resume(pair)
 
     def _pull(self, pair: _Pair, now: int) -> None:
-        is_full = pair.full_since and now - pair.full_since < self._patience_ms
+        is_full = pair.full_since and now - pair.full_since < self.patience_ms
         count = 1 if is_full else BATCH_RECORDS
         pair.state = _State.PULLING
         pair.ready_again = False
@@ -255,7 +260,7 @@ class Mover:
             PullOutbox(pair.source, MOVER_ORIGIN, request, pair.target, count, pair.page_bytes)
         )
 
-    def _on_page(self, pair: _Pair, page: OutboxPage) -> None:
+    def _on_page(self, pair: _Pair, page: OutboxPage, now: int) -> None:
         if not page.records:
             self._reserve(pair, 0)
             if pair.ready_again:
@@ -264,10 +269,16 @@ class Mover:
                 self._forget(pair)
             return
         pair.path, pair.source_path = page.path, page.source
+        if pair.refused_at:  # rule 9
+            if page.records[0].n == pair.refused_at:
+                self._hold(pair, pair.refusal, now)
+                return
+            self._end_hold(pair)
         pair.oldest = page.records[0].enqueued
         drafts, failure = _drafts_of(page)
         if failure is not None and not drafts:
             # No target was ever offered it: what cannot be read now could not be read before.
+            pair.numbers = [page.records[0].n]
             self._remove(pair, 0, 1, failure.condition, failure.text)
             self._make_ready(pair)
             return
@@ -289,13 +300,15 @@ class Mover:
         if moved:
             self.moved += moved
             pair.full_since = 0
-        self._remove(pair, taken.upto, taken.refused, taken.condition, taken.text)
         if taken.refused and taken.condition == QuotaExceeded.condition:
             pair.full_since = pair.full_since or now
+            self._remove(pair, taken.upto, taken.refused, taken.condition, taken.text)
             self._hold(pair, taken.text, now, FULL_PAUSE_MS)
         else:
             pair.full_since = 0
-            self._end_hold(pair)
+            if moved or not taken.refused:
+                self._end_hold(pair)
+            self._remove(pair, taken.upto, taken.refused, taken.condition, taken.text)
             self._make_ready(pair)
 
     def _on_refused(self, pair: _Pair, refused: Refused, now: int) -> None:
@@ -316,6 +329,11 @@ class Mover:
             pair.source_failed = True
 
     def _remove(self, pair: _Pair, upto: int, refused: int, condition: str, text: str) -> None:
+        """Tell the source what became of the records that were offered last."""
+        if refused:
+            place = bisect_right(pair.numbers, upto)
+            pair.refused_at = pair.numbers[place] if place < len(pair.numbers) else 0
+            pair.refusal = text
         self._commands.append(RemoveMoved(pair.source, pair.target, upto, refused, condition, text))
 
     # ---- turns, and holds ----
@@ -341,14 +359,15 @@ class Mover:
             _log.warning("messages of '%s' wait for '%s': %s", pair.source_path, pair.path, reason)
 
     def _resume(self, pair: _Pair) -> None:
-        """Pull it again. It counts as held until the target has taken something."""
+        """Pull it again. It counts as held until something has left the outbox."""
+        pair.refused_at = 0
         self._make_ready(pair)
 
     def _is_current(self, timer: tuple[int, int, _Pair]) -> bool:
         return timer[2].state is _State.HELD and timer[2].retry_at == timer[0]
 
     def _end_hold(self, pair: _Pair) -> None:
-        pair.held_since = pair.pause = 0
+        pair.held_since = pair.pause = pair.refused_at = 0
         pair.reason = ""
         pair.logged = False
 
@@ -394,8 +413,8 @@ def _drafts_of(page: OutboxPage) -> tuple[list[Draft], BusbarError | None]:
         try:
             drafts.append(draft_of(record, page.source))
         except BusbarError as error:
-            return drafts, error
+            return drafts, MalformedMessage(error.text)
         except Exception:
             _log.exception("message %d of '%s' cannot be moved to '%s'", record.n, page.source, page.path)
-            return drafts, InternalError("The message cannot be read.")
+            return drafts, MalformedMessage("The message cannot be read.")
     return drafts, None

@@ -296,6 +296,10 @@ class LocalStoreHost:
     def is_open(self) -> bool:
         return self._lifecycle.is_open
 
+    @property
+    def epoch(self) -> int:
+        return self._lifecycle.epoch
+
     def stop_timers(self) -> None:
         """The end is near: a million messages that are due now must not delay it."""
         self.commit_loop.stop_timers()

@@ -138,6 +138,11 @@ class StoreLifecycle:
         return self._reopening.offline
 
     @property
+    def epoch(self) -> int:
+        """The epoch with which the store was last claimed."""
+        return self._opened.epoch
+
+    @property
     def unavailable_text(self) -> str:
         """For clients: where the store lies and what exactly is wrong with it is for operators."""
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"

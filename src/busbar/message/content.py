@@ -31,7 +31,7 @@ from busbar.message.delivery import merged_properties
 from busbar.message.parsing import DURABLE, ENQUEUED, read_draft, write_u16
 from busbar.message.sections import find_sections, open_compound
 from busbar.model.errors import InternalError
-from busbar.model.message import DEAD_FORWARD, VIA, Draft, Record
+from busbar.model.message import DEAD_FORWARD, Draft, Record
 
 REMOVED: Final = b""
 """In place of an encoded value: there is none any more."""
@@ -71,8 +71,7 @@ def draft_of(record: Record, source: str) -> Draft:
     """What a record of an outbox is for its target: a message that is sent there.
 
     Properties that were set after the send become the message's own. The message keeps the first sequence number that it
-    ever had. If it comes from a dead-letter queue, it names the entity of that queue, `source`. Forwarding counts as a hop,
-    send via does not.
+    ever had. If it comes from a dead-letter queue, it names the entity of that queue, `source`.
     """
     content = record.content
     if content is None:
@@ -85,8 +84,7 @@ def draft_of(record: Record, source: str) -> Draft:
         content = rewritten(content, is_durable(content), {_DEAD_LETTER_SOURCE: encode_value(source)}, {}, {})
     if record.due > 0 and content[0] & ENQUEUED == 0:
         content = with_enqueued_number(content, record.due)
-    hops = record.hops if record.kind == VIA else record.hops + 1
-    return read_draft(content, record.ttl, hops)
+    return read_draft(content, record.ttl, record.hops)
 
 
 def is_durable(content: bytes) -> bool:

@@ -20,7 +20,7 @@ from busbar.model.commands import (
     fence_of,
 )
 from busbar.model.effects import MOVER_ORIGIN, Effect, MovedTaken, OutboxPage, OutboxReady, Refused
-from busbar.model.errors import EntityDisabled, EntityNotFound, QuotaExceeded, ServerBusy
+from busbar.model.errors import EntityDisabled, EntityNotFound, MalformedMessage, QuotaExceeded, ServerBusy
 from busbar.model.message import DEAD_FORWARD, FORWARD, Record
 
 SOURCE, TARGET = 7, 9
@@ -150,7 +150,7 @@ def test_all_takes_of_a_turn_are_handed_out_together() -> None:
     assert kinds(process.gives(*[page(pull, 11) for pull in pulls])) == ["TakeMoved"] * 3
 
 
-def test_the_draft_is_what_the_message_says_with_one_hop_more() -> None:
+def test_the_draft_is_what_the_message_says() -> None:
     process = Process()
     (pull,) = process.ready()
     assert isinstance(pull, PullOutbox)
@@ -158,7 +158,7 @@ def test_the_draft_is_what_the_message_says_with_one_hop_more() -> None:
     (take,) = process.gives(OutboxPage(MOVER_ORIGIN, pull.request, TARGET, "target", "source", [moved]))
     assert isinstance(take, TakeMoved)
     (draft,) = take.drafts
-    assert (draft.message_id, draft.session_id, draft.ttl, draft.hops) == ("order-1", "s1", 9_000, 3)
+    assert (draft.message_id, draft.session_id, draft.ttl, draft.hops) == ("order-1", "s1", 9_000, 2)
     assert (draft.kind, draft.target) == (0, 0)
 
 
@@ -206,7 +206,25 @@ def test_a_record_that_cannot_be_read_is_refused_without_a_target() -> None:
     bad.records[0].content = b"\x10\x00\x00\x02\x00\x00\x00\x01\xa1"
     remove, pull = process.gives(bad)
     assert isinstance(remove, RemoveMoved) and isinstance(pull, PullOutbox)
-    assert (remove.upto, remove.refused, remove.condition) == (0, 1, "amqp:internal-error")
+    assert (remove.upto, remove.refused, remove.condition) == (0, 1, MalformedMessage.condition)
+
+
+def test_a_refused_record_that_its_source_keeps_is_offered_again_after_a_pause() -> None:
+    process = Process()
+    take = process.taking(11, 12)
+    _, pull = process.gives(MovedTaken(MOVER_ORIGIN, take.request, 11, 1, "com.example:later", "Not now."))
+    assert process.gives(page(pull, 12)) == []
+    for pause in (100, 200, 400):
+        assert process.mover.wake_at() == process.now + pause
+        (pull,) = process.sleeps(pause)
+        (again,) = process.gives(page(pull, 12))
+        assert isinstance(again, TakeMoved) and again.numbers == [12]
+        _, pull = process.gives(
+            MovedTaken(MOVER_ORIGIN, again.request, 11, 1, "com.example:later", "Not now.")
+        )
+        assert process.gives(page(pull, 12)) == []
+    (pull,) = process.sleeps(800)
+    assert kinds(process.gives(page(pull, 13))) == ["TakeMoved"]  # the source has put it elsewhere meanwhile
 
 
 # ---- a target that is full ----
@@ -357,7 +375,8 @@ def test_a_missing_target_is_believed_if_the_catalogue_does_not_have_it() -> Non
     process.mover.answer(question, False, process.now)
     remove, pull = process.mover.take_commands(process.now)
     assert isinstance(remove, RemoveMoved) and isinstance(pull, PullOutbox)
-    assert remove.condition == EntityNotFound.condition and "'target'" in remove.text
+    assert (remove.upto, remove.refused, remove.condition) == (0, 1, EntityNotFound.condition)
+    assert "'target'" in remove.text
 
 
 @pytest.mark.parametrize("exists", [True, None])
