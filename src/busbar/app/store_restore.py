@@ -16,7 +16,7 @@ from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
 from busbar.broker.fragment_loading import open_store
-from busbar.catalogue.catalogue import served_fragments
+from busbar.catalogue.change import served_fragments
 from busbar.catalogue.membership import read_copy
 from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation

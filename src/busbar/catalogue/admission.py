@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from busbar.catalogue.index import EntityIndex
+from busbar.catalogue.staged_index import EntityEntries
 from busbar.model.api import EntityView
 from busbar.model.checks import (
     check_name,
@@ -70,7 +70,7 @@ D = TypeVar("D", bound=Description)
 
 
 class Admission:
-    def __init__(self, entries: EntityIndex, limits: Limits, tier: Tier) -> None:
+    def __init__(self, entries: EntityEntries, limits: Limits, tier: Tier) -> None:
         self._entries = entries
         self._limits = limits
         self._tier = tier

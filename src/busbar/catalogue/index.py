@@ -80,16 +80,6 @@ class EntityIndex:
     def children(self, kind: EntityKind, parent: str) -> list[EntityView]:
         return [self._views[key] for key in self._ordered.get((kind, key_of(parent)), ())]
 
-    def with_children(self, view: EntityView) -> list[EntityView]:
-        """The entry, and all that goes when it goes."""
-        below = {EntityKind.TOPIC: EntityKind.SUBSCRIPTION, EntityKind.SUBSCRIPTION: EntityKind.RULE}
-        found = [view]
-        kind = below.get(kind_of(view.description))
-        if kind is not None:
-            for child in self.children(kind, view.path):
-                found += self.with_children(child)
-        return found
-
 
 def _place(view: EntityView) -> tuple[EntityKind, str]:
     return kind_of(view.description), key_of(parent_and_name(view.path)[0])

@@ -87,11 +87,11 @@ async def test_two_thousand_subscriptions(tmp_path: Path) -> None:
         writes: list[int] = []
         original = here.catalogue._copies.write
 
-        async def counted(changes: Mapping[str, bytes | None], holders: Iterable[str]) -> None:
+        async def counted(changes: Mapping[str, bytes | None], holders: Iterable[str], *more: Any) -> None:
             writes.append(len(changes))
-            await original(changes, holders)
+            await original(dict(changes), holders, *more)
 
-        here.catalogue._copies.write = counted  # type: ignore[method-assign]
+        here.catalogue._copies.write = counted  # type: ignore[method-assign,assignment]
         await here.catalogue.delete("t")
         entries, fragments = 4_001, 2_001
         assert writes == [entries + fragments], "all that goes goes in one write, with what is to be emptied"
@@ -300,10 +300,10 @@ async def test_a_change_that_is_not_durable_is_not_made_and_not_told(tmp_path: P
         copies = here.catalogue._copies
         original = copies.write
 
-        async def failing(changes: Mapping[str, bytes | None], holders: Iterable[str]) -> None:
+        async def failing(changes: Mapping[str, bytes | None], holders: Iterable[str], *more: Any) -> None:
             raise ServerBusy("the disk is full")
 
-        copies.write = failing  # type: ignore[method-assign]
+        copies.write = failing  # type: ignore[method-assign,assignment]
         with pytest.raises(ServerBusy):
             await here.catalogue.create("new", QUEUE)
         with pytest.raises(ServerBusy):
@@ -349,10 +349,10 @@ async def test_an_idle_queue_is_deleted_and_a_used_one_stays(tmp_path: Path) -> 
         (fragment,) = here.catalogue.find("peeked").fragments
         for request in range(1, 17):
             await asyncio.sleep(0.05)
-            here.catalogue.note_links(["Linked", "nothing"])
+            here.catalogue.usage.note_links(["Linked", "nothing"])
             here.host.submit([Peek(fragment, 1, request, 0, 0, 1, 1000)])
         assert [view.path for view in here.catalogue.entities()] == ["kept", "linked", "peeked"]
-        here.catalogue.note_no_links(["LINKED"])
+        here.catalogue.usage.note_no_links(["LINKED"])
         for _ in range(200):
             await asyncio.sleep(0.02)
             if len(here.catalogue) == 1:
