@@ -58,7 +58,6 @@ from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
-    TopicDescription,
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
@@ -492,9 +491,3 @@ def _missing(description: Description) -> Iterator[str]:
         return
     if not isinstance(description, SubscriptionDescription) and description.enable_express:
         yield "EnableExpress has no effect, messages are written durably at once"
-    if isinstance(description, TopicDescription):
-        return
-    if description.forward_to:
-        yield "forwarding is not served yet; clients of these entities are refused"
-    if description.forward_dead_lettered_messages_to:
-        yield "dead letters are not forwarded yet; they stay in the dead-letter queue of"

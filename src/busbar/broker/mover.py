@@ -17,7 +17,8 @@ Rules:
 6. If there is no such target, the catalogue is asked. Only if it does not have the fragment either is the source told that
    the target is gone.
 7. The fence of a TakeMoved rises with every attempt, and with the epoch of the source's store. So a target can tell a
-   command that was given up from the one that took its place.
+   command that was given up from the one that took its place. A store that was re-created begins with a low epoch. If a
+   target has seen a higher fence, that epoch is raised here until the target takes messages again.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
    may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
 9. What becomes of a record that was refused is the source's decision. If it is still the first one of the next page, the
@@ -45,7 +46,7 @@ from busbar.model.commands import (
     fence_of,
 )
 from busbar.model.effects import MOVER_ORIGIN, Effect, MovedTaken, OutboxPage, OutboxReady, Refused
-from busbar.model.errors import BusbarError, EntityNotFound, MalformedMessage, QuotaExceeded
+from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation, MalformedMessage, QuotaExceeded
 from busbar.model.message import Draft
 
 BATCH_RECORDS: Final = 500
@@ -57,6 +58,7 @@ MIN_PAUSE_MS: Final = 100
 MAX_PAUSE_MS: Final = 5_000
 FULL_PAUSE_MS: Final = 1_000
 LOGGED_AFTER_MS: Final = 60_000
+MAX_RAISE: Final = 1 << 24
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +143,7 @@ class Mover:
         self._ready: deque[_Pair] = deque()
         self._timers: list[tuple[int, int, _Pair]] = []  # a heap; the second number breaks ties
         self._last_timer = 0
+        self._raised: dict[int, int] = {}  # by source: what its epoch is raised by
         self._unreachable: dict[int, set[int]] = {}  # by source: targets
         self._commands: list[Command] = []
         self._questions: list[TargetQuestion] = []
@@ -287,7 +290,7 @@ class Mover:
         pair.page_bytes = min(pair.page_bytes * 4, BATCH_BYTES) if size * 2 > pair.page_bytes else FIRST_BYTES
         self._reserve(pair, size)
         self._attempts += 1
-        fence = fence_of(self._epoch_of(pair.source), self._attempts)
+        fence = fence_of(self._epoch_of(pair.source) + self._raised.get(pair.source, 0), self._attempts)
         pair.state = _State.TAKING
         request = self._new_request(pair)
         self._commands.append(
@@ -318,6 +321,9 @@ class Mover:
             if is_missing:
                 pair.state = _State.ASKING
                 self._questions.append(TargetQuestion(pair.source, pair.target, pair.path))
+            elif refused.condition == InvalidOperation.condition:
+                self._raised[pair.source] = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
+                self._hold(pair, refused.text, now)
             else:
                 self._hold(pair, refused.text, now)
                 self._avoid(pair)

@@ -1,4 +1,5 @@
-"""What every way to an entity asks before it is used, whatever the protocol: is it served, is it enabled, how large."""
+"""What every protocol checks before an entity is used: does it have messages, does it forward them, is it enabled, and how
+large may they be?"""
 
 from __future__ import annotations
 
@@ -15,21 +16,18 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
+from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
+NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
 LONGEST_SHOWN: Final = 300
 """Characters of what a client said, in an error."""
 
 
-def check_served(entity: EntityView) -> None:
-    """What is described but not served yet is refused, plainly."""
-    description = entity.description
-    if isinstance(description, RuleDescription):
-        raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
-    if not isinstance(description, TopicDescription) and description.forward_to:
-        raise NotImplementedHere(
-            f"'{entity.path}' uses automatic forwarding, which this version of Busbar does not serve yet."
-        )
+def check_has_messages(entity: EntityView) -> None:
+    """Nothing can be sent to a rule or received from it."""
+    if isinstance(entity.description, RuleDescription):
+        raise EntityNotFound(entity.path)
 
 
 def requires_session(entity: EntityView) -> bool:
@@ -37,13 +35,6 @@ def requires_session(entity: EntityView) -> bool:
     return (
         isinstance(description, QueueDescription | SubscriptionDescription) and description.requires_session
     )
-
-
-def check_no_transfer(entity: EntityView, transfer: bool) -> None:
-    if transfer:
-        raise NotImplementedHere(
-            f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
-        )
 
 
 def check_not_via(properties: Mapping[object, object]) -> None:
@@ -75,13 +66,31 @@ def check_can_send(entity: EntityView, dead_letter: bool) -> None:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
 
 
-def check_can_receive(entity: EntityView) -> None:
-    """Messages can be received from there."""
-    if isinstance(entity.description, TopicDescription):
-        raise InvalidOperation(not_received_from(entity.path))
+def check_can_receive(entity: EntityView, sub: int) -> None:
+    """Messages can be received from that sub-queue: a topic has only the one of failed transfers."""
+    description = entity.description
+    if isinstance(description, TopicDescription):
+        if sub != TRANSFER_DEAD:
+            raise InvalidOperation(not_received_from(entity.path))
+    elif not isinstance(description, RuleDescription):
+        _check_keeps_messages(entity.path, sub, description)
     status = _status(entity)
     if not status.can_receive:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")
+
+
+def _check_keeps_messages(
+    path: str, sub: int, description: QueueDescription | SubscriptionDescription
+) -> None:
+    """The sub-queue does not forward its messages."""
+    target = ""
+    if sub == ACTIVE:
+        target = description.forward_to
+    elif sub == DEAD:
+        path = f"{path}/$DeadLetterQueue"
+        target = description.forward_dead_lettered_messages_to
+    if target:
+        raise InvalidOperation(f"{NO_RECEIVER} '{path}' forwards to '{target}'.")
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:

@@ -20,7 +20,14 @@ from busbar.model.commands import (
     fence_of,
 )
 from busbar.model.effects import MOVER_ORIGIN, Effect, MovedTaken, OutboxPage, OutboxReady, Refused
-from busbar.model.errors import EntityDisabled, EntityNotFound, MalformedMessage, QuotaExceeded, ServerBusy
+from busbar.model.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    InvalidOperation,
+    MalformedMessage,
+    QuotaExceeded,
+    ServerBusy,
+)
 from busbar.model.message import DEAD_FORWARD, FORWARD, Record
 
 SOURCE, TARGET = 7, 9
@@ -178,6 +185,24 @@ def test_the_fence_rises_with_every_attempt_and_with_the_epoch() -> None:
         (pull,) = process.sleeps(limits.MAX_PAUSE_MS)
     assert all(before < after for before, after in pairwise(fences))
     assert fences[0] == fence_of(3, 1) and fence_of(4, 0) <= fences[2]
+
+
+def test_the_epoch_is_raised_until_the_target_takes_messages_again() -> None:
+    """The source's store was re-created, and the target has seen the fences of the old one."""
+    process = Process()
+    process.epoch = 1
+    take = process.taking(11)
+    fences = [take.fence]
+    while fences[-1] < fence_of(1_000, 0):
+        late = Refused(MOVER_ORIGIN, take.request, InvalidOperation.condition, "Late.")
+        assert process.gives(late) == []
+        (pull,) = process.sleeps(limits.MAX_PAUSE_MS)
+        (again,) = process.gives(page(pull, 11))
+        assert isinstance(again, TakeMoved)
+        take = again
+        fences.append(take.fence)
+    assert len(fences) <= 12
+    assert kinds(process.gives(taken(take, 11))) == ["RemoveMoved", "PullOutbox"]
 
 
 # ---- refusals of records ----
