@@ -43,6 +43,7 @@ from busbar.broker.store_operations import (
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.fragment.machine import Fragment
+from busbar.message.parsing import read_draft
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -209,6 +210,8 @@ class LocalStoreHost:
                 segments=durable.segments,
                 taps=durable.taps,
                 writers=durable.writers,
+                outbox=durable.outbox,
+                draft_of=read_draft,
             )
             added.append(Slot(fragment, machine))
             self.commit_loop.add(added[-1])
@@ -320,7 +323,7 @@ class LocalStoreHost:
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._lifecycle.bring_online(self._monotonic())
+        self._lifecycle.bring_online(self._monotonic(), self.clock())
         self._proceed()
 
     def reset(self) -> None:

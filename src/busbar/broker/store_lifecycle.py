@@ -115,6 +115,7 @@ class StoreLifecycle:
         self._under_way: StoreOperation | None = None
         self._reopening = ReopenSchedule()
         self._discarded: list[RolledBack] = []
+        self._discarded_answered = True
         self._rollback_cause: BaseException | None = None
         self._durable: dict[int, DurableState] = {}
         self._heads: dict[int, Head] = {}
@@ -241,6 +242,9 @@ class StoreLifecycle:
 
     def stop(self, error: BusbarError) -> None:
         """Serve no more. What is under way with the store is ignored when it ends."""
+        self._refuse_discarded(
+            error.text, certain=True
+        )  # if it was being rolled back, the store did not commit it
         self._phase = Phase.STEADY
         self._under_way = None
         self._operations = []
@@ -272,15 +276,18 @@ class StoreLifecycle:
             if not self.commit_loop.job_under_way:
                 self.fail(StoreTakenOffline(), now)
 
-    def bring_online(self, now: int) -> None:
+    def bring_online(self, now: int, wall: int) -> None:
         """Open the store now."""
         self._reopening.bring_online()
+        if self.state is StoreState.OPEN and self._phase is Phase.STEADY:
+            self.commit_loop.resume(wall)  # it was to go offline after the job under way
         self._attempt_if_waiting(now)
 
     def reset(self, now: int) -> None:
         """Create an empty store in place of one that is unavailable; what is there is renamed."""
-        self._reopening.reset()
-        self._attempt_if_waiting(now)
+        if self.state is StoreState.UNAVAILABLE:
+            self._reopening.reset()
+            self._attempt_if_waiting(now)
 
     def disk_answers(self, now: int) -> None:
         """A call that hung has returned."""
@@ -299,6 +306,7 @@ class StoreLifecycle:
             return
         self.commit_loop.pause()
         self._discarded = self.commit_loop.roll_back()
+        self._discarded_answered = False
         if isinstance(error, StoreFull | GroupFailed):
             self._rollback_cause = error
             self._enter(StoreState.ROLLING_BACK)
@@ -354,13 +362,15 @@ class StoreLifecycle:
 
     def _stop_fenced(self) -> None:
         """Another owner has claimed the store. Refuse all pending commands and stop."""
-        self._refuse_discarded(STORE_FENCED, certain=True)
         self.is_fenced = True
         self.stop(ServerBusy(STORE_FENCED))
 
     def _refuse_discarded(self, text: str, *, certain: bool) -> None:
-        for item in self._discarded:
-            self.commit_loop.emit(refusals(item, text, certain=certain))
+        """Refuse the commands of the group that failed, once."""
+        if not self._discarded_answered:
+            self._discarded_answered = True
+            for item in self._discarded:
+                self.commit_loop.emit(refusals(item, text, certain=certain))
 
     def _undo(self, durable: dict[int, DurableState]) -> None:
         """Bring the machines back to what is durable, and have them serve their consumers again."""
@@ -372,7 +382,13 @@ class StoreLifecycle:
             known = durable[slot.id]
             try:
                 slot.machine.undo(
-                    item.batches, item.effects, known.head, known.next_due, known.taps, known.writers
+                    item.batches,
+                    item.effects,
+                    known.head,
+                    known.next_due,
+                    known.taps,
+                    known.writers,
+                    known.outbox,
                 )
             except Exception:
                 self.commit_loop.quarantine(slot)

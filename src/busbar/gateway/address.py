@@ -1,6 +1,6 @@
-"""Addresses as clients write them, and the nodes they mean.
+"""Parses the addresses of clients into nodes.
 
-Each SDK spells an address in its own way (`amqps://host:port/q`, `/q`, `q`); names compare without case. A reply echoes
+Each SDK spells an address in its own way (`amqps://host:port/q`, `/q`, `q`). Names are compared without case. A reply echoes
 the client's own spelling, so nothing here is ever sent back.
 """
 
@@ -39,7 +39,8 @@ class Node:
 
     @property
     def resource(self) -> str:
-        """What a token has to cover. SDKs sign for exactly this: a sub-queue's own path, JS even the management node's."""
+        """The path that a token has to cover. SDKs sign for exactly this: a sub-queue's own path, JavaScript even the
+        management node's."""
         suffix = "/$Transfer" if self.transfer else ""
         suffix += "/$DeadLetterQueue" if self.dead_letter else ""
         suffix += "/$management" if self.kind is NodeKind.MANAGEMENT else ""

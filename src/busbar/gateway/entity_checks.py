@@ -1,5 +1,5 @@
-"""What every protocol checks before an entity is used: does it have messages, does it forward them, is it enabled, and how
-large may they be?"""
+"""Checks that every protocol makes before it uses an entity: does it have messages, does it forward them, is it enabled, how
+large may a message be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
 NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
 LONGEST_SHOWN: Final = 300
-"""Characters of what a client said, in an error."""
+"""Maximum number of characters of a client's text in an error."""
 
 
 def check_has_messages(entity: EntityView) -> None:
@@ -38,7 +38,7 @@ def requires_session(entity: EntityView) -> bool:
 
 
 def check_not_via(properties: Mapping[object, object]) -> None:
-    """The entity of a link with this property is not the one where its messages are to end. They would stay there."""
+    """Refuse a link with this property: its messages would stay in this entity instead of the one they are meant for."""
     if TRANSFER_DESTINATION in properties:
         destination = str(properties[TRANSFER_DESTINATION])[:LONGEST_SHOWN]
         raise NotImplementedHere(
@@ -56,7 +56,7 @@ def not_received_from(topic: str) -> str:
 
 
 def check_can_send(entity: EntityView, dead_letter: bool) -> None:
-    """Messages can be sent there."""
+    """Raise an error if messages cannot be sent to the entity."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
     if isinstance(entity.description, SubscriptionDescription):
@@ -67,7 +67,7 @@ def check_can_send(entity: EntityView, dead_letter: bool) -> None:
 
 
 def check_can_receive(entity: EntityView, sub: int) -> None:
-    """Messages can be received from that sub-queue: a topic has only the one of failed transfers."""
+    """Raise an error if messages cannot be received from the sub-queue. A topic has only that of failed transfers."""
     description = entity.description
     if isinstance(description, TopicDescription):
         if sub != TRANSFER_DEAD:
@@ -94,8 +94,8 @@ def _check_keeps_messages(
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The size in bytes that a message of this entity may have. The namespace's limit is everyone's: it may have been
-    lowered since the entity was made."""
+    """The maximum size in bytes of a message of this entity. The limit of the namespace always holds, because it may have
+    been lowered since the entity was created."""
     description = entity.description
     own = (
         0

@@ -279,7 +279,7 @@ def _read_properties(
     return message_id, session_id, lifetime
 
 
-def read_draft(content: bytes, ttl: i64, hops: i64) -> Draft:
+def read_draft(content: bytes, ttl: i64 = 0, hops: i64 = 0) -> Draft:
     """The draft of a content that was kept before: its fields are read again, and not checked against any limit."""
     pos: i64 = 8
     stop: i64 = pos + read_u32(content, 4)
