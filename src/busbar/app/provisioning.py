@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.planning import ChangePlanner
 from busbar.model.api import NamedRule
 from busbar.model.entities import (
     Description,
@@ -36,10 +37,10 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
             first_rules.setdefault(key_of(parent), (name, description))
     later: list[str] = []
     try:
-        async with catalogue.batch():
+        async with catalogue.batch() as plan:
             for path, description in _in_order(namespace):
                 try:
-                    await _ensure(catalogue, path, description, first_rules.get(key_of(path)))
+                    _ensure(plan, path, description, first_rules.get(key_of(path)))
                 except ServerBusy as error:
                     later.append(
                         f"the entity '{path}' is not as the configuration says: {error} Start again then."
@@ -70,19 +71,17 @@ def _needs(item: tuple[str, Description], named: set[str]) -> bool:
     return bool(needs & (named - {key_of(path)}))
 
 
-async def _ensure(
-    catalogue: Catalogue, path: str, description: Description, first_rule: NamedRule | None
-) -> None:
+def _ensure(plan: ChangePlanner, path: str, description: Description, first_rule: NamedRule | None) -> None:
     try:
         try:
-            there = catalogue.find(path).description
+            there = plan.find(path).description
         except EntityNotFound:
-            await catalogue.create(path, description, first_rule)
+            plan.create(path, description, first_rule)
             return
         if isinstance(there, _WITH_RIGHTS) and isinstance(description, _WITH_RIGHTS):
             description = replace(description, authorization_rules=there.authorization_rules)
         if there != description:
-            await catalogue.update(path, description)
+            plan.update(path, description)
     except ServerBusy:
         raise
     except BusbarError as error:

@@ -35,7 +35,7 @@ from busbar.broker.timers import FragmentTimers
 from busbar.broker.topic_selection import select
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
-from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
+from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, TakeMoved, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.rules.selection import RuleCompiler
@@ -45,6 +45,9 @@ GROUP_MESSAGES = 1_000
 GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
 STEPS_OF_A_COMMAND = 10_000
+
+SENDING = (Send, TakeMoved)
+"""Commands that bring messages."""
 
 _log = logging.getLogger(__name__)
 GROUP_FAILED = (
@@ -352,7 +355,7 @@ class CommitLoop:
                 command = inbox[0]
                 if not self._fits_group(slot, command):
                     continue
-                if slot.subscriptions and type(command) is Send and machine.owes_copies():
+                if slot.subscriptions and isinstance(command, SENDING) and machine.owes_copies():
                     slot.tick_first()
                     continue
                 reads = machine.needs(command, now)
@@ -376,7 +379,7 @@ class CommitLoop:
 
     def _fits_group(self, slot: Slot, command: Command) -> bool:
         """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
-        if type(command) is Send:
+        if isinstance(command, SENDING):
             size = len(command.drafts) * (1 + len(slot.subscriptions))
             if self._sends_refused is not None:
                 self._refuse(slot.inbox.popleft(), self._sends_refused)
@@ -396,7 +399,7 @@ class CommitLoop:
             slot.tick_queued = False
         elif command.origin:  # what the broker itself asks is no use of the entity
             slot.last_used = now
-        if slot.subscriptions and type(command) is Send:
+        if slot.subscriptions and isinstance(command, SENDING):
             machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
         elif slot.topic is not None and type(command) is SetSessionState:
             topic = slot.topic
@@ -420,7 +423,7 @@ class CommitLoop:
                 self._dirty.append(slot)
             self._gathered += weight - slot.change_count
             slot.change_count = weight
-            if type(command) is Send:
+            if isinstance(command, SENDING):
                 self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
             elif type(command) is StoreCopies:
                 self._gathered_bytes += sum([len(copy.content) for copy in command.copies])

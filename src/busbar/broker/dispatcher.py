@@ -27,7 +27,7 @@ from busbar.model.commands import (
     Leave,
     Settle,
 )
-from busbar.model.effects import Delivered, Effect, Refused
+from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
 from busbar.model.message import ACTIVE
 
@@ -62,6 +62,10 @@ class EffectDispatcher:
             self._failed[self._last_origin] = failed
         self._consuming[self._last_origin] = set()
         return self._last_origin
+
+    def connect_mover(self, sink: EffectSink) -> None:
+        """Effects for the mover of this process go to `sink`."""
+        self._sinks[MOVER_ORIGIN] = sink
 
     def disconnect(self, origin: int) -> None:
         if origin not in self._sinks:

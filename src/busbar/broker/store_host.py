@@ -43,6 +43,7 @@ from busbar.broker.store_operations import (
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.fragment.machine import Fragment
+from busbar.message.parsing import read_draft
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -209,6 +210,8 @@ class LocalStoreHost:
                 segments=durable.segments,
                 taps=durable.taps,
                 writers=durable.writers,
+                outbox=durable.outbox,
+                draft_of=read_draft,
             )
             added.append(Slot(fragment, machine))
             self.commit_loop.add(added[-1])
@@ -295,6 +298,10 @@ class LocalStoreHost:
     @property
     def is_open(self) -> bool:
         return self._lifecycle.is_open
+
+    @property
+    def epoch(self) -> int:
+        return self._lifecycle.epoch
 
     def stop_timers(self) -> None:
         """The end is near: a million messages that are due now must not delay it."""

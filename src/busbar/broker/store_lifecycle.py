@@ -139,6 +139,11 @@ class StoreLifecycle:
         return self._reopening.offline
 
     @property
+    def epoch(self) -> int:
+        """The epoch with which the store was last claimed."""
+        return self._opened.epoch
+
+    @property
     def unavailable_text(self) -> str:
         """For clients: where the store lies and what exactly is wrong with it is for operators."""
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
@@ -377,7 +382,13 @@ class StoreLifecycle:
             known = durable[slot.id]
             try:
                 slot.machine.undo(
-                    item.batches, item.effects, known.head, known.next_due, known.taps, known.writers
+                    item.batches,
+                    item.effects,
+                    known.head,
+                    known.next_due,
+                    known.taps,
+                    known.writers,
+                    known.outbox,
                 )
             except Exception:
                 self.commit_loop.quarantine(slot)

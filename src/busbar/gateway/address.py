@@ -11,6 +11,7 @@ from enum import Enum
 from urllib.parse import unquote
 
 from busbar.model.errors import ArgumentError
+from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 
 class NodeKind(Enum):
@@ -21,12 +22,20 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an address names: `path` is the entity's, without sub-queue; `dead_letter` selects the sub-queue."""
+    """What an address names: `path` is the entity's, without sub-queue.
+
+    If it names a `dead_letter` queue, `transfer` says that it is the one of failed transfers.
+    """
 
     kind: NodeKind
     path: str
     dead_letter: bool = False
     transfer: bool = False
+
+    @property
+    def sub(self) -> int:
+        """The sub-queue, as commands name it."""
+        return sub_queue(self.dead_letter, self.transfer)
 
     @property
     def resource(self) -> str:
@@ -41,6 +50,12 @@ class Node:
     def key(self) -> str:
         """The same for every spelling of the same node."""
         return f"{self.kind.value}:{self.resource.lower()}"
+
+
+def sub_queue(dead_letter: bool, transfer: bool) -> int:
+    if not dead_letter:
+        return ACTIVE
+    return TRANSFER_DEAD if transfer else DEAD
 
 
 def plain_path(address: str) -> str:

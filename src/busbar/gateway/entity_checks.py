@@ -1,4 +1,5 @@
-"""Checks that every protocol makes before it uses an entity: is it served, is it enabled, how large may a message be."""
+"""Checks that every protocol makes before it uses an entity: does it have messages, does it forward them, is it enabled, how
+large may a message be."""
 
 from __future__ import annotations
 
@@ -15,21 +16,18 @@ from busbar.model.entities import (
 )
 from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
 from busbar.model.limits import Limits
+from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
+NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
 LONGEST_SHOWN: Final = 300
 """Maximum number of characters of a client's text in an error."""
 
 
-def check_served(entity: EntityView) -> None:
-    """Refuse an entity with properties that are not served yet."""
-    description = entity.description
-    if isinstance(description, RuleDescription):
-        raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
-    if not isinstance(description, TopicDescription) and description.forward_to:
-        raise NotImplementedHere(
-            f"'{entity.path}' uses automatic forwarding, which this version of Busbar does not serve yet."
-        )
+def check_has_messages(entity: EntityView) -> None:
+    """Nothing can be sent to a rule or received from it."""
+    if isinstance(entity.description, RuleDescription):
+        raise EntityNotFound(entity.path)
 
 
 def requires_session(entity: EntityView) -> bool:
@@ -37,13 +35,6 @@ def requires_session(entity: EntityView) -> bool:
     return (
         isinstance(description, QueueDescription | SubscriptionDescription) and description.requires_session
     )
-
-
-def check_no_transfer(entity: EntityView, transfer: bool) -> None:
-    if transfer:
-        raise NotImplementedHere(
-            f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
-        )
 
 
 def check_not_via(properties: Mapping[object, object]) -> None:
@@ -75,13 +66,31 @@ def check_can_send(entity: EntityView, dead_letter: bool) -> None:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
 
 
-def check_can_receive(entity: EntityView) -> None:
-    """Raise an error if messages cannot be received from the entity."""
-    if isinstance(entity.description, TopicDescription):
-        raise InvalidOperation(not_received_from(entity.path))
+def check_can_receive(entity: EntityView, sub: int) -> None:
+    """Raise an error if messages cannot be received from the sub-queue. A topic has only that of failed transfers."""
+    description = entity.description
+    if isinstance(description, TopicDescription):
+        if sub != TRANSFER_DEAD:
+            raise InvalidOperation(not_received_from(entity.path))
+    elif not isinstance(description, RuleDescription):
+        _check_keeps_messages(entity.path, sub, description)
     status = _status(entity)
     if not status.can_receive:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")
+
+
+def _check_keeps_messages(
+    path: str, sub: int, description: QueueDescription | SubscriptionDescription
+) -> None:
+    """The sub-queue does not forward its messages."""
+    target = ""
+    if sub == ACTIVE:
+        target = description.forward_to
+    elif sub == DEAD:
+        path = f"{path}/$DeadLetterQueue"
+        target = description.forward_dead_lettered_messages_to
+    if target:
+        raise InvalidOperation(f"{NO_RECEIVER} '{path}' forwards to '{target}'.")
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:

@@ -11,7 +11,7 @@ import pytest
 from busbar.broker.host_api import StoreState
 from busbar.catalogue.definition import encode_definition
 from busbar.catalogue.placement import place
-from busbar.catalogue.replication import VersionedEntry, decode_entry, encode_entry
+from busbar.catalogue.versions import VersionedEntry, decode_entry, encode_entry
 from busbar.model.api import EntityView
 from busbar.model.commands import Demand, Inspect, Leave, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent
@@ -321,9 +321,11 @@ async def test_what_is_created_together_is_one_write() -> None:
     disks = Disks()
     async with started(disks) as here:
         commits = [disks.there[name].commits for name in NAMES]
-        async with here.catalogue.batch():
+        async with here.catalogue.batch() as plan:
             for number in range(50):
-                await here.catalogue.create(f"q{number}", QUEUE)
+                plan.create(f"q{number}", QUEUE)
+            with pytest.raises(EntityNotFound):
+                here.catalogue.find("q7")
         assert all(disks.there[name].commits <= commits[i] + 1 for i, name in enumerate(NAMES))
         assert isinstance(await here.ask(send(here, here.catalogue.find("q7").fragments[0], 1)), Sent)
     async with started(disks) as here:

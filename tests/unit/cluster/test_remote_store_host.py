@@ -285,4 +285,4 @@ async def test_messages_are_settled_and_their_use_is_known() -> None:
         here.submit(Settle(fragment, here.origin, 2, COMPLETE, numbers, [delivered.nonce], None, False))
         await here.answer(2)
         assert (await here.port.runtime("q")).active == 0
-        assert here.catalogue.last_used(here.catalogue.find("q")) > 0
+        assert here.catalogue.usage.last_used(here.catalogue.find("q")) > 0

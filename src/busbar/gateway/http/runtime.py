@@ -29,11 +29,11 @@ from uuid import UUID
 from aiohttp import web
 
 from busbar.clock import wall_clock
+from busbar.gateway.address import sub_queue
 from busbar.gateway.entity_checks import (
     check_can_receive,
     check_can_send,
-    check_no_transfer,
-    check_served,
+    check_has_messages,
     message_size,
     requires_session,
 )
@@ -62,7 +62,6 @@ from busbar.model.errors import (
     MessageNotFound,
     MessageSizeExceeded,
 )
-from busbar.model.message import ACTIVE, DEAD
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
 
@@ -86,7 +85,7 @@ class RuntimeRequest:
 
     @property
     def sub(self) -> int:
-        return DEAD if self.target.dead_letter else ACTIVE
+        return sub_queue(self.target.dead_letter, self.target.transfer)
 
 
 Operation = Callable[[RuntimeRequest], Awaitable[web.StreamResponse]]
@@ -102,8 +101,7 @@ async def handle(request: web.Request, services: GatewayServices) -> web.StreamR
     check_partitioning(entity.path, len(entity.fragments) > 1, read_version(request.query.get("api-version")))
     if target.node is RuntimePathKind.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
-    check_served(entity)
-    check_no_transfer(entity, target.transfer)
+    check_has_messages(entity)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     origin = connection.origin(services.broker)
@@ -163,7 +161,7 @@ async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
 
 
 async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
-    check_can_receive(asked.entity)
+    check_can_receive(asked.entity, asked.sub)
     end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
     try:
         delivered = await asked.origin.receive(asked.entity, asked.sub, delete, _wait_of(asked))
@@ -197,7 +195,7 @@ def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
     try:
         if view is None:
             raise EntityDeleted(f"The messaging entity '{asked.entity.path}' has been deleted.")
-        check_can_receive(view)
+        check_can_receive(view, asked.sub)
     except BusbarError as error:
         asked.origin.interrupt(error)
 

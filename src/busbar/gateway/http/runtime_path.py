@@ -42,7 +42,8 @@ class RuntimePath:
 
     def location(self, entity: EntityView) -> str:
         """The path of the messages of this target, with the entity's name as it was created."""
-        return f"{entity.path}{'/' + DEAD_LETTER if self.dead_letter else ''}/{MESSAGES}"
+        transfer = "/" + TRANSFER if self.transfer else ""
+        return f"{entity.path}{transfer}{'/' + DEAD_LETTER if self.dead_letter else ''}/{MESSAGES}"
 
 
 def is_runtime(path: str) -> bool:

@@ -2,6 +2,8 @@
 
 In the key, an id is behind its batch, so that a batch is deleted as one range. A writer has one or two batches at a time. An
 id has eight bytes of the hash of its writer's name instead of the name, because there are millions of ids.
+
+A mark (fragment/writers.py) is a row without ids: to write one costs one statement.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from json import dumps
 
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import ReadWritten
+from busbar.fragment.writers import MARK
 from busbar.store.sqlite.rows import LARGEST_CHUNK, Value, in_chunks, statement
 
 _REMEMBER = "INSERT OR REPLACE INTO written VALUES {rows}"
@@ -61,7 +64,8 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                 connection.execute(_FORGET_ALL, (fragment, _key(writer)))
                 connection.execute(_REMOVE, (fragment, writer))
             else:
-                connection.execute(_FORGET_BATCHES, (fragment, _key(writer), committed[0]))
+                if not writer.startswith(MARK):
+                    connection.execute(_FORGET_BATCHES, (fragment, _key(writer), committed[0]))
                 connection.execute(_COMMIT, (fragment, writer, *committed))
 
 
