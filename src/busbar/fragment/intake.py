@@ -380,7 +380,8 @@ class Intake:
         """Put what was taken."""
         state = self._state
         ledger = state.ledger
-        put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts)
+        straight = self._moved is None
+        put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts, straight)
         if self._later is not None:
             self._later.sort(key=_number_of)  # those that were reserved are the lowest
             ledger.put(SCHEDULED, self._later, self._later_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes
 from busbar.model import commands as c
@@ -61,6 +63,7 @@ class MovingQueue(Queue):
 
     def __init__(self, given: FragmentSettings | None = None, bounds: Bounds | None = None) -> None:
         self.unheard: list[e.Effect] = []
+        self.fences = count(1)
         super().__init__(given or forwarding(), bounds=bounds)
 
     def step(self, command: c.Command) -> list[e.Effect]:
@@ -113,11 +116,13 @@ class MovingQueue(Queue):
             self.remove(page[-1].n, target=target)
         return moved
 
-    def take(self, *moved: tuple[int, Draft], source: int = 9, fence: int = 1) -> e.Effect:
+    def take(self, *moved: tuple[int, Draft], source: int = 9, fence: int = 0) -> e.Effect:
+        """With a fence of its own, unless one is given."""
+        fence = fence or next(self.fences)
         command = c.TakeMoved(1, -1, 5, source, fence, [n for n, _ in moved], [one for _, one in moved])
         return self.run(command)[0]
 
-    def taken(self, *moved: tuple[int, Draft], source: int = 9, fence: int = 1) -> tuple[int, int, str]:
+    def taken(self, *moved: tuple[int, Draft], source: int = 9, fence: int = 0) -> tuple[int, int, str]:
         """The mark, how many were refused, and why."""
         answer = self.take(*moved, source=source, fence=fence)
         assert isinstance(answer, e.MovedTaken)

@@ -101,7 +101,7 @@ def test_one_part_that_cannot_be_done_leaves_everything_as_it_was(bad: str) -> N
     queue = MovingQueue()
     queue.send(draft(b"a"), draft(b"b"), draft(b"later", scheduled=NOW + 9))
     one, two = queue.receive(2)
-    wrong: list[c.TransactionPart] = {
+    wrongs: dict[str, list[c.TransactionPart]] = {
         "lock": [settle(COMPLETE, two, nonce=12345)],
         "twice": [settle(DEFER, one)],
         "cancel": [cancel(3, 99)],
@@ -109,7 +109,7 @@ def test_one_part_that_cannot_be_done_leaves_everything_as_it_was(bad: str) -> N
         "state": [state(b"x")],
         "session": [c.Settle(1, 1, 0, COMPLETE, [two.n], [], None, True)],
         "outcome": [c.Settle(1, 1, 0, 77, [two.n], [two.nonce], None, True)],
-    }[bad]
+    }
     conditions = {
         "lock": MessageLockLost,
         "twice": MessageLockLost,
@@ -120,7 +120,7 @@ def test_one_part_that_cannot_be_done_leaves_everything_as_it_was(bad: str) -> N
         "outcome": ArgumentError,
     }
     before = everything(queue)
-    parts = [send(draft(b"new"), via()), settle(COMPLETE, one), *wrong]
+    parts: list[c.TransactionPart] = [send(draft(b"new"), via()), settle(COMPLETE, one), *wrongs[bad]]
     assert refusal(transact(queue, *parts)) == conditions[bad].condition
     assert refusal(probe(queue, *parts)) == conditions[bad].condition
     assert everything(queue) == before and queue.machine.take_changes() is None
@@ -208,7 +208,7 @@ def test_an_undone_transaction_never_was() -> None:
     (held,) = queue.receive()
     before = everything(queue)
     queue.group = True
-    parts = [
+    parts: list[c.TransactionPart] = [
         settle(COMPLETE, held),
         cancel(2),
         send(Draft(b"k", "known", None, None, 0, 0), draft(b"x"), via()),
