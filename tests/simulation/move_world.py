@@ -174,6 +174,8 @@ class Host:
                 machine.undo(
                     undone, mine, store.head, store.next_due(), [], dict(store.writers), dict(store.outbox)
                 )
+                lost = [k.record.n for k in machine.locks() if k.record.n not in store.lanes[k.lane]]
+                machine.forget_locks(lost)
         self._lose_answers(certain)
         for fragment in list(self.machines):
             self.do(c.Tick(fragment))
@@ -226,7 +228,12 @@ class Mover:
         self.busy.add(pair)
         size = r.choice([1, 3, 500])
         command = c.PullOutbox(source, e.MOVER_ORIGIN, self.world.request(), target, size, 1 << 20)
-        host.do(command, lambda answer: self._pulled(pair, answer))
+        host.do(command, self._of_this_process(host, lambda answer: self._pulled(pair, answer)))
+
+    def _of_this_process(self, home: Host, answer: Answer) -> Answer:
+        """An answer to a process that is dead reaches nobody."""
+        epoch = home.epoch
+        return lambda effect: answer(effect) if home.epoch == epoch else None
 
     def _pulled(self, pair: tuple[int, int], answer: e.Effect | None) -> None:
         self.busy.discard(pair)
@@ -256,7 +263,7 @@ class Mover:
             self.late.append(command)  # it hangs on the way: the mover gives it up
             self.busy.discard(pair)
         else:
-            host.do(command, lambda answer: self._taken(pair, answer))
+            host.do(command, self._of_this_process(home, lambda answer: self._taken(pair, answer)))
 
     def _taken(self, pair: tuple[int, int], answer: e.Effect | None) -> None:
         self.busy.discard(pair)
@@ -379,7 +386,11 @@ class MoveWorld:
 
     def committing(self, fragment: int, changes: Changes) -> None:
         """Before a commit: arrivals from one outbox come in its order."""
-        arriving = {name_of(record): record.n for records in changes.puts.values() for record in records}
+        arriving = {
+            name_of(record): (lane, record.target, record.n)
+            for lane, records in changes.puts.items()
+            for record in records
+        }
         for name, row in changes.writers.items():
             if name.startswith(MARK) and row is not None:
                 source = mark_source(name)
@@ -387,8 +398,10 @@ class MoveWorld:
                 assert row[0] >= before, "a mark never falls"
                 left = self.left[source, fragment]
                 moved = sorted((n, name) for name, n in left.items() if before < n <= row[0])
-                numbers = [arriving[name] for _, name in moved if name in arriving]
-                assert numbers == sorted(numbers), "they arrive in their order"
+                found = [arriving[name] for _, name in moved if name in arriving]
+                for place in {(lane, target) for lane, target, _ in found}:
+                    numbers = [n for lane, target, n in found if (lane, target) == place]
+                    assert numbers == sorted(numbers), "they arrive in their order"
                 self.marks[source, fragment] = row[0]
         for lane, records in changes.puts.items():
             for record in records:
