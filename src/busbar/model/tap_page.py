@@ -107,6 +107,7 @@ class TapPageBuilder:
         size_at: i64 = 0
         used: i64 = 0
         added: i64 = 0
+        some = len(changed) > 0
         given = len(numbers) > 0
         while added < count:
             size, size_at = _decimal(sizes, size_at)
@@ -123,19 +124,15 @@ class TapPageBuilder:
                 ttl, time_at = _decimal(times, time_at)
             used += size
             added += 1
-            self._add_head(n, enqueued, ttl, lane, size, changed)
+            if some and n in changed:
+                deliveries, dead, overlay = changed[n]
+                self._head(n, dead, enqueued, ttl, deliveries, lane, size)
+                if overlay:
+                    self.overlays[n] = overlay
+            else:
+                self._head(n, 0, enqueued, ttl, 0, lane, size)
         self._add_contents(contents, used, added == count)
         return added == count
-
-    def _add_head(self, n: i64, enqueued: i64, ttl: i64, lane: int, size: i64, changed: Changed) -> None:
-        """Write the head of a message; `changed` may have what most do not have."""
-        if changed and n in changed:
-            deliveries, dead, overlay = changed[n]
-            self._head(n, dead, enqueued, ttl, deliveries, lane, size)
-            if overlay:
-                self.overlays[n] = overlay
-        else:
-            self._head(n, 0, enqueued, ttl, 0, lane, size)
 
     def _add_contents(self, contents: bytes, used: i64, whole: bool) -> None:
         """Add the contents of the messages that were added: all of it if they are the `whole` columns, else a part."""
