@@ -1,14 +1,15 @@
-"""What names and descriptions must keep to. Every error names the value and the rule it breaks.
+"""Checks names and descriptions. Every error names the value and the rule it breaks.
 
-Rules of names:
 1. A queue or topic path has 1 to 260 characters: ASCII letters and digits, '-', '.', '_', '~', and '/' between segments. It
    starts and ends with a letter or digit; segments inside may begin and end with any of these marks. No segment is empty,
-   '.' or '..': those mean something else in a URL. Nothing is decoded or normalised: what has to be decoded is not a name.
-2. A path is no subscription's and no operation's: no segment but the first is 'Subscriptions' or 'messages'.
-   Its first segment is no host: `localhost`, an IP address or the name of a namespace in the cloud. A token for it would be
-   one for the whole namespace.
+   '.' or '..', which have another meaning in a URL. Nothing is decoded or normalised: a text that must be decoded is not a
+   name.
+2. A path cannot be that of a subscription or an operation: no segment but the first is 'Subscriptions' or 'messages'. Its
+   first segment is not a host: `localhost`, an IP address or the name of a namespace in the cloud. A token for such a path
+   would be one for the whole namespace.
 3. Subscriptions and rules have names of 1 to 50 of these characters without '/'; a rule may be called `$Default`.
-What depends on other entities (quotas, forwarding targets) is the catalogue's business.
+
+The catalogue checks what depends on other entities (quotas, forwarding targets).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Parameters = tuple[tuple[str, PropertyValue | TypedText], ...]
 
 
 def check_path(path: str, limits: Limits) -> str:
-    """The path of a queue or topic, or an error that names the rule it breaks."""
+    """Check the path of a queue or topic. An error names the rule it breaks."""
     _check_text("entity name", path, limits.max_path_length, _INSIDE | {"/"}, "'-', '.', '_', '~' and '/'")
     segments = path.split("/")
     if "" in segments:
@@ -69,7 +70,7 @@ def check_path(path: str, limits: Limits) -> str:
 
 
 def check_name(name: str, kind: str, limits: Limits) -> str:
-    """The name of a subscription or of a rule (`kind` says which, for the error)."""
+    """Check the name of a subscription or of a rule (`kind`, for the error)."""
     if kind == "rule" and name.lower() == DEFAULT_RULE.lower():
         return name
     _check_text(f"{kind} name", name, limits.max_name_length, _INSIDE, "'-', '.', '_' and '~'")
@@ -93,14 +94,14 @@ def _check_text(what: str, text: str, longest: int, allowed: frozenset[str], mar
 
 
 def _shown(text: str) -> str:
-    """Enough of a text to know it again, and nothing that could break a line or a page."""
+    """A part of a text that identifies it, without characters that could break a line or a page."""
     return "".join(char if " " <= char < "\x7f" and char not in "<>&" else "?" for char in text[:60])
 
 
 def check_queue(
     path: str, queue: QueueDescription, limits: Limits, tier: Tier = Tier.STANDARD
 ) -> QueueDescription:
-    """The queue's description if every value keeps its rule."""
+    """Check the description of a queue."""
     what = f"Queue '{path}'"
     _check_receiving(what, queue, limits, tier)
     _check_sending(what, queue, limits)
@@ -134,7 +135,7 @@ def check_subscription(
 
 
 def check_rule(path: str, rule: RuleDescription, limits: Limits) -> RuleDescription:
-    """Lengths and values; what an expression may say is in rules/syntax.py."""
+    """Check lengths and values of a rule; rules/syntax.py checks expressions."""
     what = f"Rule '{path}'"
     if isinstance(rule.filter, SqlFilter):
         _check_expression(f"{what}: the filter's SqlExpression", rule.filter, limits)
