@@ -1,7 +1,8 @@
 """What partitioning costs: throughput and CPU of a partitioned queue compared with a regular one, and the skew of keys.
 
 P9 requires that it costs nothing extra. With 1,000 messages in flight a partitioned queue has to stay within 10 % of a
-regular one in throughput and in CPU, for sends, receives and the full cycle, with one messaging store and with four. Figures
+regular one in throughput and in CPU. This holds for sends, receives and the full cycle, with one messaging store and with
+four. Figures
 for 1 and 100 in flight, and for a key of each message, are reported. The machine is shared, so both queues are measured in
 turn. Of the CPU ratios of neighbours in time the median of ROUNDS counts. Of throughput the best round of each queue counts,
 since other work on the machine can only lower it.

@@ -5,7 +5,7 @@ accept the next available session, receive and complete its messages, and close 
 the messages completed with one session, which is one worker. With 100,000 sessions each message costs an accept and a close
 as well. A measurement ends after SECONDS and reports how far it came.
 
-An accept of the next available session reads nothing that grows with the number of waiting sessions: with a million of them
+An accept of the next available session reads nothing that grows with the number of waiting sessions. With a million of them
 it may take twice as long as with a thousand. The fragment's own machine writes the million into the store of a stopped
 server.
 """

@@ -4,8 +4,8 @@ Unique bodies of 1 KiB with an id, a key and two more fields, two cores, everyth
 rows are in Spark's memory. The plain send encodes and sends the same messages in one process, with the client only. The
 broker remembers the ids that the sink writes, but not those of the plain send.
 
-Most of that time is the broker's. The gain of Arrow is measured without it: Spark's rows become messages that are not sent,
-once with the sink's encoder from record batches, once from a Row at a time with the client's own `encode`.
+Most of that time is the broker's. The gain of Arrow is measured without it: Spark's rows become messages that are not
+sent. One run uses the sink's encoder from record batches, the other the client's own `encode` from a Row at a time.
 
 All are measured in turn; medians of ROUNDS count. The budget:
 

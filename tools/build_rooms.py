@@ -1,7 +1,7 @@
 """Builds the compiled rooms in place if, and only if, they differ from what was built last.
 
 The fingerprint covers the sources, this interpreter and the version of mypyc, so that a stale extension module is never
-used: before a build all old ones are removed, and a failed build leaves none. The output of the C compiler is kept in
+used. Before a build all old ones are removed, and a failed build leaves none. The output of the C compiler is kept in
 build/, so the next build compiles only what changed. Without a C compiler it prints once that the same source runs
 interpreted, and succeeds.
 

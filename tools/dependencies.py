@@ -5,8 +5,8 @@
     python tools/dependencies.py dev         what the tests and checks need
     python tools/dependencies.py busbar      Busbar itself, from this clone, in place
 
-pyproject.toml defines the layers, constraints.txt the versions, hashes.txt the files. pip installs no file without a hash
-there (its mode --require-hashes: every package is named with its version and its hashes, transitive ones too).
+pyproject.toml defines the layers, constraints.txt the versions, hashes.txt the files. Without a hash there, pip
+installs no file (its mode --require-hashes: every package is named with its version and its hashes, transitive ones too).
 
 If a dependency comes as source, it is built as its authors intend: isolated, with the build tools that it requires. pip
 checks no hashes of those. So the ones in BUILD_TOOLS are fetched and checked first, and isolated builds get these files.

@@ -3,8 +3,9 @@
     python tools/hashes.py           after a change of constraints.txt
     python tools/hashes.py check     whether the index still offers what hashes.txt has; nothing is written
 
-It has the files for all platforms and Pythons, not only for this machine: what one developer pins must install on the
-machine of another. pip itself finds the index, as it is configured here, and reads its pages; files are not downloaded.
+It has the files for all platforms and Pythons, not only for this machine, because what one developer pins must
+install on the machine of another. The index is found by pip itself, as it is configured here. Its pages are read; files
+are not downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEAD = """\
 
 
 class PinError(Exception):
-    """constraints.txt and hashes.txt do not match, or the index has nothing; the text states what to do."""
+    """The files constraints.txt and hashes.txt do not match, or the index has nothing; the text states what to do."""
 
 
 def pinned(text: str) -> dict[str, str]:

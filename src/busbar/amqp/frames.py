@@ -1,9 +1,10 @@
 """Frames: reads and writes the fields of the three hot performatives by hand.
 
-A frame is size (4 bytes, itself included), data offset in words (1), type (1: 0 AMQP, 1 SASL), channel (2), body. transfer,
-disposition and flow come once or more per message, so their fields are read in place, without building values. Every reader
-gets the end of its list and checks it before each access; a field that does not fit is an amqp:decode-error. Integers are
-written in their smallest form and descriptors as smallulong, because some clients read them at fixed offsets.
+A frame is size (4 bytes, itself included), data offset in words (1), type (1: 0 AMQP, 1 SASL), channel (2), body. The
+performatives transfer, disposition and flow come once or more per message, so their fields are read in place, without
+building values. Every reader gets the end of its list and checks it before each access; a field that does not fit is an
+amqp:decode-error. Integers are written in their smallest form and descriptors as smallulong, because some clients read them
+at fixed offsets.
 """
 
 from __future__ import annotations

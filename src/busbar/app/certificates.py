@@ -12,8 +12,8 @@
 3. If a name is requested later and the CA may not sign for it, the start is refused: only the operator can decide when
    clients trust another CA. If this machine merely has an address or host name, it is left out of the certificate, with a
    warning.
-4. The server certificate is created again in these cases: it lacks a requested name, expires within 90 days, was signed by
-   another CA, or does not belong to its key (a start was interrupted).
+4. The server certificate is created again if it lacks a requested name, expires within 90 days, or was signed by another CA.
+   The same holds if it does not belong to its key, because a start was interrupted.
 5. Every file is written under a temporary name and renamed: a crash leaves a whole file or none.
 """
 

@@ -77,12 +77,12 @@ class Received:
 
     @property
     def enqueued_time(self) -> int:
-        """ms since 1970."""
+        """The enqueued time in ms since 1970."""
         return self._integer("x-opt-enqueued-time")
 
     @property
     def locked_until(self) -> int:
-        """ms since 1970; 0 without a lock."""
+        """The end of the lock in ms since 1970; 0 without a lock."""
         return self._integer("x-opt-locked-until")
 
     @property
@@ -104,7 +104,7 @@ class Received:
         return self.payload[found.annotations : found.end]
 
     def decode(self) -> DecodedMessage:
-        """Its properties, application properties and body."""
+        """Decode properties, application properties and body."""
         return decode_message(self.payload)
 
     def _integer(self, key: str) -> int:

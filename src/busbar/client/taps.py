@@ -158,7 +158,7 @@ class Taps:
     # ---- positions and messages ------------------------------------------------------------------
 
     async def find_time(self, time: int) -> dict[int, int]:
-        """By fragment, the position behind which everything was enqueued at a time (ms since 1970) or later."""
+        """Find, by fragment, the position behind which everything was enqueued at a time (ms since 1970) or later."""
         return _positions(await self._ask("busbar:find-time", {"time": time}), "positions")
 
     async def ends(self) -> Ends:

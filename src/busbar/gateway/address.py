@@ -39,7 +39,7 @@ class Node:
 
     @property
     def key(self) -> str:
-        """The same for every spelling of the same node."""
+        """A key that is the same for every spelling of the node."""
         return f"{self.kind.value}:{self.resource.lower()}"
 
 

@@ -47,7 +47,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From enqueue to completion."""
+    """The time from enqueue to completion."""
 
     count: int
     mean: float

@@ -245,7 +245,7 @@ class _Measurement:
 
 
 def _span(index: int, sent: Sequence[Row], events: Sequence[Row] | None) -> FragmentCoverage:
-    """From the first to the last position that was found; events are None if there are none."""
+    """The span from the first to the last position that was found; events are None if there are none."""
 
     def ends(rows: Sequence[Row]) -> tuple[int, int]:
         return min((row.first for row in rows), default=1) - 1, max((row.last for row in rows), default=0)
@@ -268,7 +268,7 @@ def _rates(flows: DataFrame) -> DataFrame:
 
 
 def _latencies(done: DataFrame) -> DataFrame:
-    """By fragment, and of all (fragment is null)."""
+    """The latencies by fragment, and of all (fragment is null)."""
     measured = (
         f.count("*").alias("count"),
         f.mean("latency").alias("mean"),

@@ -88,8 +88,8 @@ class RedriveProgress:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport:
-    """The result: of `there` dead letters `found` were selected, `moved` are in the target and deleted here, and the target
-    refused `refused`; `left` could not be received, because another receiver has locked or taken them."""
+    """The result. Of `there` dead letters `found` were selected, `moved` are in the target and deleted here, and the target
+    refused `refused`. `left` could not be received, because another receiver has locked or taken them."""
 
     entity: str
     target: str

@@ -4,8 +4,9 @@ On arrival (parsing.py) the broker reads the few fields it acts on and keeps the
 
 - header: durable, priority and ttl are read; the section is written again for every delivery.
 - delivery-annotations: kept behind the message, where the Python SDK writes them; receivers get them in front.
-- message-annotations: kept as they are, without the keys that only the broker sets (clients that send a received message on
-  carry them along). x-opt-scheduled-enqueue-time and the partition keys are read, and kept in their types.
+- message-annotations: kept as they are, without the keys that only the broker sets. (Clients that send a received message
+  on carry them along.) The scheduled time (x-opt-scheduled-enqueue-time) and the partition keys are read, and kept in
+  their types.
 - properties: kept byte for byte; message-id and group-id are read. If a message has no message-id (absent, null or empty),
   it gets a new one, because JavaScript receivers cannot settle a message without an id.
 - all later sections: kept byte for byte. Application properties are counted, so that later steps cannot fail.

@@ -1,8 +1,8 @@
 """Encodes messages as a client sends them: sections written directly from their fields, and batches of them.
 
-Sections come in the order of the specification (3.2) and only if they have content: header (ttl), message annotations
-(scheduled time, partition key), properties up to the last field that is set, application properties, one data section. A
-batch is a delivery of the format BATCH_FORMAT: each message is in a data section of its own.
+Sections come in the order of the specification (3.2) and only if they have content. They are header (ttl), message
+annotations (scheduled time, partition key), properties up to the last field that is set, application properties, one data
+section. A batch is a delivery of the format BATCH_FORMAT: each message is in a data section of its own.
 
 A message that is already encoded is sent unchanged; only its id can be replaced.
 """
@@ -19,7 +19,7 @@ from busbar.message.sections import Sections, find_sections, open_compound, valu
 
 BATCH_FORMAT: Final = 0x80013700
 BATCH_OVERHEAD: Final = 8  # of each message in a batch
-LONGEST_TTL: Final = 0xFFFFFFFE  # that a header can say; one more means "for ever"
+LONGEST_TTL: Final = 0xFFFFFFFE  # that fits into a header; one more means "for ever"
 
 _SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"

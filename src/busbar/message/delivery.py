@@ -1,7 +1,8 @@
 """Encodes a delivery: the broker's header and annotations in front of the content (its format: __init__.py).
 
-Clients cast these values without checks, so the types are fixed: long for sequence numbers, timestamp for times, short for a
-partition id, int for a state, uuid for a lock token. The header is always present, with the number of earlier deliveries.
+Clients cast these values without checks, so the types are fixed. They are long for sequence numbers, timestamp for times,
+short for a partition id, int for a state, uuid for a lock token. The header is always present, with the number of earlier
+deliveries.
 
 Delivery annotations are present in every delivery: with the lock token if the message is locked, and with those that the
 sender set. A peek has only the sender's.

@@ -176,7 +176,7 @@ class CatalogueApi(Protocol):
         """Change the owner of a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
 
     async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
-        """As `list`, with what each entity holds."""
+        """A page of `list`, with what each entity holds."""
 
     async def runtime(self, path: str) -> RuntimeProperties:
         """What an entity holds now. Raises EntityNotFound."""

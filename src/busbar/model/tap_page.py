@@ -1,6 +1,6 @@
 """A page of messages for the readers of taps: one buffer of heads, and the contents as they are in a store.
 
-A reader needs thousands of messages and inspects none of them here. So there is no object for each: a store writes its rows
+A reader needs thousands of messages and inspects none of them here. So there is no object for each. A store writes its rows
 as the bytes of a page of pages/rows.py, and a content is copied as often as a page is.
 
 A head, big-endian:

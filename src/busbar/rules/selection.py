@@ -269,7 +269,7 @@ class _PropertyIndex:
         self.steps = sum(rule.steps for rule in asked_always)  # for a message with short values
 
     def candidates_for(self, message: RuleMessage) -> Iterator[tuple[int, Sequence[CompiledRule] | None]]:
-        """In the order of the subscriptions: each with the rules that may match, None if it matches all."""
+        """Each subscription, in their order, with the rules that may match, None if it matches all."""
         candidates: dict[int, list[CompiledRule]] = {}
         for (system, name), by_value in self._found.items():
             value = message.system(name) if system else message.named.get(name)
@@ -289,7 +289,7 @@ def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids)
 
 
 def _steps(rule_filter: RuleFilter) -> int:
-    """For a message with short values: by the number of conditions that the filter has room for."""
+    """The cost for a message with short values, by the number of conditions that the filter has room for."""
     size = len(rule_filter.expression) if isinstance(rule_filter, SqlFilter) else 0
     return _STEPS_OF_A_CONDITION * (1 + size // _CONDITION)
 

@@ -109,8 +109,8 @@ def private_home(java: Path, *, lacking: bool = False) -> Path:
 
 
 def archive_of(java: Path) -> Path:
-    """The path of the archive of Spark's classes for a `java`: in the Python environment of that Spark (and removed with
-    it), or in the cache, if the environment is read-only."""
+    """The path of the archive of Spark's classes for a `java`. It is in the Python environment of that Spark, and is removed
+    with it. If the environment is read-only, it is in the cache."""
     real = java.resolve()
     try:
         release = (real.parent.parent / "release").read_text(encoding="utf-8")

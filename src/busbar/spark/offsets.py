@@ -1,8 +1,8 @@
 """The offset of a stream: what Spark keeps in the checkpoint of a query.
 
-An offset identifies its query, so that it cannot be used for another. It has a version, the entity (as the broker spells it)
-with its incarnation (an entity that was deleted and created again has another), the sub-queue, the stream, the tap and its
-owner. For each fragment it has the position of the last message that was read. It contains no secret.
+An offset identifies its query, so that it cannot be used for another. It has a version, the entity (as the broker spells
+it), the sub-queue, the stream, the tap and its owner. It has the incarnation of the entity, which changes when the entity is
+deleted and created again. For each fragment it has the position of the last message that was read. It contains no secret.
 
 Two fields are optional:
 

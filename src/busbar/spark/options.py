@@ -1,14 +1,14 @@
 """Options of the `busbar` format for reading. Names are not case-sensitive; an unknown one is an error.
 
-Source: `entity` (or load("orders")), a queue or a subscription ("orders/Subscriptions/audit"); `subQueue` ("" or
-"deadletter"; an entity that ends with "/$DeadLetterQueue" means the same); `stream` (messages or events); and a place for
-the connection string (secrets.py).
+Source: `entity` (or load("orders")) is a queue or a subscription ("orders/Subscriptions/audit"). `subQueue` is "" or
+"deadletter"; an entity that ends with "/$DeadLetterQueue" means the same. `stream` is messages or events. One option names
+the place of the connection string (secrets.py).
 
 Reading of a stream: `mode`
   tap      what a tap has not passed; receivers are not disturbed
   consume  messages are deleted when their batch is committed, and no client can receive meanwhile
-with `tap` (its name; a stream without one creates a tap, and its checkpoint has the name), `owner` and `takeOver`
-(stream_tap.py has the rules for owners), and limits for a tap that is created: `tapMaxAge`, `tapMaxSize`, `lease`.
+`tap` is its name; a stream without one creates a tap, and its checkpoint has the name. stream_tap.py has the rules for
+`owner` and `takeOver`. `tapMaxAge`, `tapMaxSize` and `lease` are limits for a tap that is created.
 
 Beginning: `startingPosition`, and end of a batch: `endingPosition`. Each is one of
   earliest, latest          everything that is there; only later messages

@@ -57,7 +57,7 @@ class Secret:
         )
 
     def options(self) -> dict[str, str]:
-        """The same place as options of a reader or a writer."""
+        """The options of a reader or a writer for this place."""
         pairs = ((LITERAL, self.literal), (VARIABLE, self.variable), (FILE, self.file), (TRUST, self.trust))
         return {name: value for name, value in pairs if value}
 

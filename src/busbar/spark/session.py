@@ -1,7 +1,7 @@
 """Opens Spark sessions: on this machine, also if it has no Java, or on a cluster.
 
 Workers of a session on this machine start a Python that loads the installed pyspark, not the zipped sources that Spark puts
-in front of it: every read of a data source starts one.
+in front of it. Every read of a data source starts such a Python.
 
 A session on this machine listens on the loopback interface only. Every session prints connection strings redacted, keeps
 time in UTC, and lets its workers run this Python.

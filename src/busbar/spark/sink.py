@@ -1,11 +1,11 @@
 """Writes the `busbar` format: batches and streams of rows that become messages.
 
 Exactly once. All tasks of a batch send as one writer (client.Writer). Its name and batch number follow from what Spark
-itself keeps: for a stream, the query's id and the number of the micro-batch; for a batch, a name that the driver generates
-when it plans the write, or the one of the user. If the broker has had a message id from that batch of that writer, it drops
-the message, however often and wherever its row is sent again. When Spark commits a batch, the broker gets a commit too. It
-then forgets the ids of earlier batches and refuses sends for them, for example of an abandoned task that still runs. The ids
-of the batch itself stay until the next one is committed, because Spark may have died before it recorded its commit.
+itself keeps. For a stream they are the query's id and the number of the micro-batch. For a batch the name is that of the
+user, or the driver generates one when it plans the write. If the broker has had a message id from that batch of that writer,
+it drops the message, however often and wherever its row is sent again. When Spark commits a batch, the broker gets a commit
+too. It then forgets the ids of earlier batches and refuses sends for them, for example of an abandoned task that still runs.
+The ids of the batch itself stay until the next one is committed, because Spark may have died before it recorded its commit.
 
 A batch is visible as it is written. If it fails, its stored messages stay visible until it is written again: a broker has no
 transaction over all tasks.

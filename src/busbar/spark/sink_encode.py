@@ -116,7 +116,7 @@ class MessageEncoder:
         return made
 
     def _faults(self, ids: Ids, lives: Sequence[int | None] | None, kinds: Ids | None) -> dict[int, str]:
-        """By row, faults that its encoding would not report."""
+        """The faults, by row, that its encoding would not report."""
         found: dict[int, str] = {}
         for row, kind in enumerate(kinds or ()):
             if kind is not None and kind != "data":

@@ -2,7 +2,7 @@
 
 Target: `entity` (or save("orders")), a queue or a topic, and a place for the connection string (secrets.py).
 
-Messages: columns by their names (sink_columns.py), or those that `column.<field>` names instead; `message` (columns or raw)
+Messages: columns by their names (sink_columns.py), or those that `column.<field>` names instead. `message` (columns or raw)
 decides for a frame that has both; `unknownColumns` (fail or ignore) is for all others.
 
 Guarantee: `delivery`

@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
     def _resolved(
         self, taps: BlockingTaps, position: Position, floors: Positions, ends: Positions
     ) -> Positions:
-        """By fragment, the last position before a given one, within what can be read."""
+        """The last position in each fragment before a given one, within what can be read."""
         if position.word == LATEST:
             return ends
         wanted: Mapping[int, int] = {}

@@ -161,7 +161,7 @@ class StreamTap:
         return view
 
     def _beginning(self, taps: BlockingTaps, view: TapView) -> dict[int, int]:
-        """By fragment, the position behind which a query begins: a time and numbers never go back behind the tap's."""
+        """The position in each fragment behind which a query begins: a time and numbers never go back behind the tap's."""
         start = self._options.start
         positions = {fragment.index: self._position(fragment) for fragment in view.fragments}
         wanted: dict[int, int] = {}

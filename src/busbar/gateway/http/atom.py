@@ -5,8 +5,8 @@
     DELETE  removes (200)
 
 1. Every request needs Manage on its path. That is decided before any lookup.
-2. If a client sets a forwarding target, it must have the right to send there: by the token of the request, or by the one in
-   the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
+2. If a client sets a forwarding target, it must have the right to send there. The token of the request can give it, or the
+   one in the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
 3. An entity has no ETag: `If-Match` is `*` or fails.
 """
 

@@ -181,7 +181,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
             path = f"{asked.target.location(asked.entity)}/{number}/{token}"
             headers["Location"] = f"{_namespace(asked.request)}/{quote(path, safe='/$~')}"
         response = web.Response(status=200 if delete else 201, headers=headers, body=shown.body)
-        # Written here and not after the return: rule 4 needs to know whether the client is still connected.
+        # Written here and not after the return: rule 4 depends on whether the client is still connected.
         await response.prepare(asked.request)
         await response.write_eof()
     except (Exception, asyncio.CancelledError):
