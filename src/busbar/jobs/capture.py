@@ -170,7 +170,7 @@ class _CaptureJob:
         for query in self._queries:
             error = query.failure()
             if error is not None:
-                raise CaptureFailed(f"{query.source.label}: {_said(error)}") from None
+                raise CaptureFailed(f"{query.source.label}: {_describe(error)}") from None
 
     def _finish(self, spark: SparkSession) -> None:
         """End the queries: batches under way are finished, if they do not take too long."""
@@ -203,7 +203,7 @@ class _CaptureJob:
             )
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """The message of a failed query, without Spark's stack traces."""
     found = re.search(r"\[BUSBAR_[A-Z_]+\][^\n]*", str(error))
     return found.group(0) if found else str(error)

@@ -182,7 +182,7 @@ class CaptureQuery:
         if self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self._busy.release()
             until = min(deadline, time.monotonic() + COMMIT_SECONDS)
-            while self.active and not self._committed(self._last[0]) and time.monotonic() < until:
+            while self.active and not self._is_committed(self._last[0]) and time.monotonic() < until:
                 time.sleep(0.02)
 
     def stop(self) -> None:
@@ -225,13 +225,13 @@ class CaptureQuery:
             began = time.monotonic()
             rows = 0
             if not self._writer.has(mark):
-                staged = self._staged(frame)
+                staged = self._stage(frame)
                 self._writer.publish(staged, mark)
                 rows = sum(file.rows for file in staged)
             self._total += rows
             self._last = (batch, rows, time.monotonic() - began)
 
-    def _staged(self, frame: DataFrame) -> list[StagedFile]:
+    def _stage(self, frame: DataFrame) -> list[StagedFile]:
         staging = self._writer.stage()
         watch = reached_when_written("mid-write", staging)
         write = partial(write_task, staging=str(staging), stream=self.source.stream)
@@ -245,7 +245,7 @@ class CaptureQuery:
         lines = (self.checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").split("\n")
         return parse(json.loads(lines[2]))
 
-    def _committed(self, batch: int) -> bool:
+    def _is_committed(self, batch: int) -> bool:
         return batch < 0 or (self.checkpoint / "commits" / str(batch)).exists()
 
     def _advance(self, offset: Offset) -> int:

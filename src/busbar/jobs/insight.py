@@ -72,7 +72,7 @@ def insight(
     elif watch is None:
         figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
     else:
-        figures = _watched(connection_of(connection), names, watch, session, master, on_progress)
+        figures = _watch(connection_of(connection), names, watch, session, master, on_progress)
     reports = advise_all(figures, clients or Clients(), settings or {})
     return Report(int(time.time() * 1000), reports)
 
@@ -107,7 +107,7 @@ def _of_taps(
     return figures
 
 
-def _watched(
+def _watch(
     connection: Secret,
     names: Sequence[str],
     seconds: float,

@@ -94,7 +94,7 @@ def taps_of(secret: Secret, entity: str) -> tuple[BlockingTaps, str, str]:
 def look(secret: Secret, entity: str, name: str) -> TapSpan:
     """Choose the span: everything that the tap has recorded by now. Creates the tap if there is none."""
     taps, path, sub_queue = taps_of(secret, entity)
-    view, fresh = _found_or_made(taps, name, from_earliest=True)
+    view, fresh = _find_or_create(taps, name, from_earliest=True)
     until = time.monotonic() + WAIT_SECONDS
     while not all(each.available for each in view.fragments):
         if time.monotonic() > until:
@@ -119,7 +119,7 @@ def look(secret: Secret, entity: str, name: str) -> TapSpan:
 def begin(secret: Secret, entity: str, name: str) -> None:
     """Create a tap that records from now on."""
     taps, _, _ = taps_of(secret, entity)
-    _found_or_made(taps, name, from_earliest=False)
+    _find_or_create(taps, name, from_earliest=False)
 
 
 def end(secret: Secret, entity: str, name: str) -> None:
@@ -141,7 +141,7 @@ def advance(secret: Secret, tapped: TapSpan) -> None:
         taps.advance(view.name, view.owner, positions, stream="events")
 
 
-def _found_or_made(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tuple[TapView, bool]:
+def _find_or_create(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tuple[TapView, bool]:
     try:
         return taps.show(name), False
     except NotFound:

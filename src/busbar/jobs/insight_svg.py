@@ -49,7 +49,7 @@ def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: s
                 )
         parts += [
             f'<rect x="{LEFT + (at - 0.5) * step:.1f}" y="{TOP}" width="{step:.1f}" height="{HEIGHT - TOP - BOTTOM}" '
-            f'fill="transparent"><title>{escape(_said(labels, series, at, unit))}</title></rect>'
+            f'fill="transparent"><title>{escape(_describe(labels, series, at, unit))}</title></rect>'
             for at in range(count)
             if line is series[-1]
         ]
@@ -123,7 +123,7 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _said(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str) -> str:
+def _describe(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str) -> str:
     values = ((line.name, line.values[at]) for line in series)
     return f"{labels[at]} · " + ", ".join(
         f"{name} {_number(value)} {unit}" for name, value in values if value is not None

@@ -80,12 +80,12 @@ def check_name(name: str, kind: str, limits: Limits) -> str:
 def _check_text(what: str, text: str, longest: int, allowed: frozenset[str], marks: str) -> None:
     if not text or len(text) > longest:
         raise ArgumentOutOfRange(
-            f"The {what} '{_shown(text)}' has {len(text)} characters; 1 to {longest} are allowed."
+            f"The {what} '{_format(text)}' has {len(text)} characters; 1 to {longest} are allowed."
         )
     bad = next((char for char in text if char not in allowed), None)
     if bad is not None:
         raise ArgumentError(
-            f"The {what} '{_shown(text)}' has the character {bad!r}; letters, digits, {marks} are allowed."
+            f"The {what} '{_format(text)}' has the character {bad!r}; letters, digits, {marks} are allowed."
         )
     if text[0] not in _EDGE or text[-1] not in _EDGE:
         raise ArgumentError(
@@ -93,7 +93,7 @@ def _check_text(what: str, text: str, longest: int, allowed: frozenset[str], mar
         )
 
 
-def _shown(text: str) -> str:
+def _format(text: str) -> str:
     """A part of a text that identifies it, without characters that could break a line or a page."""
     return "".join(char if " " <= char < "\x7f" and char not in "<>&" else "?" for char in text[:60])
 
@@ -151,11 +151,11 @@ def check_authorization_rules(what: str, rules: Iterable[AuthorizationRule], lim
     for rule in rules:
         if not _KEY_NAME.fullmatch(rule.name):
             raise ArgumentError(
-                f"{what}: the authorization rule's KeyName '{_shown(rule.name)}' has to have 1 to 256 characters, "
+                f"{what}: the authorization rule's KeyName '{_format(rule.name)}' has to have 1 to 256 characters, "
                 "without spaces, '&' and '='."
             )
         if rule.name in names:
-            raise ArgumentError(f"{what}: two authorization rules are called '{_shown(rule.name)}'.")
+            raise ArgumentError(f"{what}: two authorization rules are called '{_format(rule.name)}'.")
         names.add(rule.name)
         if not rule.rights:
             raise ArgumentError(f"{what}: the authorization rule '{rule.name}' has no rights.")
@@ -272,7 +272,7 @@ def _check_values(what: str, values: Parameters) -> None:
     for name, value in values:
         if isinstance(value, float) and not math.isfinite(value):
             raise ArgumentError(
-                f"{what}: '{_shown(name)}' is {value}, which is not a number that can be compared."
+                f"{what}: '{_format(name)}' is {value}, which is not a number that can be compared."
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ArgumentOutOfRange(f"{what}: '{_shown(name)}' is {value}; whole numbers have 64 bits.")
+            raise ArgumentOutOfRange(f"{what}: '{_format(name)}' is {value}; whole numbers have 64 bits.")

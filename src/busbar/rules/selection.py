@@ -118,9 +118,9 @@ class SubscriptionRules:
                 matched = rule.matches(message)
             except _FAILURES as error:
                 if rule.act is None:
-                    joined = joined or _said(rule, error)
+                    joined = joined or _describe(rule, error)
                 else:
-                    failure = failure or _said(rule, error)
+                    failure = failure or _describe(rule, error)
                 continue
             if not matched:
                 continue
@@ -145,7 +145,9 @@ class SubscriptionRules:
             copies.append(SubscriptionCopy(fragment, message.changed(act(message), rule.name)))
         except _FAILURES as error:
             if self.dead_letters_errors:
-                copies.append(SubscriptionCopy(fragment, message.content, ACTION_FAILED, _said(rule, error)))
+                copies.append(
+                    SubscriptionCopy(fragment, message.content, ACTION_FAILED, _describe(rule, error))
+                )
 
     def _compiled(self, name: str, rule: RuleDescription) -> CompiledRule:
         act = None if rule.action is None else _action(rule.action, self._ids)
@@ -310,5 +312,5 @@ def _failing(text: str) -> Callable[[RuleMessage], NoReturn]:
     return fail
 
 
-def _said(rule: CompiledRule, error: Exception) -> str:
+def _describe(rule: CompiledRule, error: Exception) -> str:
     return f"Rule '{rule.name}': {error}"

@@ -88,10 +88,10 @@ class AvroSchema:
         """Batches with one more column: the decoded `body`, in a struct that is null if it could not be decoded."""
         kind = pa.struct([pa.field("value", to_arrow_type(self.type, timezone="UTC"))])
         for batch in batches:
-            values = pa.array([self._wrapped(body.as_py()) for body in batch.column("body")], kind)
+            values = pa.array([self._decode_or_none(body.as_py()) for body in batch.column("body")], kind)
             yield pa.RecordBatch.from_arrays([*batch.columns, values], [*batch.schema.names, column])
 
-    def _wrapped(self, body: bytes | None) -> dict[str, object] | None:
+    def _decode_or_none(self, body: bytes | None) -> dict[str, object] | None:
         if body is None:
             return None
         try:

@@ -46,7 +46,7 @@ class BadRows:
             if self._where == FAIL:
                 raise SinkError(
                     "BUSBAR_SINK_BAD_ROW",
-                    f"A row cannot be a message of {self._entity!r}: {_shown(row, reason)}",
+                    f"A row cannot be a message of {self._entity!r}: {_format(row, reason)}",
                 )
             self.count += 1
             if self._where != DROP:
@@ -84,7 +84,7 @@ def _open(where: str) -> tuple[fs.FileSystem, str]:
     return system, root.rstrip("/")
 
 
-def _shown(row: dict[str, object], reason: str) -> str:
+def _format(row: dict[str, object], reason: str) -> str:
     values = ", ".join(f"{name}={_short(value)}" for name, value in row.items() if value is not None)
     return f"{reason}. The row: {values}"
 

@@ -42,9 +42,9 @@ def cache_directory() -> Path:
             return base / "busbar"
     except OSError:
         pass
-    return _of_this_process()
+    return _process_directory()
 
 
 @cache
-def _of_this_process() -> Path:
+def _process_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="busbar-"))

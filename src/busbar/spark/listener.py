@@ -60,7 +60,7 @@ def committed_offsets(checkpoint: Path) -> list[Offset]:
         return []
     # A version line, the metadata of the batch, then a line for each source ("-": it had nothing yet).
     lines = (checkpoint / "offsets" / str(commits[-1])).read_text(encoding="utf-8").split("\n")[2:]
-    return [offset for line in lines if (offset := _ours(line)) is not None]
+    return [offset for line in lines if (offset := _parse_offset(line)) is not None]
 
 
 def advance(secret: Secret, offset: Offset) -> None:
@@ -81,7 +81,7 @@ class TapListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         for source in event.progress.sources:
-            offset = _ours(source.endOffset)
+            offset = _parse_offset(source.endOffset)
             if offset is None:
                 continue
             try:
@@ -96,7 +96,7 @@ class TapListener(StreamingQueryListener):
         pass
 
 
-def _ours(text: str | None) -> Offset | None:
+def _parse_offset(text: str | None) -> Offset | None:
     """An offset of the busbar format; None for other sources."""
     try:
         document: Any = json.loads(text or "null")

@@ -96,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _report(self._options, messages)
-        publish(self._options.bad_rows, self._writer, self._options.batch, _staged(messages))
+        publish(self._options.bad_rows, self._writer, self._options.batch, _staged_files(messages))
         # A generated name is used for this write only, so its ids can be deleted. A given name may be used again.
         batch = self._options.batch if self._options.writer else MAX_BATCH
         if self._options.once:
@@ -120,13 +120,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        return _write(self._options, self._plan, _of_the_query(), iterator)
+        return _write(self._options, self._plan, _writer_of_query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _report(self._options, messages)
         # Spark does not pass the query to the driver here, but to the tasks. A batch without tasks has nothing to commit.
         for writer in {message.writer for message in messages if isinstance(message, TaskCommit)}:
-            publish(self._options.bad_rows, writer, batchId, _staged(messages))
+            publish(self._options.bad_rows, writer, batchId, _staged_files(messages))
             if self._options.once:
                 _commit(self._options, writer, batchId, self._options.wait)
 
@@ -134,7 +134,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: sent messages stay, and are recognized when the batch is written again."""
 
 
-def _of_the_query() -> Writer:
+def _writer_of_query() -> Writer:
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_ID) if context is not None else None
     batch = context.getLocalProperty(BATCH_ID) if context is not None else None
@@ -152,7 +152,7 @@ def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
         raise translated(error, options) from error
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
     return [message.staged for message in messages if isinstance(message, TaskCommit) and message.staged]
 
 

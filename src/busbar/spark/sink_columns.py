@@ -119,7 +119,7 @@ def plan_of(schema: StructType, options: SinkOptions) -> ColumnPlan:
     """The plan for a schema. Raises SinkError, OptionError."""
     names = _Names(schema)
     fields = _fields(names, options)
-    carried = _carried(names, fields)
+    carried = _find_source_columns(names, fields)
     raw = _is_raw(fields, options)
     id_columns = tuple(names.index_of("idColumns", name) for name in options.id_columns)
     if options.id_from_source and carried is None:
@@ -206,7 +206,7 @@ def _fields(names: _Names, options: SinkOptions) -> dict[str, int]:
     return found
 
 
-def _carried(names: _Names, fields: dict[str, int]) -> tuple[int, int] | None:
+def _find_source_columns(names: _Names, fields: dict[str, int]) -> tuple[int, int] | None:
     indexes = {name: names.find(name) for name in _SOURCE}
     for name, index in indexes.items():
         if index is None or index in fields.values():

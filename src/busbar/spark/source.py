@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The start offset of Spark is committed, so the broker may forget everything before it.
             self._tap.advance(self._offset(standing, standing.positions))
         self._known = True
-        ends = self._bounded(standing)
+        ends = self._limit_to_target(standing)
         self._seen = self._offset(standing, ends)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         stops = limit_batch(standing.positions, ends, most)
@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins,
         )
 
-    def _bounded(self, standing: StreamPosition) -> Positions:
+    def _limit_to_target(self, standing: StreamPosition) -> Positions:
         """The ends, and in an AvailableNow run at most its target."""
         if self._target is None:
             return dict(standing.ends)

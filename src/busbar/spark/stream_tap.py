@@ -72,9 +72,9 @@ class StreamTap:
         options = self._options
         with client_errors(options):
             taps = taps_of(options)
-            view = self._found(taps, offset.tap)
+            view = self._find_tap(taps, offset.tap)
             if view is None or view.incarnation != offset.incarnation:
-                view, positions = self._anew(taps, view, offset)
+                view, positions = self._handle_lost_tap(taps, view, offset)
             else:
                 positions = dict(offset.positions)
             if view.owner != offset.owner:
@@ -105,7 +105,7 @@ class StreamTap:
         options = self._options
         patience = time.monotonic() + options.wait
         while True:
-            view = self._found(taps, name)
+            view = self._find_tap(taps, name)
             if view is not None:
                 self._check_kind(view)
                 if view.owner == owner:
@@ -127,7 +127,7 @@ class StreamTap:
                 if time.monotonic() > patience:
                     raise error
 
-    def _found(self, taps: BlockingTaps, name: str) -> TapView | None:
+    def _find_tap(self, taps: BlockingTaps, name: str) -> TapView | None:
         """The tap, or None if the entity has none of this name. Raises NotFound if there is no entity."""
         try:
             return taps.show(name)
@@ -177,7 +177,7 @@ class StreamTap:
 
     # ---- losses ----------------------------------------------------------------------------------
 
-    def _anew(
+    def _handle_lost_tap(
         self, taps: BlockingTaps, view: TapView | None, offset: Offset
     ) -> tuple[TapView, dict[int, int]]:
         """Handle a tap that is gone, or that belongs to another entity of the same name."""

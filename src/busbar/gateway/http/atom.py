@@ -206,9 +206,9 @@ class _Management:
 
     async def _entry(self, status: int, view: EntityView) -> web.Response:
         author = (await self._catalogue.namespace()).name
-        return _answer(status, ENTRY_TYPE, entry_document(await self._shown(view), author))
+        return _answer(status, ENTRY_TYPE, entry_document(await self._build_answer(view), author))
 
-    async def _shown(self, view: EntityView) -> EntityAnswer:
+    async def _build_answer(self, view: EntityView) -> EntityAnswer:
         if isinstance(view.description, RuleDescription):
             return EntityAnswer(view, RuntimeProperties(), self._site)
         return EntityAnswer(view, await self._catalogue.runtime(view.path), self._site)

@@ -164,7 +164,7 @@ async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
 
 async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
     check_can_receive(asked.entity)
-    end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
+    end_watch = asked.services.broker.watch(lambda path, view: _on_entity_changed(asked, path, view))
     try:
         delivered = await asked.origin.receive(asked.entity, asked.sub, delete, _wait_of(asked))
     finally:
@@ -190,7 +190,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
     return response
 
 
-def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
+def _on_entity_changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
     """End the wait of this request if its entity was deleted or delivers no messages any more."""
     if path.lower() != asked.entity.path.lower():
         return
