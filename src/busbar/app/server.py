@@ -308,7 +308,7 @@ async def _broker(
     port.serve(stores, catalogue)
     members.watch()
     broker = _Broker(port, catalogue, stores, processes)
-    moves = MoveRunner(port, loop, stores.routes.sink_of) if processes is None else None
+    moves = MoveRunner(port, asyncio.get_running_loop(), stores.routes.sink_of) if processes is None else None
     try:
         try:
             if processes is not None:

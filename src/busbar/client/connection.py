@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         link = self._session.attach_sender(
             name, Terminus(name), Terminus(address), 0, 0, properties, 0, capabilities
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
 
     async def attach_receiver(
         self,
@@ -173,7 +173,7 @@ class ClientConnection(asyncio.Protocol):
             SETTLED if settled else 0,
             0 if settled else SECOND,
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -183,7 +183,7 @@ class ClientConnection(asyncio.Protocol):
         self._links_made += 1
         return f"{self._engine.config.container_id}-{self._links_made}"
 
-    async def _attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
+    async def _wait_attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
         end.link = link
         link.user = end
         self._ends[link] = end

@@ -77,12 +77,12 @@ class Received:
 
     @property
     def enqueued_time(self) -> int:
-        """ms since 1970."""
+        """The enqueued time in ms since 1970."""
         return self._integer("x-opt-enqueued-time")
 
     @property
     def locked_until(self) -> int:
-        """ms since 1970; 0 without a lock."""
+        """The end of the lock in ms since 1970; 0 without a lock."""
         return self._integer("x-opt-locked-until")
 
     @property
@@ -104,7 +104,7 @@ class Received:
         return self.payload[found.annotations : found.end]
 
     def decode(self) -> DecodedMessage:
-        """Its properties, application properties and body."""
+        """Decode properties, application properties and body."""
         return decode_message(self.payload)
 
     def _integer(self, key: str) -> int:
@@ -153,9 +153,9 @@ class ReceiverLink(LinkEnd):
 
     async def attach(self, address: str, timeout: float) -> None:
         await self.connection.attach_receiver(self, address, timeout, settled=self.delete)
-        self._ask()
+        self._give_credit()
 
-    def _ask(self) -> None:
+    def _give_credit(self) -> None:
         """Give the broker credit for the messages that the caller waits for."""
         room = self._credit - len(self._buffer)
         if room > 0 and self.link.credit <= room // 2:
@@ -166,7 +166,7 @@ class ReceiverLink(LinkEnd):
         self._buffer.extend([Received(self, delivery) for delivery in deliveries])
         if not self.delete:
             self._held.update([delivery.id for delivery in deliveries])
-        self._ask()
+        self._give_credit()
         self._wake()
 
     def _wake(self) -> None:
@@ -192,7 +192,7 @@ class ReceiverLink(LinkEnd):
         else:
             taken = [buffer.popleft() for _ in range(most)]
         if self.error is None:
-            self._ask()
+            self._give_credit()
         return taken
 
     async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
@@ -292,11 +292,11 @@ class Receiver:
         self, messages: Sequence[Received], properties: dict[str, object] | None = None
     ) -> None:
         """Abandon messages: the broker delivers them again. `properties` are set on them."""
-        await self._settle(messages, _modified(False, properties), MODIFIED)
+        await self._settle(messages, _encode_modified(False, properties), MODIFIED)
 
     async def defer(self, messages: Sequence[Received], properties: dict[str, object] | None = None) -> None:
         """Defer messages: they can be received only by their sequence numbers."""
-        await self._settle(messages, _modified(True, properties), MODIFIED)
+        await self._settle(messages, _encode_modified(True, properties), MODIFIED)
 
     async def dead_letter(
         self, messages: Sequence[Received], reason: str = "", description: str = ""
@@ -332,7 +332,7 @@ class Receiver:
         await self.close()
 
 
-def _modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
+def _encode_modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
     fields: list[object] = [True, undeliverable_here]
     if properties:
         fields.append(properties)

@@ -50,7 +50,7 @@ class Limits:
     idle_timeout: int = 240_000
     token_timeout: int = 20_000  # no successful put-token by then: the connection is dropped
     token_grace: int = 60_000  # an expired token still counts for as long, so that clocks may differ
-    session_accept_timeout: int = 60_000  # for the next available message session, if the client does not say
+    session_accept_timeout: int = 60_000  # for the next available message session, if the client sets no time
     first_link_timeout: int = 60_000  # no link by then: closed
     max_sessions: int = 256
     max_links: int = 256
