@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -56,8 +56,12 @@ class LocalBroker(EffectDispatcher):
         assert self._known is not None, "serve() comes before any question"
         return self._known
 
-    def entities(self) -> Iterable[EntityView]:
+    def entities(self) -> Sequence[EntityView]:
         return self._catalogue.entities()
+
+    async def decided_entity(self, path: str) -> EntityView:
+        """As `entity`, after the change of it that is under way, if there is one."""
+        return await self._catalogue.find_decided(path)
 
     async def entity(self, path: str) -> EntityView:
         return self._catalogue.find(path)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from busbar.broker.dispatcher import CommandSink
-from busbar.cluster import protocol
+from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
-from busbar.cluster.node_settings import NodeSettings, decode
+from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store import RemoteStore
+from busbar.model.api import EntityView
 from busbar.model.effects import Effect
 
 PEER = "peer"
@@ -73,27 +74,35 @@ class BrokerNode:
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
 
-    def perform(self, operation: protocol.NodeOperation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.EntitySnapshot):
-            self._port.load_entities(operation.definitions)
-            return None
-        if isinstance(operation, protocol.EntityChanged):
-            self._port.entity_changed(operation.path, operation.definition)
-            return _acknowledged()
-        if isinstance(operation, protocol.Ping):
-            return _acknowledged()
-        if isinstance(operation, protocol.OpenGateway):
-            self._take_part(decode(operation.settings))
-            return self._open(decode(operation.settings))
-        if isinstance(operation, protocol.Ended):
-            self._settle(operation.broker, None)
-            return None
-        if isinstance(operation, protocol.ConnectPeers):
-            return self._port.wait_for_peers(operation.brokers)
-        return self._close()
+    # ---- what the controller asks ----
+
+    def load_entities(self, entities: Sequence[EntityView]) -> None:
+        self._port.load_entities(entities)
+
+    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
+        self._port.entities_changed(entities)
+
+    async def ping(self) -> None:
+        """Completes at once; the completion is the reply to the controller."""
+
+    def open_gateway(self, settings: NodeSettings) -> Coroutine[Any, Any, None]:
+        """Open the gateway. The calls that follow this one find the stores of the namespace assigned."""
+        self._take_part(settings)
+        return self._open(settings)
+
+    async def connect_peers(self, brokers: Sequence[str]) -> None:
+        await self._port.wait_for_peers(brokers)
+
+    def broker_ended(self, broker: str) -> None:
+        self._settle(broker, None)
+
+    async def close_gateway(self) -> None:
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.stop()
 
     def _take_part(self, settings: NodeSettings) -> None:
-        """Before anything is told of entities: know where their fragments can be."""
+        """Learn the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         takers: list[CommandSink] = []
@@ -102,15 +111,10 @@ class BrokerNode:
                 takers.append(self.channel.takers[store])
             else:
                 takers.append(RemoteStore(store, broker, loop, self._clock, self._port.dispatch))
-        self._port.configure(self.channel, takers)
+        self._port.configure(self.channel.controller, takers)
 
     async def _open(self, settings: NodeSettings) -> None:
         self._gateway = await self._open_gateway(settings, self._port)
-
-    async def _close(self) -> None:
-        gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            await gateway.stop()
 
     def _on_socket(self, label: str, what: socket.socket) -> None:
         kind, _, broker = label.partition(" ")
@@ -168,7 +172,3 @@ class BrokerNode:
     def _exhausted(self, label: str) -> None:
         if self._gateway is not None:
             self._gateway.evict_oldest()
-
-
-async def _acknowledged() -> None:
-    """It was."""

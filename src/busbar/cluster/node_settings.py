@@ -40,14 +40,3 @@ def share_of(limits: Limits, number: int, gateways: int) -> Limits:
         each, left = divmod(getattr(limits, name), gateways)
         shares[name] = max(1, each + (number < left))
     return replace(limits, **shares)
-
-
-_settings = msgspec.msgpack.Decoder(NodeSettings)
-
-
-def encode(settings: NodeSettings) -> bytes:
-    return msgspec.msgpack.encode(settings)
-
-
-def decode(settings: bytes) -> NodeSettings:
-    return _settings.decode(settings)

@@ -13,13 +13,15 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, REGISTERING, EffectDispatcher
 from busbar.broker.host_api import StoreHost
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.held_sessions import HeldSessions
@@ -35,6 +37,8 @@ def state_of(host: StoreHost) -> protocol.StoreStatus:
 
 
 class PeerServer(Channel):
+    """A protocol.PeerApi."""
+
     def __init__(
         self,
         exchange: EffectDispatcher,
@@ -60,9 +64,7 @@ class PeerServer(Channel):
         for host in self._hosts():  # rule 2
             self.write(state_of(host))
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
@@ -80,16 +82,16 @@ class PeerServer(Channel):
             taken.append(command)
         self._exchange.submit(taken)
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.Met):
-            self._met(self)
-            return None
-        if not isinstance(operation, protocol.OriginClosed):
-            raise WireError(f"A broker process was asked for {type(operation).__name__} by another one.")
-        for ours in self._origins.pop(operation.origin, {}).values():
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return protocol.PEER, self
+
+    def met(self) -> None:
+        self._met(self)
+
+    def origin_closed(self, origin: int) -> None:
+        for ours in self._origins.pop(origin, {}).values():
             self._sessions.gone(ours)
             self._exchange.disconnect(ours)
-        return None
 
     def closed(self) -> None:
         """Forget the connections of the other broker, except those that hold sessions here."""

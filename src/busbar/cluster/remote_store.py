@@ -14,7 +14,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from busbar.broker.host_api import StoreState
 from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import STORE_FAILED, STORE_UNAVAILABLE
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.outstanding import OutstandingRequests
@@ -167,11 +169,9 @@ class PeerClient(Channel):
             return
         for store in self._stores.values():
             store.connected(self)
-        self.notify("", protocol.Met())
+        protocol.PEER.remote(self).met()
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
         if store is None:
             raise WireError(f"A broker process spoke of the store {frame.store}.")
@@ -185,8 +185,8 @@ class PeerClient(Channel):
         else:
             raise WireError("Commands came where effects should.")
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        raise WireError(f"A gateway was asked for {type(operation).__name__}.")
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        raise WireError("A gateway was called by a broker process that it uses.")
 
     def closed(self) -> None:
         self.connected.set()

@@ -28,12 +28,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from busbar.cluster import protocol
+from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.broker_node import PEER, SERVED
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
-from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
+from busbar.cluster.remote_store_host import RemoteStoreHost
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -90,7 +92,7 @@ class BrokerProcess:
         self._started = loop.time()
         self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
-            self.hosts, self._lost, self._members, lambda other: self.misses(self, other)
+            self.hosts, self._lost, self._members.broker, lambda other: self.misses(self, other)
         )
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
@@ -124,12 +126,12 @@ class BrokerProcess:
         if self.channel is not None and not self.channel.is_lost:
             host.attach_channel(self.channel)
 
-    async def open_gateway(self, settings: bytes) -> None:
+    async def open_gateway(self, settings: NodeSettings) -> None:
         """Open the gateway of this broker; clients come when the others can be reached too. Raises ChannelClosed, or what
         the gateway raises."""
         if self.channel is None or self.channel.is_lost:  # it has ended again already
             raise ChannelClosed
-        opened = self.channel.start_call("", protocol.OpenGateway(settings))
+        opened = protocol.NODES.remote(self.channel).open_gateway(settings)
         self._members.add_broker(self.channel)
         await opened
 
@@ -142,7 +144,7 @@ class BrokerProcess:
         while silent < 2:
             try:
                 async with asyncio.timeout(patience / 2):
-                    await channel.call("", protocol.Ping())
+                    await protocol.NODES.remote(channel).ping()
                 silent, patience = 0, self._patience
                 await asyncio.sleep(patience / 4)
             except TimeoutError:
@@ -156,7 +158,7 @@ class BrokerProcess:
     async def close_gateway(self) -> None:
         if self.channel is not None:
             with contextlib.suppress(ChannelClosed):
-                await self.channel.call("", protocol.CloseGateway())
+                await protocol.NODES.remote(self.channel).close_gateway()
 
     def give_up(self) -> None:
         """It is of no use as it is; rule 4."""
@@ -242,7 +244,7 @@ class BrokerSupervisor:
             BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_timeout)
             for number in range(count)
         ]
-        self._settings: dict[BrokerProcess, bytes] = {}
+        self._settings: dict[BrokerProcess, NodeSettings] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
@@ -267,7 +269,7 @@ class BrokerSupervisor:
     def count(self) -> int:
         return len(self._brokers)
 
-    async def open_gateways(self, settings: Sequence[bytes]) -> None:
+    async def open_gateways(self, settings: Sequence[NodeSettings]) -> None:
         """With the settings of each."""
         self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
@@ -320,14 +322,14 @@ class BrokerSupervisor:
     async def _connect_peers(self, broker: BrokerProcess) -> None:
         others = [other.name for other in self._open if other is not broker]
         if broker.channel is not None:
-            await broker.channel.call("", protocol.ConnectPeers(others))
+            await protocol.NODES.remote(broker.channel).connect_peers(others)
 
     def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
         for other in self._open:
             if other.channel is not None:
-                other.channel.notify("", protocol.Ended(broker.name))
+                protocol.NODES.remote(other.channel).broker_ended(broker.name)
         for client in left:
             self.dispatch(client)
 
