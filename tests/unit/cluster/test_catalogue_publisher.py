@@ -18,6 +18,7 @@ from busbar.cluster.channel import Channel
 from busbar.model.api import EntityView
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import EntityAlreadyExists, EntityNotFound
+from harness.waiting import until
 from tests.conformance.port_process import fragments
 
 
@@ -77,8 +78,7 @@ async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
         (quick, _), (slow, far) = await joined(members), await joined(members)
         quick.ready.set()
         change = asyncio.create_task(port.create("new", QueueDescription()))
-        while not slow.known.get("new"):
-            await asyncio.sleep(0.001)
+        await until(lambda: slow.known.get("new"))
         assert {"Orders", "other", "short", "news", "new"} <= quick.known.keys() & slow.known.keys()
         await asyncio.sleep(0.02)
         assert not change.done()
@@ -93,8 +93,7 @@ async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
 
         slow.ready.clear()
         deletion = asyncio.create_task(port.delete("new"))
-        while slow.known["new"]:
-            await asyncio.sleep(0.001)
+        await until(lambda: not slow.known["new"])
         assert not deletion.done()
         far.close()  # who ends is not waited for
         await deletion
