@@ -49,13 +49,13 @@ GatewayOpener = Callable[[NodeSettings, ClusterBroker], Awaitable[ServingGateway
 
 
 class BrokerNode:
-    """A controller_connection.NodeHandler."""
+    """A controller_connection.NodeHandler, and so a protocol.NodeApi."""
 
     def __init__(
         self, name: str, end: socket.socket, clock: Callable[[], int], open_gateway: GatewayOpener
     ) -> None:
         self.channel: ControllerConnection | None = None
-        """To the controller; set before anything comes from there."""
+        """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
         self._clock = clock
@@ -69,7 +69,7 @@ class BrokerNode:
         )
         self._linking: set[asyncio.Task[object]] = set()
         self._served: dict[str, list[PeerServer]] = {}
-        """By broker process: those that use stores of this one, or left somebody behind."""
+        """By broker process: its channels to stores of this one, also ended ones whose clients may still hold sessions."""
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -147,7 +147,7 @@ class BrokerNode:
         return served
 
     def _settle(self, broker: str, last: PeerServer | None) -> None:
-        """What that broker process said over earlier channels than the last one is over."""
+        """End all channels of that broker process before the last one, with what was asked over them."""
         peers = self._served.pop(broker, [])
         if last is not None:
             self._served[broker] = [last]

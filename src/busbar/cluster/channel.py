@@ -1,13 +1,13 @@
-"""What the processes of a namespace say to each other, over a socket that only the two of them have.
+"""A channel between two processes of a namespace, over a socket that only the two of them have.
 
 Rules:
-1. Frames are read in the order in which they were written: who hears an answer knows all that was said before it, effects
-   and states included.
+1. Frames are read in the order in which they were written. When a process gets a reply, it has all that the other process
+   wrote before it, effects and states included.
 2. Both sides may call (calls.py); a call with the number 0 has no reply. An error crosses with its kind and its text, and is
    raised at the caller.
-3. When the channel ends, everyone who waits for an answer hears that the other process is gone, whether it is or not.
-4. Whatever goes wrong while a frame is read ends the channel: nobody knows what would have come of the frame. Between two
-   broker processes another one is made (peer_watch.py); without the one to the controller a broker process ends.
+3. When the channel ends, every call that waits for a reply raises ChannelClosed, whether the other process has ended or not.
+4. Whatever goes wrong while a frame is read ends the channel: what the frame would have done is unknown. Between two broker
+   processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode_frame(body: bytes) -> Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Both sides are ours, and what crosses is bounded by those who make it."""
+    """Cuts a stream of bytes into frames. Both ends are Busbar's, so that the sender bounds what crosses."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -96,9 +96,9 @@ class Channel(asyncio.Protocol, ABC):
 
     @abstractmethod
     def closed(self) -> None:
-        """The other end is gone: nothing more comes, and nothing can be sent."""
+        """The other end is gone: nothing more comes, and nothing can be written."""
 
-    # ---- speaking ----
+    # ---- writing ----
 
     def write(self, frame: Frame) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -124,7 +124,7 @@ class Channel(asyncio.Protocol, ABC):
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now, with all that was not said yet; or as soon as it begins."""
+        """End the channel now, without what was not written yet; or as soon as it begins."""
         self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()

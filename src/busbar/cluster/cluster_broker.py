@@ -5,11 +5,11 @@ Rules:
 1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). The controller is
    asked for an entity that is not known here.
 2. The controller answers everything that changes the catalogue, or sums up what fragments hold.
-3. When a fragment is no more, nothing is kept for those who waited for it in another process.
-4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
-   one, which is ended: the other process lets go of what was asked over it.
-5. Who has left asks for nothing: what a connection still says after its end is dropped, but for messages that it gives back.
-   So no other process hears of it after it has heard that it is gone.
+3. When a fragment is deleted, nothing is kept for the consumers that waited for it in another process.
+4. The controller is asked for a channel to another broker process that is missing (peer_watch.py). A new channel takes the
+   place of the old one, which is ended: the other process drops what was asked over it.
+5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
+   command of a connection after it was told of the end.
 6. The controller may still take back the last change that it told of. Whether an entity of that change is there is asked of
    the controller, which answers when the change is decided. The next change that comes says that this one is.
 """
@@ -66,7 +66,7 @@ class ClusterBroker(EffectDispatcher):
             self._peer_watch.is_missing(broker)
 
     def add_peer(self, broker: str) -> PeerClient:
-        """Another broker process is there: the channel to its stores, to be connected."""
+        """The channel to the stores of another broker process that is there. It is not connected yet."""
         stores = {
             name: taker
             for name, taker in self._takers.items()
@@ -88,7 +88,7 @@ class ClusterBroker(EffectDispatcher):
         return channel
 
     async def wait_for_peers(self, brokers: Sequence[str]) -> None:
-        """Wait until these can be reached, or have ended, but not for ever."""
+        """Wait until these broker processes can be reached or have ended, but not longer than MEETING_SECONDS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MEETING_SECONDS):
                 for broker in brokers:
@@ -114,7 +114,7 @@ class ClusterBroker(EffectDispatcher):
         super().submit(commands)
 
     def _without_the_gone(self, commands: Commands) -> Commands:
-        """Commands without those of origins that have ended, except for messages that they give back."""
+        """Commands without those of origins that have ended, except for those that return messages."""
         left: Commands = []
         for command in commands:
             if command.origin not in self._sinks and command.origin != BROKER_ORIGIN:

@@ -1,4 +1,4 @@
-"""What a broker process needs to know to open its gateway. It has secrets, and crosses on a socket that nobody else has."""
+"""The settings with which a broker process opens its gateway. They have secrets, and cross on a socket without a name."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The fragments of this broker process, served to the gateway of another one.
 
 Rules:
-1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it has
-   to do with, so that effects go back by the store they are of.
-2. Who is there hears the state of every store, now and whenever it changes.
-3. When the other process ends, its connections have ended. But a channel can also break between two that live: then it is
-   not certain that the gateway there has closed the links of those who hold sessions here. Such consumers stay until it says
-   so over the next channel (Met), or the controller says that it has ended, or the locks end by time.
-4. Nothing is kept of a connection that is gone: only what has an answer, or is remembered by a fragment, makes an origin.
+1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it
+   uses, so that effects go back with the store they are of.
+2. The other process gets the state of every store when it connects, and whenever the state changes.
+3. When the other process ends, its connections have ended. But a channel can also break between two processes that live.
+   Then it is not certain that the gateway there has closed the links of consumers that hold sessions here. Such consumers
+   stay until the gateway reports it over the next channel (`met`), or the controller reports the end of the process, or
+   the locks end by time.
+4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
+   origin.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class PeerServer(Channel):
         ended: Callable[[PeerServer], None],
         met: Callable[[PeerServer], None] = lambda peer: None,
     ) -> None:
-        """`met` hears that the other process believes in nothing that was said over earlier channels."""
+        """`met` is called when the clients of the other process rely on nothing from earlier channels."""
         super().__init__()
         self._exchange = exchange
         self._hosts = hosts
@@ -57,7 +59,7 @@ class PeerServer(Channel):
         self._sessions = HeldSessions()
         self._is_settled = False
         self.stranded: list[int] = []
-        """Of ours, those that may believe that they hold sessions after the end of the channel."""
+        """Of our origins, those whose clients may rely on sessions after the end of the channel."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -76,7 +78,7 @@ class PeerServer(Channel):
                 else:
                     command.origin = self._known(command.origin, frame.store)
                     if command.origin == BROKER_ORIGIN and not isinstance(command, Settle):
-                        continue  # nobody is here who could leave
+                        continue  # there is no consumer here that could leave
                 if isinstance(command, AcceptSession | Leave):
                     self._sessions.said(command)
             taken.append(command)
@@ -107,7 +109,7 @@ class PeerServer(Channel):
         self._ended(self)
 
     def settle(self) -> None:
-        """Nobody at the other end believes in anything that was said here."""
+        """End the channel and its origins: no client at the other end relies on them."""
         self._is_settled = True
         self.abort()
         stranded, self.stranded = self.stranded, []

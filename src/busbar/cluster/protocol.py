@@ -31,8 +31,8 @@ class HostedStore(StoreHost, Protocol):
         """Open the store when that is possible, and as the operator wants it: its broker process was started again."""
 
     def bar_sessions(self, until: Mapping[int, int]) -> None:
-        """Let no client accept sessions of these fragments before these times. Clients may believe in locks that a process
-        gave which has ended."""
+        """Let no client accept sessions of these fragments before these times: other clients may rely on locks that a
+        process gave which has ended."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""

@@ -3,10 +3,10 @@
 Rules, beside those of remote_store.py:
 1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
    at by the catalogue, and its fragments are taken into service.
-2. Commands of gateways do not come through here. When a fragment was last used is learnt from the broker process; what was
-   not learnt when it ended is made good by taking its return for a use.
+2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. What was not
+   asked before it ended is lost; so the return of the store counts as a use.
 3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
-   lock that was granted would have ended, the next broker process lets nobody accept them (session_bar.py). A lock that
+   lock that was granted would have ended, the next broker process lets no client accept them (session_bar.py). A lock that
    was granted before the entity got a shorter one counts as well.
 """
 
@@ -48,7 +48,7 @@ class RemoteStoreHost(RemoteStore):
         place: StoreLocation | None = None,
     ) -> None:
         super().__init__(name, broker, loop, clock, emit)
-        self.detached = False  # it is opened from here, and may be asked for that from the beginning
+        self.detached = False  # it is opened from here, and takes calls from the beginning
         self.place = place
         self.admit: Admit | None = None
         self._fenced = fenced
@@ -65,19 +65,18 @@ class RemoteStoreHost(RemoteStore):
         self._longer: dict[int, int] = {}
         """By fragment: until when locks may last that were granted when the entity had longer ones."""
         self._believed: dict[int, int] = {}
-        """By fragment: until when locks may be believed in that a process gave which has ended."""
+        """By fragment: until when clients may rely on locks that a process gave which has ended."""
 
     # ---- the broker process ----
 
     def attach_channel(self, channel: Channel) -> None:
-        """The broker process is there (again)."""
+        """The broker process is there, for the first time or again."""
         if not self._closed:
             self.connected(channel)
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
 
     async def restore(self) -> None:
-        """Bring the store back after its broker was started again. Returns when the store is in a state to be asked for
-        something."""
+        """Bring the store back after its broker was started again. Returns when the store takes calls."""
         if self._channel is not None and self.detached and self._trying:
             with contextlib.suppress(ChannelClosed):
                 await self._there.restore(self.reason, self._offline, self._take_reset())
@@ -91,7 +90,7 @@ class RemoteStoreHost(RemoteStore):
         super().disconnected(OFFLINE if self._offline else reason)
 
     def _note_locks(self) -> None:
-        """Remember until when clients of other brokers may believe in session locks of these fragments."""
+        """Note until when clients of other brokers may rely on session locks of these fragments."""
         now = self.clock()
         for fragment, lock in self._session_locks.items():
             earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
@@ -206,7 +205,7 @@ class RemoteStoreHost(RemoteStore):
             if time:
                 self._active[fragment] = time
 
-    # ---- what operators say ----
+    # ---- what operators ask for ----
 
     async def take_offline(self) -> None:
         self._offline = True

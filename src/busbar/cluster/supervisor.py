@@ -6,11 +6,11 @@ Rules:
 2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
    and handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A
    broker whose channel to another one broke asks for another channel.
-3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
+3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
-5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
-   until its first answer it may take longer.
-6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
+5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
+   pinged from its start on; until its first answer it may take longer.
+6. Every broker has a gateway. It gets clients when it has all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
 
@@ -40,7 +40,7 @@ from busbar.cluster.remote_store_host import RemoteStoreHost
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
-"""Who has lived so long did not die of being started."""
+"""A broker that has lived so long did not die of being started."""
 END_SECONDS = 5.0
 START_SECONDS = 30.0
 """So long a broker may take at least until it answers for the first time: its program has to be loaded."""
@@ -66,11 +66,11 @@ class BrokerProcess:
         self.channel: BrokerConnection | None = None
         self.fd_socket: FdSender | None = None
         self.on_restart: Callable[[BrokerProcess], Awaitable[None]] | None = None
-        """Hears that it was started again."""
+        """Called when it was started again."""
         self.on_exit: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
-        """Hears that it has ended, and gets the clients that were meant for it."""
+        """Called when it has ended, with the clients that were meant for it."""
         self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
-        """Hears that it has no channel to another broker."""
+        """Called with the name of another broker to which it has no channel."""
         self._directory = directory
         self._lock = lock
         self._members = members
@@ -102,7 +102,7 @@ class BrokerProcess:
         await asyncio.gather(*[host.restore() for host in self.hosts.values()])
 
     def _spawn(self, channel: int, fd_socket: int) -> None:
-        # It imports from where this process does, and not from the directory that somebody happened to start it in.
+        # It imports from where this process does, and not from the directory that it was started in.
         program = [sys.executable, "-P", "-m", "busbar.app.broker_main"]
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
@@ -161,12 +161,12 @@ class BrokerProcess:
                 await protocol.NODES.remote(self.channel).close_gateway()
 
     def give_up(self) -> None:
-        """It is of no use as it is; rule 4."""
+        """End a broker that cannot serve, so that it is started again."""
         if self.channel is not None:
             self.channel.close()
 
     async def stop(self) -> None:
-        """All its stores are closed."""
+        """End the broker, when all its stores are closed."""
         self._stopping = True
         if self._restarting is not None:
             self._restarting.cancel()
@@ -216,8 +216,8 @@ class BrokerProcess:
             await self.on_restart(self)
 
     async def _reap(self, patience: float, longest: float | None = None) -> int | None:
-        """Its exit code. Whoever is there without a channel is of no use, and may hold stores. One with a disk that hangs
-        may not even die of being killed until that answers: it is waited for no `longest`, if that is given."""
+        """Wait for the end of the process, kill it after `patience`, and return its exit code. A process whose disk hangs
+        may not end before the disk answers; then it is not waited for longer than `longest`, if that is given."""
         process = self._process
         if process is None:
             return None
@@ -277,12 +277,12 @@ class BrokerSupervisor:
             broker.on_exit = self._ended
             broker.misses = self._misses
         await asyncio.gather(*[self._join(broker) for broker in self._brokers])
-        # The first had nobody to meet: once more, now that all are there.
+        # The first had no others to connect to: once more, now that all are there.
         await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
         self._ready.clear()
-        self._open.clear()  # nobody is introduced any more
+        self._open.clear()  # no channels are made any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
 
     def accept_delay(self) -> float:
@@ -304,7 +304,7 @@ class BrokerSupervisor:
         return broker.fd_socket is not None and not broker.fd_socket.is_full
 
     async def _join(self, broker: BrokerProcess) -> None:
-        """It has been started; let it have a gateway, and the others know of it."""
+        """Open the gateway of a broker that has been started, and connect it with the others."""
         try:
             await broker.open_gateway(self._settings[broker])
             for other in self._open:
@@ -349,7 +349,7 @@ class BrokerSupervisor:
         there.fd_socket.send(f"{SERVED} {here.name}", served)
 
     def _misses(self, broker: BrokerProcess, name: str) -> None:
-        """One that is not there yet is introduced when it is."""
+        """Make a channel to another broker again. One that is not there yet is connected when it is."""
         now = asyncio.get_running_loop().time()
         lately = now - self._introduced.get((broker.name, name), 0.0) < INTRODUCED_SECONDS
         other = next((one for one in self._open if one.name == name), None)
