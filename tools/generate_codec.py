@@ -81,7 +81,7 @@ class ModelSource:
         return [one for one in self.classes.values() if one.base == base and one.name not in LOCAL]
 
     def parts(self, families: list[ModelClass]) -> list[ModelClass]:
-        """What lists within these classes are made of."""
+        """What is within these classes, alone or in lists, and has no tag of its own."""
         names = {name for one in families for each in one.parameters for name in _names(each.type)}
         return [one for one in self.classes.values() if one.name in names]
 
@@ -156,7 +156,7 @@ def generate() -> str:
     text = HEAD.format(imports=_imports([*commands, *effects, *parts]))
     text += "PARTS: dict[type[Any], Fields] = {\n"
     text += "".join(f"    {one.name}: {source.fields_text(one)},\n" for one in parts)
-    text += '}\n"""What lists within commands, effects and settings are made of."""\n'
+    text += '}\n"""What commands, effects and settings are made of, alone or in lists, but for other commands."""\n'
     for name, family in (("COMMANDS", commands), ("EFFECTS", effects)):
         text += f"\n{name}: dict[type[Any], tuple[int, Fields]] = {{\n"
         for tag, one in enumerate(family, 1):

@@ -1,9 +1,9 @@
-"""Makes the namespace what its configuration says.
+"""Creates and updates the entities of the namespace as its configuration declares.
 
-Rules:
-1. What the file names becomes as it says; what it does not name stays as it is, authorization rules of entities included.
-2. What is forwarded to comes before what forwards to it, wherever they stand in the file.
-3. A new subscription gets the first of its rules in the file instead of the one that lets everything through.
+1. An entity in the file becomes as the file describes it. An entity that is not in the file stays as it is. Authorization
+   rules of entities stay, too.
+2. The target of a forward is created before the entity that forwards to it, in any order in the file.
+3. A new subscription gets the first of its rules in the file instead of the default rule, which matches every message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
 async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
-    """Returns what could not be done for now, since a store is unavailable."""
+    """Apply the configuration. Returns the entities that could not be changed now, because a store is unavailable."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):
@@ -56,14 +56,14 @@ def _in_order(namespace: NamespaceConfig) -> Iterator[tuple[str, Description]]:
         named = {key_of(path) for path, _ in waiting}
         now = [item for item in waiting if not _needs(item, named)]
         if not now:
-            now = waiting  # they wait for each other: the first one's error says so
+            now = waiting  # they need each other: the error of the first one states it
         done = {key_of(path) for path, _ in now}
         yield from now
         waiting = [item for item in waiting if key_of(item[0]) not in done]
 
 
 def _needs(item: tuple[str, Description], named: set[str]) -> bool:
-    """Does it need another one of those that wait?"""
+    """Whether it needs another one of those that wait."""
     path, description = item
     needs = {key_of(parent_and_name(path)[0])}
     if isinstance(description, QueueDescription | SubscriptionDescription):

@@ -1,11 +1,11 @@
-"""What the host has done on the store's thread besides commits: loading fragments, reloading, comparing locks."""
+"""Work on the store's thread besides commits: loading fragments, reloading them, comparing locks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
 from busbar.fragment.reads import ReadByNumber
 from busbar.model.message import DEAD
 from busbar.model.settings import FragmentSettings
@@ -25,6 +25,7 @@ class DurableState:
     segments: list[int]
     taps: list[TapRow]
     writers: dict[str, tuple[int, int]]
+    outbox: dict[int, OutboxRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ class LastKnownNumbers:
     last_dead: int
     last_event: int
     lost: bool
-    """It held something, or nobody knows."""
+    """It held something, or it is not known whether it did."""
 
 
 def predecessor_of(head: Head | None, started: int) -> LastKnownNumbers:
-    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
+    """By its last counters. If these are not known, numbers go on from the time at which the new store was created."""
     if head is None:
         return LastKnownNumbers(started, started, started, lost=True)
     held = sum(head.counts) + head.events > 0
@@ -95,6 +96,7 @@ def load(
                 store.id_segments(fragment),
                 store.taps(fragment),
                 store.writers(fragment),
+                store.outbox(fragment),
             )
     if fresh:
         store.commit(fresh)
@@ -127,6 +129,7 @@ def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
             [],
             store.taps(fragment),
             store.writers(fragment),
+            store.outbox(fragment),
         )
         for fragment in fragments
     }

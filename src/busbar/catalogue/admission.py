@@ -51,7 +51,6 @@ from busbar.model.errors import (
     EntityAlreadyExists,
     EntityNotFound,
     InvalidOperation,
-    NotImplementedHere,
     QuotaExceeded,
     TapNotFound,
     TapOwned,
@@ -183,7 +182,6 @@ class Admission:
             self._check_target(
                 path, "ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to
             )
-            _check_dead_letters_stay(path, description.forward_dead_lettered_messages_to)
 
     def _check_target(self, path: str, name: str, target: str) -> None:
         if not target:
@@ -303,12 +301,3 @@ def _with_keys(rule: AuthorizationRule, old: AuthorizationRule | None, now: int)
 
 def _new_key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
-
-
-def _check_dead_letters_stay(path: str, target: str) -> None:
-    """Refuse what would be accepted and not done."""
-    if target:
-        raise NotImplementedHere(
-            f"'{path}': ForwardDeadLetteredMessagesTo is '{target}'; this version of Busbar does not forward dead letters "
-            "yet. Leave it empty: they stay in the dead-letter queue."
-        )

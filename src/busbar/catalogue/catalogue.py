@@ -15,8 +15,8 @@ Rules:
    broker's start) and no link is attached to it (idleness.py).
 7. An entity is there as long as the catalogue has it, whether its stores are or not.
 8. Taps are part of their entity's entry, and a change of one is a change like others.
-9. The fragments of a topic get other settings in the same change as its subscriptions and their rules
-   (fragment_settings.py).
+9. The fragments of a topic get other settings in the same change as its subscriptions and their rules, and those of an
+   entity that forwards in the same change as its target (fragment_settings.py).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Catalogue(CatalogueReader):
         self._limits = limits
         self._tier = tier
         self._ids = IdCounters()
-        self._settings = FragmentSettingsBuilder()
+        self._settings = FragmentSettingsBuilder(limits.transfer_patience)
         self._changes = ChangeRunner()
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""

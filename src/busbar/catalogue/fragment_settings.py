@@ -1,9 +1,11 @@
 """The settings of fragments, from the entries of the catalogue.
 
-All fragments of a queue have the same settings, and so have those of a subscription. A fragment of a topic gets, for each
-subscription, the fragment that is beside it and the rules by which it selects. Both lie in the same store, so that a message
-and its copies are one commit. Rules stay descriptions here; the broker that has the fragments compiles them
-(rules/selection.py).
+All fragments of a queue have the same settings, and so have those of a subscription. If the entity forwards, each fragment
+gets its own index, the fragments of the target, and whether the target takes messages.
+
+A fragment of a topic gets, for each subscription, the fragment that is beside it and the rules by which it selects. Both lie
+in the same store, so that a message and its copies are one commit. Rules stay descriptions here; the broker that has the
+fragments compiles them (rules/selection.py).
 
 A change can give other settings to fragments of entities that it does not name. `_dependents` finds these entities.
 """
@@ -14,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busbar.catalogue.change import BrokerUpdate, CatalogueChange
+from busbar.catalogue.index import targets_of
 from busbar.catalogue.staged_index import EntityEntries
 from busbar.model.api import EntityView
 from busbar.model.entities import (
@@ -26,7 +29,13 @@ from busbar.model.entities import (
 )
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.partitioning import FRAGMENTS
-from busbar.model.settings import FragmentSettings
+from busbar.model.settings import (
+    TARGET_DISABLED,
+    TARGET_MISSING,
+    TARGET_OPEN,
+    ForwardSettings,
+    FragmentSettings,
+)
 from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 Subscribers = dict[str, tuple[tuple[int, ...], RuleSet]]
@@ -46,7 +55,8 @@ class SettingsPlan:
 
 
 class FragmentSettingsBuilder:
-    def __init__(self) -> None:
+    def __init__(self, transfer_patience_ms: int = 60_000) -> None:
+        self._transfer_patience_ms = transfer_patience_ms
         self._topics: Topics = {}
         """As they are in force. A rule set that did not change stays the same object, which saves its compilation."""
 
@@ -87,17 +97,33 @@ class FragmentSettingsBuilder:
             beside = list(self._of_topic(view.path, entries, topics).values())
             rules = TopicRules(tuple([rules for _fragments, rules in beside]))
             for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
-                settings = description.fragment_settings()
+                settings = self._plain(view, description)
                 settings.topic = TopicSettings(
                     index, tuple([fragments[index] for fragments, _rules in beside]), rules
                 )
                 found.setdefault(store, {})[fragment] = settings
             return found
-        settings = description.fragment_settings()
-        settings.taps = [tap.settings() for tap in view.taps]
-        for fragment, store in zip(view.fragments, view.stores, strict=True):
+        shared = self._plain(view, description)
+        for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
+            settings = shared
+            if targets_of(view):
+                settings = self._plain(view, description)
+                settings.forward = _forward(description.forward_to, index, entries)
+                settings.forward_dead_letters = _forward(
+                    description.forward_dead_lettered_messages_to, index, entries
+                )
             found.setdefault(store, {})[fragment] = settings
         return found
+
+    def _plain(
+        self, view: EntityView, description: QueueDescription | TopicDescription | SubscriptionDescription
+    ) -> FragmentSettings:
+        """Without what follows from other entities."""
+        settings = description.fragment_settings()
+        settings.path = view.path
+        settings.taps = [tap.settings() for tap in view.taps]
+        settings.transfer_patience_ms = self._transfer_patience_ms
+        return settings
 
     def _changed_topics(self, change: CatalogueChange, entries: EntityEntries) -> Topics:
         """The topics that are deleted, or have a subscription or a rule in the change."""
@@ -132,11 +158,43 @@ class FragmentSettingsBuilder:
 
 
 def _dependents(change: CatalogueChange, entries: EntityEntries) -> list[EntityView]:
-    """Entities outside the change whose settings follow from it: the topics of changed subscriptions and rules."""
+    """Entities outside the change whose settings follow from it.
+
+    These are the topics of changed subscriptions and rules, and the entities that forward to what comes, goes, is enabled or
+    disabled.
+    """
     named = {key_of(view.path) for view in change.after}
-    topics = {key_of(topic_of(view)): topic_of(view) for view in (*change.before, *change.after)}
-    found = [entries.get(path) for key, path in topics.items() if path and key not in named]
-    return [view for view in found if view is not None]
+    found: dict[str, EntityView | None] = {}
+    for view in (*change.before, *change.after):
+        topic = topic_of(view)
+        if topic:
+            found[key_of(topic)] = entries.get(topic)
+    before = {key_of(view.path): _as_target(view) for view in change.before}
+    after = {key_of(view.path): _as_target(view) for view in change.after}
+    for target in before.keys() | after.keys():
+        if before.get(target) != after.get(target):
+            found.update({key_of(view.path): view for view in entries.sources(target)})
+    return [view for key, view in found.items() if view is not None and key not in named]
+
+
+def _as_target(view: EntityView) -> tuple[tuple[int, ...], bool] | None:
+    """What entities that forward to this one depend on. None: it is no target."""
+    if not isinstance(view.description, QueueDescription | TopicDescription):
+        return None
+    return view.fragments, view.description.status.can_send
+
+
+def _forward(path: str, index: int, entries: EntityEntries) -> ForwardSettings | None:
+    """Where the fragment with this index forwards to. A target that was deleted is missing until one is created there."""
+    if not path:
+        return None
+    target = entries.get(path)
+    if target is None or not isinstance(target.description, QueueDescription | TopicDescription):
+        return ForwardSettings(path, [], False, index, TARGET_MISSING)
+    description = target.description
+    takes = TARGET_OPEN if description.status.can_send else TARGET_DISABLED
+    detects = description.requires_duplicate_detection
+    return ForwardSettings(target.path, list(target.fragments), detects, index, takes)
 
 
 def _subscriber(view: EntityView, entries: EntityEntries) -> tuple[tuple[int, ...], RuleSet]:

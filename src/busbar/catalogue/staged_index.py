@@ -26,6 +26,9 @@ class EntityEntries(Protocol):
 
     def children(self, kind: EntityKind, parent: str) -> list[EntityView]: ...
 
+    def sources(self, target: str) -> list[EntityView]:
+        """The entities that forward to a path."""
+
 
 class StagedIndex:
     """An EntityEntries over the index that is in force."""
@@ -57,6 +60,10 @@ class StagedIndex:
             kept = [view for view in found if self.before.get(view.path) is None]
             found = sorted(kept + self.after.children(kind, parent), key=lambda view: key_of(view.path))
         return found
+
+    def sources(self, target: str) -> list[EntityView]:
+        kept = [view for view in self._in_force.sources(target) if self.before.get(view.path) is None]
+        return kept + self.after.sources(target)
 
     def put(self, view: EntityView) -> None:
         """Add an entry, or set another in its place."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from busbar.broker.dispatcher import CommandSink
+from busbar.broker.move_runner import MoveRunner
 from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
@@ -58,6 +59,8 @@ class BrokerNode:
         """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
+        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), self._port.routes.sink_of)
+        self._transfer_patience = 0
         self._clock = clock
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
@@ -91,12 +94,15 @@ class BrokerNode:
         return self._open(settings)
 
     async def connect_peers(self, brokers: Sequence[str]) -> None:
+        """All entities are known. When targets in other processes can be reached, messages may move."""
         await self._port.wait_for_peers(brokers)
+        self._moves.start(self._transfer_patience)
 
     def broker_ended(self, broker: str) -> None:
         self._settle(broker, None)
 
     async def close_gateway(self) -> None:
+        await self._moves.stop()
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.stop()
@@ -114,6 +120,7 @@ class BrokerNode:
         self._port.configure(self.channel.controller, takers)
 
     async def _open(self, settings: NodeSettings) -> None:
+        self._transfer_patience = settings.limits.transfer_patience
         self._gateway = await self._open_gateway(settings, self._port)
 
     def _on_socket(self, label: str, what: socket.socket) -> None:

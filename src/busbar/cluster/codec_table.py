@@ -12,29 +12,37 @@ import msgspec
 from busbar.model.commands import (
     AcceptSession,
     AdvanceTap,
+    AvoidTargets,
     AwaitSession,
     CancelAwait,
     CancelScheduled,
     CommitWrites,
     Demand,
     FindTime,
+    ForgetMarks,
     GetSessionState,
     Inspect,
     InspectDuplicates,
     Leave,
     ListSessions,
     Peek,
+    Probe,
+    PullOutbox,
     Purge,
     ReadTap,
     ReceiveDeferred,
+    RemoveMoved,
     Renew,
     RenewSession,
+    ReserveNumbers,
     ResumeTap,
     Send,
     SetSessionState,
     Settle,
     ShowTaps,
+    TakeMoved,
     Tick,
+    Transact,
 )
 from busbar.model.effects import (
     DeferredReceived,
@@ -45,6 +53,10 @@ from busbar.model.effects import (
     EventPage,
     Inspected,
     MessageEvent,
+    MovedTaken,
+    NumbersReserved,
+    OutboxPage,
+    OutboxReady,
     Peeked,
     PositionFound,
     Purged,
@@ -62,7 +74,7 @@ from busbar.model.effects import (
     TapStates,
 )
 from busbar.model.message import Draft, Record
-from busbar.model.settings import TapSettings
+from busbar.model.settings import ForwardSettings, TapSettings
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Fields = list[tuple[str, Any]]
@@ -71,12 +83,13 @@ Fields = list[tuple[str, Any]]
 PARTS: dict[type[Any], Fields] = {
     Draft: [
         ("content", bytes), ("message_id", str), ("session_id", str | None), ("partition_key", str | None),
-        ("ttl", Int), ("scheduled", Int),
+        ("ttl", Int), ("scheduled", Int), ("hops", Int), ("target", Int), ("kind", Int), ("path", str),
+        ("number", Int),
     ],
     Record: [
         ("n", Int), ("enqueued", Int), ("ttl", Int), ("due", Int), ("deliveries", Int), ("size", Int),
         ("content", bytes | None), ("overlay", dict[str, bytes] | None), ("session_id", str | None),
-        ("dead_letter_number", Int),
+        ("dead_letter_number", Int), ("hops", Int), ("target", Int), ("kind", Int),
     ],
     TapState: [
         ("id", Int), ("position", Int), ("lost", Int), ("event_position", Int), ("event_lost", Int),
@@ -90,8 +103,12 @@ PARTS: dict[type[Any], Fields] = {
         ("id", Int), ("name", str), ("sub", Int), ("events", bool), ("consumes", bool), ("start", Int),
         ("owner", str), ("max_age_ms", Int), ("max_bytes", Int), ("lease_ms", Int),
     ],
+    ForwardSettings: [
+        ("path", str), ("fragments", list[Int]), ("detects_duplicates", bool), ("index", Int),
+        ("takes", Int),
+    ],
 }
-"""What lists within commands, effects and settings are made of."""
+"""What commands, effects and settings are made of, alone or in lists, but for other commands."""
 
 COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     Send: (1, [
@@ -169,13 +186,42 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     CommitWrites: (22, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("writer", str), ("batch", Int),
     ]),
-    Inspect: (23, [
+    Transact: (23, [
+        ("fragment", Int), ("origin", Int), ("request", Int),
+        ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
+    ]),
+    Probe: (24, [
+        ("fragment", Int), ("origin", Int), ("request", Int),
+        ("parts", list[Send | Settle | CancelScheduled | SetSessionState]),
+    ]),
+    ReserveNumbers: (25, [
+        ("fragment", Int), ("origin", Int), ("request", Int), ("count", Int),
+    ]),
+    PullOutbox: (26, [
+        ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
+        ("max_bytes", Int),
+    ]),
+    TakeMoved: (27, [
+        ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),
+        ("numbers", list[Int]), ("drafts", list[Draft]),
+    ]),
+    RemoveMoved: (28, [
+        ("fragment", Int), ("target", Int), ("upto", Int), ("refused", Int), ("condition", str),
+        ("text", str),
+    ]),
+    AvoidTargets: (29, [
+        ("fragment", Int), ("targets", list[Int]),
+    ]),
+    ForgetMarks: (30, [
+        ("fragment", Int), ("sources", list[Int]),
+    ]),
+    Inspect: (31, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    InspectDuplicates: (24, [
+    InspectDuplicates: (32, [
         ("fragment", Int), ("origin", Int), ("request", Int),
     ]),
-    Tick: (25, [
+    Tick: (33, [
         ("fragment", Int),
     ]),
 }
@@ -244,10 +290,24 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     PositionFound: (19, [
         ("origin", Int), ("request", Int), ("position", Int),
     ]),
-    Done: (20, [
+    OutboxReady: (20, [
+        ("origin", Int), ("fragment", Int), ("target", Int),
+    ]),
+    OutboxPage: (21, [
+        ("origin", Int), ("request", Int), ("target", Int), ("path", str), ("source", str),
+        ("records", list[Record]),
+    ]),
+    MovedTaken: (22, [
+        ("origin", Int), ("request", Int), ("upto", Int), ("refused", Int), ("condition", str),
+        ("text", str),
+    ]),
+    NumbersReserved: (23, [
+        ("origin", Int), ("request", Int), ("first", Int),
+    ]),
+    Done: (24, [
         ("origin", Int), ("request", Int),
     ]),
-    Refused: (21, [
+    Refused: (25, [
         ("origin", Int), ("request", Int), ("condition", str), ("text", str), ("certain", bool),
     ]),
 }
@@ -255,5 +315,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
 SETTINGS: Fields = [
     ("lock_ms", Int), ("max_deliveries", Int), ("ttl_ms", Int), ("dead_letter_on_expiration", bool),
     ("quota_bytes", Int), ("can_send", bool), ("can_receive", bool), ("duplicate_window_ms", Int),
-    ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool),
+    ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool), ("path", str),
+    ("forward", ForwardSettings | None), ("forward_dead_letters", ForwardSettings | None),
+    ("transfer_patience_ms", Int),
 ]

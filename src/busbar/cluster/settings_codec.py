@@ -17,7 +17,7 @@ from busbar.cluster.codec import encoded_fields, row_of
 from busbar.cluster.codec_table import PARTS, SETTINGS
 from busbar.model.api import EntityView
 from busbar.model.entities import RuleDescription
-from busbar.model.settings import FragmentSettings, TapSettings
+from busbar.model.settings import ForwardSettings, FragmentSettings, TapSettings
 from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 
@@ -46,11 +46,11 @@ class _Call(msgspec.Struct, array_like=True):
 
 
 _settings_row = row_of(SETTINGS)
-_taps_row = row_of(PARTS[TapSettings])
+_part_rows = {kind: row_of(PARTS[kind]) for kind in (TapSettings, ForwardSettings)}
 _settings = msgspec.msgpack.Decoder(
     msgspec.defstruct("SettingsRow", encoded_fields(SETTINGS), array_like=True, forbid_unknown_fields=True)
 )
-_encoder = msgspec.msgpack.Encoder(enc_hook=_taps_row)
+_encoder = msgspec.msgpack.Encoder(enc_hook=lambda part: _part_rows[type(part)](part))
 _calls = msgspec.msgpack.Decoder(_Call)
 _subscribers = msgspec.msgpack.Decoder(_Subscriber)
 
@@ -72,6 +72,9 @@ def _row(fragment: int, of: FragmentSettings, places: dict[RuleSet, int]) -> _Ro
 def _read_settings(encoded: msgspec.Raw) -> FragmentSettings:
     values = msgspec.structs.asdict(_settings.decode(encoded))
     values["taps"] = [TapSettings(*tap) for tap in values["taps"]]
+    for name in ("forward", "forward_dead_letters"):
+        if values[name] is not None:
+            values[name] = ForwardSettings(*values[name])
     return FragmentSettings(**values)
 
 

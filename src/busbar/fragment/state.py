@@ -1,26 +1,28 @@
 """What a fragment knows, and the elementary moves of a message that all its rules are made of.
 
-The two sub-queues, main and dead-letter, each have a lane of available and a lane of deferred messages:
-main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available lanes have a window. Where the
-entity requires sessions, the main sub-queue has one for each session that somebody holds, and none of its own.
+Each sub-queue (sub_queues.py) has a window. Where the entity requires sessions, the main sub-queue has one for each session
+that somebody holds, and none of its own.
 
 A message leaves its sub-queue for good in one place, `delete`, where taps may keep it (taps.py).
 """
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Head, Lock, TapRow
+from busbar.fragment.changes import Head, Lock, OutboxRow, TapRow
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.duplicates import DuplicateDetector
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
+from busbar.fragment.outbox import Outbox
 from busbar.fragment.reads import Read
 from busbar.fragment.sessions import Key, MessageSessions
+from busbar.fragment.sub_queues import in_dead_letter_queue
 from busbar.fragment.taps import TapSet
 from busbar.fragment.text import EXPIRED, merged, reason_of
 from busbar.fragment.window import Window
@@ -28,8 +30,21 @@ from busbar.fragment.writers import Writers
 from busbar.model.commands import Command, StoreCopies
 from busbar.model.effects import DEAD_LETTERED, Effect, Refused
 from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay, Record
-from busbar.model.settings import FragmentSettings
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    OUTBOX,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+    Draft,
+    Overlay,
+    Record,
+)
+from busbar.model.settings import ForwardSettings, FragmentSettings
+
+NO_TAPS: Final = (SCHEDULED, OUTBOX, TRANSFER_DEAD, TRANSFER_DEAD_DEFERRED)
+"""The lanes of messages that no tap sees, now or later."""
 
 
 @final
@@ -44,6 +59,8 @@ class State:
         segments: list[int],
         taps: list[TapRow],
         writers: dict[str, tuple[int, int]],
+        outbox: dict[int, OutboxRow],
+        draft_of: Callable[[bytes], Draft] | None,
     ) -> None:
         self.settings = settings
         self.now: i64 = 0  # of the turn
@@ -57,6 +74,7 @@ class State:
         self.locks = LockTable(locks)
         self.main = Window(ACTIVE, bounds)
         self.dead = Window(DEAD, bounds)
+        self.transfer_dead = Window(TRANSFER_DEAD, bounds)
         self.due = (
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
@@ -67,6 +85,10 @@ class State:
         if settings.taps or not found.idle(head):
             self.taps = found
         self.writers = Writers(bounds, writers)
+        self.outbox = Outbox(bounds, outbox)
+        self.draft_of = draft_of
+        self.not_forwarded: ForwardSettings | None = None  # dead letters came back from there (moving.py)
+        self.reserved: dict[int, bool] = {}  # numbers that were given to no message so far, in their order
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.copies: dict[int, StoreCopies] = {}  # of a topic: by the fragments of its subscriptions
         self.topic_bytes: i64 = (
@@ -77,12 +99,14 @@ class State:
         self.supplied: list[Read] = []
 
     def window(self, sub: i64) -> Window:
+        if sub == TRANSFER_DEAD:
+            return self.transfer_dead
         return self.dead if sub == DEAD else self.main
 
     def window_of(self, consumer: Consumer) -> Window:
         """Where the consumer stands in line."""
         sessions = self.sessions
-        if sessions is not None and consumer.sub != DEAD:
+        if sessions is not None and consumer.sub == ACTIVE:
             key: Key = (consumer.origin, consumer.consumer)
             session = sessions.by_consumer.get(key)
             if session is not None:
@@ -91,10 +115,18 @@ class State:
 
     def serves(self, sub: i64) -> bool:
         """May receivers get messages of the sub-queue now?"""
+        if (sub == ACTIVE and self.settings.forward is not None) or (
+            sub == DEAD and self.settings.forward_dead_letters is not None
+        ):
+            return False
+        return self.lets_out(sub)
+
+    def lets_out(self, sub: i64) -> bool:
+        """May messages leave the sub-queue now, be it by their number or by forwarding?"""
         if not self.settings.can_receive:
             return False
         taps = self.taps
-        return taps is None or not taps.leased(sub, self.now)
+        return taps is None or sub == TRANSFER_DEAD or not taps.leased(sub, self.now)
 
     def unread(self, window: Window) -> i64:
         """How many available messages of the window's lane are only in the store."""
@@ -103,9 +135,15 @@ class State:
             return 0
         return head.counts[window.lane] - self.locks.counts[window.lane] - window.available()
 
+    def known_numbers(self, numbers: list[int]) -> list[int]:
+        """Each number once, and only those that were ever given: the rest needs no read."""
+        last: int = self.ledger.head.last
+        return [n for n in dict.fromkeys(numbers) if 0 < n <= last]
+
     def room(self) -> i64:
         """Bytes that may still be kept for locked and returned messages."""
-        room = self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
+        room = self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes
+        room -= self.dead.returned_bytes + self.transfer_dead.returned_bytes
         sessions = self.sessions
         return room if sessions is None else room - sessions.returned_bytes
 
@@ -113,7 +151,7 @@ class State:
 
     def give_back(self, lane: i64, record: Record) -> None:
         """The message, no longer locked, is available in its lane (a deferred one just stays deferred)."""
-        if lane in (ACTIVE, DEAD):
+        if lane in (ACTIVE, DEAD, TRANSFER_DEAD):
             if record.content is not None and record.size > self.room():
                 record = record.without_content()
             sessions = self.sessions
@@ -164,7 +202,7 @@ class State:
             for record in records:
                 self.leave_session(record)
         taps = self.taps
-        if taps is None or lane == SCHEDULED:
+        if taps is None or lane in NO_TAPS:
             numbers: list[int] = []
             size: i64 = 0
             for record in records:
@@ -191,12 +229,3 @@ class State:
 
     def refuse(self, command: Command, condition: str, text: str) -> None:
         self.effects.append(Refused(command.origin, command.request, condition, text))
-
-
-def in_dead_letter_queue(lane: i64) -> bool:
-    return lane in (DEAD, DEAD_DEFERRED)
-
-
-def deferred_lane(sub: i64) -> i64:
-    """The lane of the deferred messages of a sub-queue, named by its available lane or by the deferred one itself."""
-    return DEAD_DEFERRED if in_dead_letter_queue(sub) else DEFERRED

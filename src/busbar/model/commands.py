@@ -2,7 +2,8 @@
 
 `fragment` is the fragment's id in its store, `origin` names the gateway connection to which effects go back,
 `request` is the origin's own number for the answer. A lock is named by the message's number and the nonce it was
-taken with. `sub` is the sub-queue: ACTIVE for the main queue, DEAD for the dead-letter queue.
+taken with. `sub` is the sub-queue: ACTIVE for the main queue, DEAD for the dead-letter queue, TRANSFER_DEAD for the transfer
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -391,6 +392,142 @@ class CommitWrites(Command):
         super().__init__(fragment, origin, request)
         self.writer = writer
         self.batch = batch
+
+
+# ---- transactions ----
+
+TransactionPart = Send | Settle | CancelScheduled | SetSessionState
+
+
+@final
+class Transact(Command):
+    """Do what all parts say, in one commit, or nothing. Answer: Done or Refused.
+
+    Parts are Send, Settle, CancelScheduled and SetSessionState. Their own requests are not answered. A gateway may name
+    fragments of a topic and of its subscriptions; the commit loop makes one command for each of them. It sets `freed`, the
+    bytes that the parts free in the other fragments of the quota, and of a topic `selected`, before a machine applies it.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, parts: list[TransactionPart]) -> None:
+        super().__init__(fragment, origin, request)
+        self.parts = parts
+        self.freed: i64 = 0
+        self.selected: Selection | None = None
+
+
+@final
+class Probe(Command):
+    """Ask whether a Transact with these parts could be done now. Nothing changes. Answer: Done or Refused.
+
+    The answer is no promise: a lock may end, and the quota is looked at by Transact alone.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, parts: list[TransactionPart]) -> None:
+        super().__init__(fragment, origin, request)
+        self.parts = parts
+
+
+@final
+class ReserveNumbers(Command):
+    """Take sequence numbers for messages that a transaction schedules (Draft.number). Answer: NumbersReserved.
+
+    They are never given to other messages. Those that stay unused leave gaps, which are allowed.
+    """
+
+    def __init__(self, fragment: i64, origin: i64, request: i64, count: i64) -> None:
+        super().__init__(fragment, origin, request)
+        self.count = count
+
+
+# ---- moves between fragments ----
+
+
+@final
+class PullOutbox(Command):
+    """Ask for the first records of the outbox that go to a fragment, up to a count and a size, but at least one.
+
+    Answer: OutboxPage. All records of the page are durable, and none is left out. An empty page ends the pair's work until
+    OutboxReady names it again.
+    """
+
+    def __init__(
+        self, fragment: i64, origin: i64, request: i64, target: i64, count: i64, max_bytes: i64
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.target = target
+        self.count = count
+        self.max_bytes = max_bytes
+
+
+def fence_of(epoch: int, attempt: int) -> int:
+    """The fence of a TakeMoved: it rises with the epoch of the source's store, and within it with each attempt."""
+    return epoch << 32 | attempt
+
+
+@final
+class TakeMoved(Command):
+    """Take messages that another fragment has in its outbox, in their order, up to the first refusal. Answer: MovedTaken.
+
+    `numbers` are those of the records in the outbox of the fragment `source`, ascending. What lies at or below the mark
+    of that source was taken before and is skipped. The mark rises in the commit that stores the messages. A command whose
+    `fence` is lower than one that was seen is refused.
+
+    If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
+    """
+
+    def __init__(
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        source: i64,
+        fence: i64,
+        numbers: list[int],
+        drafts: list[Draft],
+    ) -> None:
+        super().__init__(fragment, origin, request)
+        self.source = source
+        self.fence = fence
+        self.numbers = numbers
+        self.drafts = drafts
+        self.selected: Selection | None = None
+
+
+@final
+class RemoveMoved(Command):
+    """What became of records for a fragment, as its MovedTaken says: those up to `upto` go. No answer.
+
+    The next `refused` ones, for the same reason, go to a dead-letter queue or wait (fragment/outbox.py has the table). The
+    condition of a target that is not there any more is EntityNotFound's. Then `refused` counts all records of the page.
+    """
+
+    def __init__(
+        self, fragment: i64, target: i64, upto: i64, refused: i64, condition: str = "", text: str = ""
+    ) -> None:
+        super().__init__(fragment, 0, 0)
+        self.target = target
+        self.upto = upto
+        self.refused = refused
+        self.condition = condition
+        self.text = text
+
+
+@final
+class AvoidTargets(Command):
+    """The fragments of targets that cannot be reached now, all of them: messages without a key leave them out. No answer."""
+
+    def __init__(self, fragment: i64, targets: list[int]) -> None:
+        super().__init__(fragment, 0, 0)
+        self.targets = targets
+
+
+@final
+class ForgetMarks(Command):
+    """The catalogue has none of these source fragments any more: their marks go if they are old enough. No answer."""
+
+    def __init__(self, fragment: i64, sources: list[int]) -> None:
+        super().__init__(fragment, 0, 0)
+        self.sources = sources
 
 
 @final

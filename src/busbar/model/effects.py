@@ -8,6 +8,9 @@ from mypy_extensions import i64
 
 from busbar.model.message import Overlay, Record
 
+MOVER_ORIGIN: Final = -1
+"""The origin of the process's mover. Gateway connections have positive origins."""
+
 
 class Effect:
     """Any effect; the concrete classes below are the whole list."""
@@ -286,6 +289,7 @@ EXPIRED: Final = 7  # and dropped; if it went to the dead-letter queue: DEAD_LET
 PURGED: Final = 8
 DUPLICATE_DROPPED: Final = 9
 CONSUMED: Final = 10  # by a tap
+FORWARDED: Final = 11  # to another entity
 
 
 @final
@@ -306,9 +310,67 @@ class PositionFound(Effect):
 
 
 @final
+class OutboxReady(Effect):
+    """The outbox of a fragment has durable records for a target, and had none before, or the mover may have missed that."""
+
+    def __init__(self, origin: i64, fragment: i64, target: i64) -> None:
+        super().__init__(origin, 0)
+        self.fragment = fragment
+        self.target = target
+
+
+@final
+class OutboxPage(Effect):
+    """The first records for a target, ascending and without gaps.
+
+    `path` is the target's. `source` is the path of the entity whose outbox it is, as its settings have it.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, target: i64, path: str, source: str, records: list[Record]
+    ) -> None:
+        super().__init__(origin, request)
+        self.target = target
+        self.path = path
+        self.source = source
+        self.records = records
+
+
+@final
+class MovedTaken(Effect):
+    """The target's mark is at `upto`: records up to there were taken, now or before.
+
+    `refused` is how many records from the next one on are refused for the same reason. What is behind those was not looked
+    at.
+    """
+
+    def __init__(
+        self, origin: i64, request: i64, upto: i64, refused: i64 = 0, condition: str = "", text: str = ""
+    ) -> None:
+        super().__init__(origin, request)
+        self.upto = upto
+        self.refused = refused
+        self.condition = condition
+        self.text = text
+        self.dropped: i64 = 0  # duplicates; the fragment's own, for an undo
+
+
+@final
+class NumbersReserved(Effect):
+    """The first of the numbers that were reserved. They rise by one."""
+
+    def __init__(self, origin: i64, request: i64, first: i64) -> None:
+        super().__init__(origin, request)
+        self.first = first
+
+
+@final
 class Done(Effect):
+    """What was asked for is done."""
+
     def __init__(self, origin: i64, request: i64) -> None:
         super().__init__(origin, request)
+        self.dropped: i64 = 0  # duplicates; the fragment's own, for an undo
 
 
 @final

@@ -177,6 +177,30 @@ class ServerBusy(BusbarError):
     status = 503
 
 
+class TransactionUnknown(BusbarError):
+    """No transaction of this connection has the id: it was never declared, or it is over."""
+
+    condition = "amqp:transaction:unknown-id"
+    status = 404
+    retryable = False
+
+
+class TransactionRolledBack(BusbarError):
+    """The transaction could not be committed: nothing of it was done."""
+
+    condition = "amqp:transaction:rollback"
+    status = 409
+    retryable = False
+
+
+class TransactionTimeout(BusbarError):
+    """The transaction took too long and was rolled back."""
+
+    condition = "amqp:transaction:timeout"
+    status = 408
+    retryable = False
+
+
 class MalformedMessage(BusbarError):
     """The bytes of a message are not AMQP sections in their order."""
 
@@ -205,6 +229,9 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
         QuotaExceeded,
         OperationTimeout,
         ServerBusy,
+        TransactionUnknown,
+        TransactionRolledBack,
+        TransactionTimeout,
         MalformedMessage,
         TapTruncated,
         TapPassed,

@@ -19,7 +19,24 @@ SCHEDULED: Final = 3
 DEAD_DEFERRED: Final = 4  # deferred inside the dead-letter queue
 KEPT: Final = 5  # gone for receivers; a tap on the main queue has not passed it
 KEPT_DEAD: Final = 6  # gone for receivers; only a tap on the dead-letter queue has not passed it
-LANES: Final = 7
+OUTBOX: Final = 7  # on its way to another fragment: no receiver, tap or clock reaches it
+TRANSFER_DEAD: Final = 8  # the transfer dead-letter queue: what could not be moved
+TRANSFER_DEAD_DEFERRED: Final = 9  # deferred inside the transfer dead-letter queue
+LANES: Final = 10
+
+# Why a message is moved to another fragment. 0: it is not moved.
+FORWARD: Final = 1  # ForwardTo
+DEAD_FORWARD: Final = 2  # ForwardDeadLetteredMessagesTo
+VIA: Final = 3  # its sender named another entity as its destination
+
+MAX_HOPS: Final = 4
+"""How often a message is forwarded in its whole life. Send via does not count."""
+
+
+def message_count(counts: list[int]) -> int:
+    """How many messages there are, by their counts in each lane: those that are kept for taps alone are none any more."""
+    return sum(counts) - counts[KEPT] - counts[KEPT_DEAD]
+
 
 Overlay = dict[str, bytes]
 """Application properties set after the send (abandon, defer, dead-letter): name to encoded AMQP value."""
@@ -34,7 +51,11 @@ def overlay_size(overlay: Overlay | None) -> int:
 
 @final
 class Draft:
-    """What a sender gave: the content, and the few fields that the broker acts on."""
+    """What a sender gave: the content, and the few fields that the broker acts on.
+
+    With a `kind` the message is not for this entity: it enters the outbox, for the fragment `target` of the entity `path`.
+    `number` was reserved by ReserveNumbers: a message that is still to be scheduled gets it.
+    """
 
     def __init__(
         self,
@@ -44,6 +65,11 @@ class Draft:
         partition_key: str | None,
         ttl: i64,
         scheduled: i64,
+        hops: i64 = 0,
+        target: i64 = 0,
+        kind: i64 = 0,
+        path: str = "",
+        number: i64 = 0,
     ) -> None:
         self.content = content
         self.message_id = message_id
@@ -51,6 +77,11 @@ class Draft:
         self.partition_key = partition_key
         self.ttl = ttl
         self.scheduled = scheduled
+        self.hops = hops  # how often it was forwarded
+        self.target = target
+        self.kind = kind
+        self.path = path
+        self.number = number
 
 
 @final
@@ -65,6 +96,7 @@ class SubscriptionCopy:
         # What the message says, as its topic read it:
         self.ttl: i64 = 0
         self.session_id: str | None = None
+        self.hops: i64 = 0
 
 
 @final
@@ -92,7 +124,11 @@ class Selection:
 
 @final
 class Record:
-    """A message that has a number. `content` is None while only the store holds the bytes."""
+    """A message that has a number. `content` is None while only the store holds the bytes.
+
+    In the outbox `target` and `kind` say where it goes and why. There `due` is the sequence number on the wire that it had
+    here as a message; 0: it was none.
+    """
 
     def __init__(
         self,
@@ -106,6 +142,9 @@ class Record:
         overlay: Overlay | None,
         session_id: str | None = None,
         dead: i64 = 0,
+        hops: i64 = 0,
+        target: i64 = 0,
+        kind: i64 = 0,
     ) -> None:
         self.n = n
         self.enqueued = enqueued
@@ -119,6 +158,9 @@ class Record:
         self.dead_letter_number = (
             dead  # its number among those that were ever dead-lettered in the fragment; 0: it was not
         )
+        self.hops = hops  # how often it was forwarded
+        self.target = target  # a fragment; 0 outside the outbox
+        self.kind = kind
 
     def expired(self, now: i64) -> bool:
         ttl = self.ttl
@@ -144,6 +186,9 @@ class Record:
             overlay,
             self.session_id,
             self.dead_letter_number,
+            self.hops,
+            self.target,
+            self.kind,
         )
 
     def without_content(self) -> Record:
@@ -158,4 +203,7 @@ class Record:
             self.overlay,
             self.session_id,
             self.dead_letter_number,
+            self.hops,
+            self.target,
+            self.kind,
         )

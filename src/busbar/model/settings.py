@@ -46,6 +46,32 @@ class TapSettings:
         self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
 
 
+TARGET_OPEN: Final = 0
+TARGET_MISSING: Final = 1
+TARGET_DISABLED: Final = 2
+
+
+@final
+class ForwardSettings:
+    """Where one fragment of an entity forwards to."""
+
+    def __init__(
+        self,
+        path: str,
+        fragments: list[int],
+        detects_duplicates: bool = False,
+        index: i64 = 0,
+        takes: i64 = TARGET_OPEN,
+    ) -> None:
+        self.path = path  # of the target
+        self.fragments = (
+            fragments  # of the target: one, or as many as a partitioned entity has; none if it is missing
+        )
+        self.detects_duplicates = detects_duplicates  # then the MessageId is a key there
+        self.index = index  # of the fragment that forwards, in its own entity
+        self.takes = takes  # TARGET_OPEN, or why the target takes no messages
+
+
 @final
 class FragmentSettings:
     """The slice of an entity's description that its fragments act on (durations in ms, 0 = unlimited)."""
@@ -64,6 +90,10 @@ class FragmentSettings:
         taps: list[TapSettings] | None = None,
         topic: TopicSettings | None = None,
         only_selected: bool = False,
+        path: str = "",
+        forward: ForwardSettings | None = None,
+        forward_dead_letters: ForwardSettings | None = None,
+        transfer_patience_ms: i64 = 60_000,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -77,3 +107,7 @@ class FragmentSettings:
         self.taps: list[TapSettings] = taps if taps is not None else []
         self.topic: TopicSettings | None = topic  # only of a topic's fragments
         self.only_selected = only_selected  # a message that no subscription selects is refused
+        self.path = path  # of the entity
+        self.forward = forward  # ForwardTo; of a topic always None
+        self.forward_dead_letters = forward_dead_letters  # ForwardDeadLetteredMessagesTo
+        self.transfer_patience_ms = transfer_patience_ms  # for which a move waits for a target that is full

@@ -14,16 +14,22 @@ from busbar.cluster.codec_table import COMMANDS as COMMANDS_TABLE
 from busbar.cluster.codec_table import EFFECTS as EFFECTS_TABLE
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import Draft, Record
+from busbar.model.message import DEAD_FORWARD, VIA, Draft, Record
 from tools.generate_codec import TABLE, generate
 
 DRAFTS = [
     Draft(b"\x00\xff", "id", None, "pk", 5, 6),
     Draft(b"", "", "session", None, 0, 0),
     Draft(b"", "", "", "", 0, 0),
+    Draft(b"", "", None, None, 0, 0, 1, 2, VIA, "path", 3),
 ]
-SEND, SETTLE, INSPECT = (COMMANDS_TABLE[kind][0] for kind in (c.Send, c.Settle, c.Inspect))
-RECORDS = [Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}), Record(2**62, 0, 0, 0, 0, 0, None, None, "s", 7)]
+SEND, SETTLE, INSPECT, TRANSACT = (
+    COMMANDS_TABLE[kind][0] for kind in (c.Send, c.Settle, c.Inspect, c.Transact)
+)
+RECORDS = [
+    Record(1, 2, 3, 4, 5, 6, b"c", {"k": b"v"}),
+    Record(2**62, 0, 0, 0, 0, 0, None, None, "s", 7, 8, 9, DEAD_FORWARD),
+]
 
 COMMANDS: list[c.Command] = [
     c.Send(1, 2, 3, DRAFTS, True),
@@ -59,6 +65,26 @@ COMMANDS: list[c.Command] = [
     c.SetSessionState(1, 2, 3, 4, b""),
     c.ListSessions(1, 2, 3, 4, None, 6),
     c.ListSessions(1, 2, 3, 4, "s", 6),
+    c.Transact(
+        1,
+        2,
+        3,
+        [
+            c.Send(4, 5, 6, DRAFTS, True),
+            c.Settle(4, 5, 6, c.DEFER, [7], [8], {"k": b"v"}, True),
+            c.CancelScheduled(4, 5, 6, [7]),
+            c.SetSessionState(4, 5, 6, 7, b"state"),
+        ],
+    ),
+    c.Transact(1, 2, 3, []),
+    c.Probe(1, 2, 3, [c.Settle(1, 2, 3, c.COMPLETE, [4], [5], None, True)]),
+    c.ReserveNumbers(1, 2, 3, 4),
+    c.PullOutbox(1, 2, 3, 4, 5, 6),
+    c.TakeMoved(1, 2, 3, 4, c.fence_of(5, 6), [7, 8, 9, 10], DRAFTS),
+    c.RemoveMoved(1, 2, 3, 4, "condition", "text"),
+    c.RemoveMoved(1, 2, 3, 0),
+    c.AvoidTargets(1, [2, 3]),
+    c.ForgetMarks(1, [2]),
 ]
 EFFECTS: list[e.Effect] = [
     e.Sent(1, 2, [3, 0, 2], [(1, "condition", "text")], [2]),
@@ -84,6 +110,10 @@ EFFECTS: list[e.Effect] = [
     e.TapPage(1, 2, b"", [], {}, 3),
     e.EventPage(1, 2, [e.MessageEvent(3, 4, e.COMPLETED, 5, 6, 7, "reason")], 8),
     e.PositionFound(1, 2, 3),
+    e.OutboxReady(e.MOVER_ORIGIN, 2, 3),
+    e.OutboxPage(1, 2, 3, "path", "source", RECORDS),
+    e.MovedTaken(1, 2, 3, 4, "condition", "text"),
+    e.NumbersReserved(1, 2, 3),
 ]
 
 
@@ -136,6 +166,8 @@ def test_every_class_has_a_place_on_the_wire() -> None:
         [[INSPECT, 1, 2, "3"]],
         [[INSPECT, 1, 2, 2**63]],  # does not fit
         [[SETTLE, 1, 2, 3, 0, [1.5], [1], None, False]],
+        [[TRANSACT, 1, 2, 3, [[INSPECT, 1, 2, 3]]]],  # no part of a transaction
+        [[TRANSACT, 1, 2, 3, [[1, 2, 3]]]],
         {"not": "a list"},
     ],
 )

@@ -52,8 +52,8 @@ from tests.unit.broker.hosting import GatedStore
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 

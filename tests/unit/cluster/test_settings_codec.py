@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from busbar.cluster.settings_codec import SettingsReader, encode_settings
 from busbar.model.entities import CorrelationFilter, RuleDescription, SqlAction, SqlFilter
-from busbar.model.settings import FragmentSettings, TapSettings
+from busbar.model.settings import (
+    TARGET_DISABLED,
+    TARGET_MISSING,
+    ForwardSettings,
+    FragmentSettings,
+    TapSettings,
+)
 from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
 
 FIELDS = [
@@ -19,7 +25,10 @@ FIELDS = [
     "requires_session",
     "topic",
     "only_selected",
+    "path",
+    "transfer_patience_ms",
 ]
+FORWARD_FIELDS = ["path", "fragments", "detects_duplicates", "index", "takes"]
 TAP_FIELDS = [
     "id",
     "name",
@@ -36,13 +45,23 @@ TAP_FIELDS = [
 
 def test_every_field_crosses() -> None:
     tap = TapSettings(7, "tap", 1, True, True, 1, "owner", 11, 12, 13)
-    sent = FragmentSettings(21, 22, 23, True, 24, False, True, 25, True, [tap], None, True)
+    to, dead_to = (
+        ForwardSettings("to", [31, 32], True, 33, TARGET_DISABLED),
+        ForwardSettings("dead", [], takes=TARGET_MISSING),
+    )
+    sent = FragmentSettings(
+        21, 22, 23, True, 24, False, True, 25, True, [tap], None, True, "path", to, dead_to, 26
+    )
     (fragment, got), *rest = SettingsReader().read(encode_settings({5: sent})).items()
     assert fragment == 5 and not rest
     assert [getattr(got, name) for name in FIELDS] == [getattr(sent, name) for name in FIELDS]
     assert [[getattr(one, name) for name in TAP_FIELDS] for one in got.taps] == [
         [getattr(tap, name) for name in TAP_FIELDS]
     ]
+    for came, went in ((got.forward, to), (got.forward_dead_letters, dead_to)):
+        assert [getattr(came, name) for name in FORWARD_FIELDS] == [
+            getattr(went, name) for name in FORWARD_FIELDS
+        ]
 
 
 def topic(*subscribers: RuleSet) -> dict[int, FragmentSettings]:

@@ -29,9 +29,8 @@ from busbar.gateway.amqp.writer_properties import BATCH, WRITER, writer_of_link
 from busbar.gateway.entity_checks import (
     check_can_receive,
     check_can_send,
-    check_no_transfer,
+    check_has_messages,
     check_not_via,
-    check_served,
     message_size,
     requires_session,
 )
@@ -44,11 +43,17 @@ from busbar.model.errors import (
     SessionLockLost,
     Unauthorized,
 )
-from busbar.model.message import ACTIVE, DEAD
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
+"""Every kind of link: it is opened and closed."""
+MessageLink = IncomingLink | OutgoingLink
+"""Links to messages of an entity: they need a right as long as they are open."""
+DeliveringLink = IncomingLink | RequestLink
+"""Links on which the client delivers."""
+CreditedLink = OutgoingLink | ReplyLink
+"""Links on which the client gives credit."""
 RepliesByNode = dict[str, list[ReplyLink]]
 """The reply links of one AMQP session, by the node they belong to."""
 
@@ -84,14 +89,13 @@ async def attach(peer: LinkConnection, link: Link, replies: RepliesByNode) -> Ga
         return _request_response(peer, link, node, replies, None)
     _authorize(peer, link, node)
     entity = await peer.service.broker.entity(node.path)
-    check_served(entity)
-    check_no_transfer(entity, node.transfer)
+    check_has_messages(entity)
     peer.add_link_to(link, entity.path)
     if node.kind is NodeKind.MANAGEMENT:
         return _request_response(peer, link, node, replies, entity)
     if not link.sending:
         return _incoming(peer, link, node, entity)
-    check_can_receive(entity)
+    check_can_receive(entity, node.sub)
     wish = session_wish(link, peer.service.limits)
     if not requires_session(entity) or node.dead_letter:
         if wish is not None:
@@ -129,9 +133,7 @@ def _incoming(peer: LinkConnection, link: Link, node: Node, entity: EntityView) 
 
 def _outgoing(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
     link.accept(message_size(entity, peer.service.limits))
-    return OutgoingLink(
-        peer, link, entity, DEAD if node.dead_letter else ACTIVE, link.snd_settle_mode == SETTLED
-    )
+    return OutgoingLink(peer, link, entity, node.sub, link.snd_settle_mode == SETTLED)
 
 
 async def _session(
@@ -184,6 +186,6 @@ def _request_response(
         return reply
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
-    sub = DEAD if node.dead_letter else ACTIVE
-    management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
+    size_of_messages = message_size(entity, peer.service.limits)
+    management = ManagementNode(peer, entity, node.resource, node.sub, size_of_messages)
     return RequestLink(peer, link, siblings, management.perform, size)

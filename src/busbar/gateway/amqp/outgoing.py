@@ -52,6 +52,7 @@ class OutgoingLink:
         self._peer = peer
         self._link = link
         self._fragments = entity.fragments
+        self.sub = sub
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
