@@ -46,7 +46,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
-from busbar.cluster.node_settings import NodeSettings, encode, share_of
+from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
@@ -214,7 +214,7 @@ class SharedListener:
         self._brokers = brokers
         self._listener = Listener(brokers.accept_delay, brokers.dispatch)
 
-    async def start(self, settings: Sequence[bytes]) -> None:
+    async def start(self, settings: Sequence[NodeSettings]) -> None:
         """Open the gateways, each with its settings. No client is accepted before `listen`."""
         await self._brokers.open_gateways(settings)
 
@@ -240,11 +240,7 @@ async def _edge(
     front = SharedListener(broker.processes)
     await front.start(
         [
-            encode(
-                NodeSettings(
-                    rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners
-                )
-            )
+            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
             for number in range(count)
         ]
     )
@@ -306,7 +302,8 @@ async def _broker(
     stores = StoreSet([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
-    members.watch()
+    if processes is not None:
+        stores.carrier = members
     broker = _Broker(port, catalogue, stores, processes)
     moves = MoveRunner(port, asyncio.get_running_loop(), stores.routes.sink_of) if processes is None else None
     try:

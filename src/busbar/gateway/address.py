@@ -24,7 +24,7 @@ class NodeKind(Enum):
 class Node:
     """What an address names: `path` is the entity's, without sub-queue.
 
-    If it names a `dead_letter` queue, `transfer` tells the transfer dead-letter queue from the other one.
+    If it names a `dead_letter` queue, `transfer` is true for the transfer dead-letter queue.
     """
 
     kind: NodeKind
