@@ -28,7 +28,17 @@ from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    DEAD_DEFERRED,
+    DEFERRED,
+    LANES,
+    OUTBOX,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+)
 from busbar.model.taps import TapChange, TapDescription
 
 
@@ -141,6 +151,8 @@ class LocalBroker(EffectDispatcher):
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
+            transfer=counts[OUTBOX],
+            transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
             size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
             accessed=self._catalogue.usage.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
@@ -181,6 +193,8 @@ class LocalBroker(EffectDispatcher):
                     dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
                     scheduled=counts[SCHEDULED],
                     deferred=counts[DEFERRED],
+                    transfer=counts[OUTBOX],
+                    transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
                     size=counters.size,
                     oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
                     broker=broker,

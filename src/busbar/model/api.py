@@ -97,6 +97,9 @@ class FragmentView:
     dead_letter: int = 0
     scheduled: int = 0
     deferred: int = 0
+    transfer: int = 0
+    """On the way to other entities."""
+    transfer_dead_letter: int = 0
     size: int = 0
     oldest: int = 0
     """When its first message came (0: it has none)."""
