@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from busbar.client import MessagingFactory, OutgoingMessage, Received, encode
 from harness.serving import Busbar
+from harness.waiting import until
 from tests.interop.administration import BareHttp, entry
 
 VERSION = "api-version=2021-05"
@@ -72,7 +71,12 @@ class Forwarding:
 
     async def until(self, path: str, state: str, count: int, seconds: float = 15) -> None:
         """So many messages are in that state."""
-        await until(lambda: self.counts(path)[state] == count, seconds, lambda: (path, self.counts(path)))
+        await until(
+            lambda: self.counts(path)[state] == count,
+            lambda: (path, self.counts(path)),
+            seconds=seconds,
+            pause=0.05,
+        )
 
     # ---- messages ----
 
@@ -104,13 +108,6 @@ class Forwarding:
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-async def until(happened: Callable[[], bool], seconds: float, shown: Callable[[], object] = str) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, shown()
-        await asyncio.sleep(0.05)
 
 
 def body(message: Received) -> str:
