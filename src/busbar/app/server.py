@@ -38,7 +38,7 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
 from busbar.app.system import nonce_source, raise_descriptor_limit
-from busbar.broker.host_api import StoreHost
+from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
@@ -46,7 +46,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
-from busbar.cluster.node_settings import NodeSettings, encode, share_of
+from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
@@ -192,7 +192,7 @@ class SharedListener:
         self._brokers = brokers
         self._listener = Listener(brokers.accept_delay, brokers.dispatch)
 
-    async def start(self, settings: Sequence[bytes]) -> None:
+    async def start(self, settings: Sequence[NodeSettings]) -> None:
         """Open the gateways, each with its settings; nobody is accepted before `listen`."""
         await self._brokers.open_gateways(settings)
 
@@ -218,11 +218,7 @@ async def _edge(
     front = SharedListener(broker.processes)
     await front.start(
         [
-            encode(
-                NodeSettings(
-                    rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners
-                )
-            )
+            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
             for number in range(count)
         ]
     )
@@ -293,7 +289,7 @@ async def _broker(
             host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
             owner.assign_store(host)
             return host
-        return LocalStoreHost(
+        local = LocalStoreHost(
             name,
             place.open,
             loop,
@@ -306,12 +302,22 @@ async def _broker(
             rules,
         )
 
+        def shown() -> None:
+            if moves is not None and local.state is StoreState.OPEN:
+                moves.on_store_open(local)
+
+        local.shown = shown
+        return local
+
+    moves: MoveRunner | None = None
     stores = StoreSet([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
-    members.watch()
+    if processes is not None:
+        stores.carrier = members
     broker = _Broker(port, catalogue, stores, processes)
-    moves = MoveRunner(port, loop, stores.routes.sink_of) if processes is None else None
+    if processes is None:
+        moves = MoveRunner(port, loop, stores.routes.sink_of)
     try:
         try:
             if processes is not None:

@@ -41,12 +41,12 @@ class MoveRunner:
         self,
         broker: MoveBroker,
         loop: asyncio.AbstractEventLoop,
-        source_of: Callable[[int], object],
+        host_of: Callable[[int], object],
     ) -> None:
-        """`source_of` is where commands for a fragment go: for a source, the host of its store in this process."""
+        """`host_of` is where commands for a fragment go: for a source, the host of its store in this process."""
         self._broker = broker
         self._loop = loop
-        self._source_of = source_of
+        self._host_of = host_of
         self._mover = Mover(self._epoch_of)
         self._is_running = False
         self._is_due = False
@@ -70,8 +70,9 @@ class MoveRunner:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    def on_store_open(self, has: Callable[[int], bool]) -> None:
-        self._mover.on_store_open(has)
+    def on_store_open(self, host: object) -> None:
+        """The store to which commands go by this host is open."""
+        self._mover.on_store_open(lambda fragment: self._host_of(fragment) is host)
         self._schedule()
 
     @property
@@ -83,7 +84,7 @@ class MoveRunner:
         return self._mover.status(), self._now()
 
     def _epoch_of(self, fragment: int) -> int:
-        host = self._source_of(fragment)
+        host = self._host_of(fragment)
         return host.epoch if isinstance(host, HasEpoch) else 0
 
     def _now(self) -> int:

@@ -54,6 +54,7 @@ from busbar.model.api import EntityView, NamedRule, NamespaceProperties
 from busbar.model.entities import Description, Tier
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
+from busbar.model.names import key_of
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 from busbar.store.contract import StoreError
@@ -87,6 +88,8 @@ class Catalogue(CatalogueReader):
         self._ids = IdCounters()
         self._settings = FragmentSettingsBuilder(limits.transfer_patience)
         self._changes = ChangeRunner()
+        self._under_way: dict[str, asyncio.Event] = {}
+        """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
         self._idler: asyncio.Task[None] | None = None
 
@@ -226,6 +229,8 @@ class Catalogue(CatalogueReader):
         def revoke() -> BrokerUpdate:
             return self._settings.plan(change.inverse, self._entries).update
 
+        decided = asyncio.Event()
+        self._under_way = {key_of(path): decided for path, _ in change.entities}
         try:
             await self._copies.write(rows, change.holders, settings.update, revoke)
         except BusbarError:
@@ -235,7 +240,15 @@ class Catalogue(CatalogueReader):
             self._settings.adopt(settings)
             self._put_in_force(change)
         finally:
+            self._under_way = {}
+            decided.set()
             self._purger.start()
+
+    async def find_decided(self, path: str) -> EntityView:
+        """As `find`, after the change of that entry that is under way, if there is one. Raises EntityNotFound."""
+        while (decided := self._under_way.get(key_of(path))) is not None:
+            await decided.wait()
+        return self.find(path)
 
     def _put_in_force(self, change: CatalogueChange) -> None:
         deleted = change.deleted_fragments

@@ -1,13 +1,13 @@
 """The broker API of a namespace whose catalogue is in this process.
 
-What an entity holds is the sum over the fragments that answer; one that is unavailable makes it less available, not unknown.
+What an entity holds is the sum over the fragments that answer. A fragment that is unavailable is left out of the sum.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -54,7 +54,7 @@ class LocalBroker(EffectDispatcher):
         self._sinks[BROKER_ORIGIN] = self._inspected
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
-        """Where commands go and entities are found."""
+        """Set where commands go and entities are found, before anything else is called."""
         self._stores = stores
         self._known = catalogue
         self.routes = stores.routes
@@ -66,8 +66,12 @@ class LocalBroker(EffectDispatcher):
         assert self._known is not None, "serve() comes before any question"
         return self._known
 
-    def entities(self) -> Iterable[EntityView]:
+    def entities(self) -> Sequence[EntityView]:
         return self._catalogue.entities()
+
+    async def decided_entity(self, path: str) -> EntityView:
+        """As `entity`, after the change of it that is under way, if there is one."""
+        return await self._catalogue.find_decided(path)
 
     async def entity(self, path: str) -> EntityView:
         return self._catalogue.find(path)
@@ -127,7 +131,7 @@ class LocalBroker(EffectDispatcher):
         return [found.get(path) for path in paths]
 
     async def _runtimes(self, views: Sequence[EntityView]) -> Sequence[RuntimeProperties]:
-        """What entities hold, by one question to each fragment, all at once: a fragment may have to wait for a commit."""
+        """What entities hold. All fragments are asked at once, since each may have to wait for a commit."""
         fragments = {fragment for view in views for fragment in view.fragments}
         for view in views:
             fragments.update(self._fragments_of_copies(view))
@@ -139,7 +143,7 @@ class LocalBroker(EffectDispatcher):
         return [self._runtime(view, answers) for view in views]
 
     async def _refresh_last_used(self, views: Sequence[EntityView]) -> None:
-        with contextlib.suppress(BusbarError):  # then it is not known how lately they were used
+        with contextlib.suppress(BusbarError):  # then the times of use are those of the last refresh
             await self._catalogue.usage.refresh_last_used(views)
 
     def _runtime(self, view: EntityView, answers: Mapping[int, Effect]) -> RuntimeProperties:
@@ -162,7 +166,7 @@ class LocalBroker(EffectDispatcher):
         )
 
     def _fragments_of_copies(self, view: EntityView) -> Sequence[int]:
-        """Those of a topic's subscriptions: what they keep is part of its size."""
+        """The fragments of a topic's subscriptions: their messages are part of its size."""
         if not isinstance(view.description, TopicDescription):
             return []
         return [fragment for one in self._catalogue.subscriptions(view.path) for fragment in one.fragments]
@@ -217,7 +221,7 @@ class LocalBroker(EffectDispatcher):
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
     ) -> Sequence[asyncio.Future[Effect]]:
-        """Questions of our own to fragments."""
+        """Ask fragments something, as the broker itself."""
         loop = asyncio.get_running_loop()
         commands: Commands = []
         answers = []
