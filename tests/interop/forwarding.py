@@ -94,8 +94,8 @@ class Forwarding:
             more = await receiver.receive(count - len(got) + 1, 15)
             assert more, f"{len(got)} of {count} messages of {entity} came: {bodies(got)}"
             got += more
+            await receiver.complete(more)
         assert len(got) == count, bodies(got)
-        await receiver.complete(got)
         await receiver.close(release=True)
         return got
 

@@ -317,7 +317,10 @@ async def _broker(
         stores.carrier = members
     broker = _Broker(port, catalogue, stores, processes)
     if processes is None:
-        moves = MoveRunner(port, loop, stores.routes.sink_of)
+        moves = MoveRunner(port, loop, wall_clock, stores.routes.sink_of)
+        port.report_transfers = moves.transfers
+    else:
+        port.report_transfers = processes.transfers
     try:
         try:
             if processes is not None:

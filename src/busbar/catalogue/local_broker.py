@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -23,6 +24,7 @@ from busbar.model.api import (
     NamespaceProperties,
     RuntimeProperties,
     StoreView,
+    TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
@@ -39,6 +41,7 @@ from busbar.model.message import (
     TRANSFER_DEAD,
     TRANSFER_DEAD_DEFERRED,
 )
+from busbar.model.names import key_of
 from busbar.model.taps import TapChange, TapDescription
 
 
@@ -51,6 +54,8 @@ class LocalBroker(EffectDispatcher):
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
         self._last_inspection = 0
+        self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
+        """Asks the mover of this process, or those of all broker processes."""
         self._sinks[BROKER_ORIGIN] = self._inspected
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -213,6 +218,32 @@ class LocalBroker(EffectDispatcher):
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
         return sorted(self._stores.unavailable())
+
+    async def transfers(self) -> TransferReport:
+        """What movers report, with what the catalogue and the fragments of the sources add to it."""
+        if self.report_transfers is None:
+            return TransferReport(0, [])
+        report = await self.report_transfers()
+        if not report.transfers:
+            return report
+        sources = {view.fragment for view in report.transfers}
+        places = {
+            fragment: (entity.path, index)
+            for entity in self._catalogue.entities()
+            for index, fragment in enumerate(entity.fragments)
+            if fragment in sources
+        }
+        asked = [*places]
+        answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, _inspect)), strict=True))
+        found = []
+        for view in report.transfers:
+            if view.fragment in places:
+                path, index = places[view.fragment]
+                counters = answers[view.fragment]
+                waiting = counters.counts[OUTBOX] if isinstance(counters, Inspected) else 0
+                found.append(replace(view, source=path, index=index, waiting=waiting))
+        found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
+        return TransferReport(report.moved, found)
 
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None

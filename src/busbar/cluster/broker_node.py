@@ -20,7 +20,7 @@ from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store import RemoteStore
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
 PEER = "peer"
@@ -60,7 +60,7 @@ class BrokerNode:
         """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
-        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), self._port.routes.sink_of)
+        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
         self._open_gateway = open_gateway
@@ -101,6 +101,9 @@ class BrokerNode:
 
     def broker_ended(self, broker: str) -> None:
         self._settle(broker, None)
+
+    async def transfers(self) -> TransferReport:
+        return await self._moves.transfers()
 
     async def close_gateway(self) -> None:
         await self._moves.stop()

@@ -129,6 +129,40 @@ class StoreView:
     """The broker process that owns it (empty: the controller)."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransferView:
+    """Messages of one fragment on their way to one fragment of another entity, for operators. Times in ms since 1970."""
+
+    fragment: int
+    target_fragment: int
+    target: str = ""
+    """The path of the target's entity; empty while it is not known yet."""
+    source: str = ""
+    """The path of the entity that they leave."""
+    index: int = 0
+    """Of the fragment in that entity."""
+    waiting: int = 0
+    """Messages in the outbox of the fragment, those for other targets included."""
+    oldest: int = 0
+    """When the first of them came there (0: not known)."""
+    state: str = "moving"
+    """`moving` or `held`."""
+    since: int = 0
+    """When it was held first, and nothing moved since."""
+    cause: str = ""
+    """Of what is held: `full`, `unavailable`, `missing` or `refused`."""
+    reason: str = ""
+    """The same, as the broker reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    moved: int
+    """Messages that were moved since the brokers started."""
+    transfers: Sequence[TransferView]
+    """All that are under way or held, each source fragment and target fragment once."""
+
+
 class FragmentApi(Protocol):
     """Where a gateway sends commands and from where it gets effects."""
 
@@ -208,6 +242,9 @@ class StoreApi(Protocol):
 
     async def unavailable_stores(self) -> Sequence[str]:
         """The names of those that are unavailable."""
+
+    async def transfers(self) -> TransferReport:
+        """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """`offline`, `online`, `reset`, or `forced-reset` for one that an operator took offline; the store as it is then.

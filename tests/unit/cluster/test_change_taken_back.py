@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import reopening
 from busbar.catalogue.placement import place
 from busbar.catalogue.versions import decode_entry
 from busbar.model.api import EntityView
@@ -26,8 +25,7 @@ SHORTER = QueueDescription(enable_partitioning=True, lock_duration=30_000)
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, seconds in quick_pauses().items():
-        monkeypatch.setattr(reopening, name, seconds)
+    quick_pauses(monkeypatch)
     yield
 
 
@@ -48,7 +46,7 @@ def locks(here: Cluster) -> set[int]:
         int(slot.machine.settings.lock_ms)
         for broker in here.brokers.values()
         for host in broker.there.hosts.values()
-        for slot in host._turns.slots.values()
+        for slot in host.commit_loop.slots.values()
     }
 
 
@@ -156,7 +154,7 @@ def subscribers(here: Cluster, topic: EntityView) -> set[int]:
     """The fragments to which those of a topic pass messages on."""
     found: set[int] = set()
     for fragment, store in zip(topic.fragments, topic.stores, strict=True):
-        settings = here.brokers[FOUR[store]].host(store)._turns.slots[fragment].machine.settings
+        settings = here.brokers[FOUR[store]].host(store).commit_loop.slots[fragment].machine.settings
         assert settings.topic is not None
         found.update(settings.topic.fragments)
     return found
