@@ -183,7 +183,12 @@ class _Reader:
         if depth >= MAX_NESTING:
             raise DecodeError(f"values nest deeper than {MAX_NESTING} at byte {pos}")
         count_width: i64 = 1 if width == _LENGTH8 else 4
-        if length < count_width:
+        return self._compound(code, pos, start, count_width, stop, depth)
+
+    def _compound(self, code: i64, pos: i64, start: i64, count_width: i64, stop: i64, depth: i64) -> object:
+        """A list, map or array: the count at `start`, then its values, up to `stop`."""
+        buf = self.buf
+        if stop - start < count_width:
             raise DecodeError(f"the compound at byte {pos} has no count")
         count: i64 = buf[start] if count_width == 1 else read_u32(buf, start)
         self.pos = start + count_width
@@ -277,36 +282,9 @@ class _Reader:
 def _fixed(code: i64, buf: bytes, pos: i64) -> object:
     """A value of fixed width; the caller has made sure that its bytes are there."""
     if code < 0x50:
-        if code == 0x40:
-            return None
-        if code == 0x41:
-            return True
-        if code == 0x42:
-            return False
-        if code == 0x43:
-            return UInt(0)
-        if code == 0x44:
-            return ULong(0)
-        empty: list[object] = []
-        return empty
+        return _without_bytes(code)
     if code < 0x60:
-        octet: i64 = buf[pos]
-        if code == 0x52:
-            return UInt(octet)
-        if code == 0x53:
-            return ULong(octet)
-        if code == 0x50:
-            return UByte(octet)
-        if code == 0x56:
-            if octet > 1:
-                raise DecodeError(f"the boolean at byte {pos} is {octet}, neither 0 nor 1")
-            return octet == 1
-        signed: i64 = octet - 256 if octet > 127 else octet
-        if code == 0x54:
-            return Int(signed)
-        if code == 0x55:
-            return int(signed)
-        return Byte(signed)
+        return _of_one_byte(code, buf, pos)
     if code == 0x70:
         return UInt(read_u32(buf, pos))
     if code == 0x71:
@@ -337,6 +315,41 @@ def _fixed(code: i64, buf: bytes, pos: i64) -> object:
         return Char(chr(point))
     width: i64 = _WIDTHS[code]
     return Decimal(code, buf[pos : pos + width])
+
+
+def _without_bytes(code: i64) -> object:
+    if code == 0x40:
+        return None
+    if code == 0x41:
+        return True
+    if code == 0x42:
+        return False
+    if code == 0x43:
+        return UInt(0)
+    if code == 0x44:
+        return ULong(0)
+    empty: list[object] = []
+    return empty
+
+
+def _of_one_byte(code: i64, buf: bytes, pos: i64) -> object:
+    octet: i64 = buf[pos]
+    if code == 0x52:
+        return UInt(octet)
+    if code == 0x53:
+        return ULong(octet)
+    if code == 0x50:
+        return UByte(octet)
+    if code == 0x56:
+        if octet > 1:
+            raise DecodeError(f"the boolean at byte {pos} is {octet}, neither 0 nor 1")
+        return octet == 1
+    signed: i64 = octet - 256 if octet > 127 else octet
+    if code == 0x54:
+        return Int(signed)
+    if code == 0x55:
+        return int(signed)
+    return Byte(signed)
 
 
 def _text_or_binary(code: i64, buf: bytes, start: i64, stop: i64) -> object:

@@ -1,7 +1,7 @@
 """Deliveries that are not done: sent and unsettled, waiting to be sent, or arriving in several frames.
 
-An arriving delivery is gathered up to the link's max-message-size. What goes beyond it is thrown away at once, so
-that its sender can be told without its bytes being kept. All unfinished deliveries of a connection together have a
+An arriving delivery is gathered up to the link's max-message-size. Beyond it the bytes are thrown away at once, and the
+delivery is reported as oversized. All unfinished deliveries of a connection together have a
 limit, in which every frame counts with its own cost: a million frames of one byte are not a megabyte.
 """
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from busbar.amqp.output_buffer import OutputBuffer
 
 FRAME_COST: Final = 64  # of a bytes object and its place in a list
+LONGEST_TAG: Final = 32  # of the specification, 2.8.7
+LONGEST_STATE: Final = 256  # a transfer's fields have to fit into the smallest frame
+
+
+def check_deliveries(tags: list[bytes], payloads: list[bytes], state: bytes) -> None:
+    """Raise ValueError for deliveries that cannot be written."""
+    if len(tags) != len(payloads) or len(state) > LONGEST_STATE:
+        raise ValueError(f"{len(tags)} tags for {len(payloads)} payloads, with a state of {len(state)} bytes")
+    for tag in tags:
+        if len(tag) > LONGEST_TAG:
+            raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
 
 
 @final

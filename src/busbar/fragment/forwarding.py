@@ -43,7 +43,9 @@ TOO_MANY_HOPS: Final = "MaxTransferHopCountExceeded"
 
 
 def _settings_of(state: State, sub: i64) -> ForwardSettings | None:
-    return state.settings.forward if sub == ACTIVE else state.settings.forward_dead_letters
+    if sub == ACTIVE:
+        return state.settings.forward
+    return state.settings.forward_dead_letters if sub == DEAD else None
 
 
 def _may_forward(state: State, sub: i64, forward: ForwardSettings) -> bool:

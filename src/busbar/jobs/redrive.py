@@ -137,22 +137,16 @@ def redrive(
     target = _checked_target(entity, target.strip("/"))
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
-    if isinstance(connection, str):
-        text = connection
-    else:
-        text, trust = connection.reveal(), trust or connection.authorities()
+    text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         taps = factory.taps(entity, sub_queue="deadletter")
         ends = taps.ends()
-        entity = (
-            ends.entity
-        )  # as the broker spells it: the same entity under another spelling is the same source
+        # As the broker spells it: the same entity under another spelling is the same source.
+        entity = ends.entity
         selection = _Selection(set(reasons))
-        for index, end in sorted(ends.dead_ends.items()):
-            for page in taps.pages(None, index, 0, end):
-                selection.look_at(index, page.rows)
+        selection.browse(taps, ends)
         if where or parsed:
             selection.narrow(_evaluated(entity, connection, where, parsed, wait, session, master))
         selection.keep_oldest(most)
@@ -164,18 +158,37 @@ def redrive(
             mover.run()
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
+    return _report(entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+
+
+def _revealed(connection: Secret | str, trust: Path | None) -> tuple[str, Path | None]:
+    """The connection string, and the file with the authorities to trust."""
+    if isinstance(connection, str):
+        return connection, trust
+    return connection.reveal(), trust or connection.authorities()
+
+
+def _report(
+    entity: str,
+    target: str,
+    dry_run: bool,
+    selection: _Selection,
+    done: ResendResult,
+    shown: list[dict[str, Any]],
+    seconds: float,
+) -> RedriveReport:
     return RedriveReport(
         entity=entity,
         target=target,
         dry_run=dry_run,
         there=selection.there,
         found=selection.found,
-        moved=mover.done.sent,
-        refused=mover.done.refused,
+        moved=done.sent,
+        refused=done.refused,
         left=0 if dry_run else len(selection.wanted),
-        seconds=round(time.monotonic() - began, 3),
+        seconds=round(seconds, 3),
         reasons=dict(selection.reasons.most_common()),
-        examples=mover.done.examples,
+        examples=done.examples,
         sample=shown,
     )
 
@@ -208,9 +221,15 @@ class _Selection:
         self.found = 0
         self.reasons: Counter[str] = Counter()
 
-    def look_at(self, index: int, rows: bytes) -> None:
+    def browse(self, taps: BlockingTaps, ends: Ends) -> None:
+        """Select among all dead letters up to the ends."""
+        for index, end in sorted(ends.dead_ends.items()):
+            for page in taps.pages(None, index, 0, end):
+                self._look_at(index, page.rows)
+
+    def _look_at(self, index: int, rows: bytes) -> None:
         for row in decode_messages(rows):
-            if row.lane != DEAD:  # one that somebody deferred can only be received by its number
+            if row.lane != DEAD:  # a deferred one can only be received by its number
                 continue
             self.there += 1
             reason = _reason(row)

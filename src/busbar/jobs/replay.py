@@ -24,10 +24,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
@@ -108,42 +109,46 @@ def replay(
     """
     _check(order, ids, rate, target)
     began = time.monotonic()
-    from pyspark.errors import PySparkException
-
-    from busbar.jobs.launch import connection_of
-
-    job = _Replay(
-        str(source), target.strip("/"), connection_of(connection), where, parse_edits(edits), ids, run, wait
-    )
     done = ResendResult()
-    try:
+    with _failures_of_spark():
+        from busbar.jobs.launch import connection_of
+
+        secret = connection_of(connection)
+        job = _Replay(str(source), target.strip("/"), secret, where, parse_edits(edits), ids, run, wait)
         with spark_session(session, "busbar-replay", master) as spark:
             selection = job.select(spark)
-            found, entities, first, last = job.count(selection)
+            found = job.count(selection)
             shown = job.sample(selection, sample) if dry_run else []
-            if found and not dry_run:
-                if ids == "message":
-                    job.check_unique(selection)
-                done = job.send(spark, selection, found, order, rate, on_progress)
+            if found.messages and not dry_run:
+                done = job.send(spark, selection, found.messages, order, rate, on_progress)
         if forget and not dry_run:
             job.forget()
-    except PySparkException as error:
-        raise ReplayError(in_short(error)) from error
     return ReplayReport(
         source=str(source),
         target=job.target,
         writer=job.writer,
         dry_run=dry_run,
-        found=found,
+        found=found.messages,
         sent=done.sent,
         refused=done.refused,
         seconds=round(time.monotonic() - began, 3),
         examples=done.examples,
-        entities=entities,
-        first=first,
-        last=last,
+        entities=found.entities,
+        first=found.first,
+        last=found.last,
         sample=shown,
     )
+
+
+@contextmanager
+def _failures_of_spark() -> Iterator[None]:
+    """Raise failures of Spark as a ReplayError."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise ReplayError(in_short(error)) from error
 
 
 def _check(order: str, ids: str, rate: float, target: str) -> None:
@@ -162,7 +167,18 @@ def _check(order: str, ids: str, rate: float, target: str) -> None:
         raise ReplayError(f"nothing can be sent to the dead-letter queue {target!r}")
 
 
+class _Found(NamedTuple):
+    """How many messages meet the condition, of which entities, and when the first and the last were enqueued."""
+
+    messages: int
+    entities: dict[str, int]
+    first: str | None
+    last: str | None
+
+
 class _Replay:
+    """One replay. Its writer's name follows from what it does."""
+
     def __init__(
         self,
         source: str,
@@ -189,8 +205,7 @@ class _Replay:
     def select(self, spark: SparkSession) -> DataFrame:
         return selected(spark, self.source, self._secret, self._where, self._edits, self._wait)
 
-    def count(self, selection: DataFrame) -> tuple[int, dict[str, int], str | None, str | None]:
-        """How many there are, of which entities, and the times of the first and the last."""
+    def count(self, selection: DataFrame) -> _Found:
         from pyspark.sql import functions as F
 
         rows = (
@@ -205,8 +220,12 @@ class _Replay:
         entities = {
             row["entity"]: row["messages"] for row in sorted(rows, key=lambda row: str(row["entity"]))
         }
-        first = min((row["first"] for row in rows), default=None)
-        return sum(entities.values()), entities, first, max((row["last"] for row in rows), default=None)
+        return _Found(
+            sum(entities.values()),
+            entities,
+            min((row["first"] for row in rows), default=None),
+            max((row["last"] for row in rows), default=None),
+        )
 
     def sample(self, selection: DataFrame, count: int) -> list[dict[str, Any]]:
         """Some messages, and what the edits make of them."""
@@ -231,8 +250,8 @@ class _Replay:
             shown.append({**about, "edits": changes} if changes else about)
         return shown
 
-    def check_unique(self, selection: DataFrame) -> None:
-        """Of messages with the same id the target would take one."""
+    def _check_unique(self, selection: DataFrame) -> None:
+        """Raise ReplayError if two messages have the same id: the target would take one of them."""
         from pyspark.sql import functions as F
 
         twice = selection.groupBy("message_id").count().where(F.col("count") > 1)
@@ -258,22 +277,9 @@ class _Replay:
 
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
 
-        cores = spark.sparkContext.defaultParallelism
-        # A task has its price, and a report comes when one is done.
-        tasks = max(min(cores, -(-found // LEAST_PER_TASK)), min(MOST_TASKS, -(-found // PER_TASK)))
-        together = cores
-        if order == "all":
-            together = 1
-            ordered = selection.repartition(1).sortWithinPartitions(
-                "enqueued_time", "entity", "fragment", "sequence_number"
-            )
-        elif order == "key":
-            together = min(tasks, cores)
-            ordered = selection.repartition(tasks, self._key()).sortWithinPartitions(
-                "entity", "fragment", "sequence_number"
-            )
-        else:
-            ordered = selection
+        if self._own_ids:
+            self._check_unique(selection)
+        ordered, together = self._in_order(selection, found, order, spark.sparkContext.defaultParallelism)
         task = Task(
             self._secret,
             self._wait,
@@ -293,8 +299,24 @@ class _Replay:
                 done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
         return done
 
+    def _in_order(self, selection: DataFrame, found: int, order: str, cores: int) -> tuple[DataFrame, int]:
+        """The messages, divided among tasks as their order asks, and how many tasks send at a time."""
+        if order == "all":
+            by_time = selection.repartition(1).sortWithinPartitions(
+                "enqueued_time", "entity", "fragment", "sequence_number"
+            )
+            return by_time, 1
+        if order == "key":
+            # A task has its price, and a report comes when one is done.
+            tasks = max(min(cores, -(-found // LEAST_PER_TASK)), min(MOST_TASKS, -(-found // PER_TASK)))
+            by_key = selection.repartition(tasks, self._key()).sortWithinPartitions(
+                "entity", "fragment", "sequence_number"
+            )
+            return by_key, min(tasks, cores)
+        return selection, cores
+
     def _key(self) -> Column:
-        """What messages whose order counts have in common: their session, else their key, as it will be. The others are
+        """What the messages have in common whose order is kept: their session, else their key, as edited. Others are
         spread."""
         from pyspark.sql import functions as F
 

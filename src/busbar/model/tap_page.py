@@ -131,11 +131,15 @@ class TapPageBuilder:
                     self.overlays[n] = overlay
             else:
                 self._head(n, 0, enqueued, ttl, 0, lane, size)
-        if used > len(contents) or (added == count and used < len(contents)):
+        self._add_contents(contents, used, added == count)
+        return added == count
+
+    def _add_contents(self, contents: bytes, used: i64, whole: bool) -> None:
+        """Add the contents of the messages that were added: all of it if they are the `whole` columns, else a part."""
+        if used > len(contents) or (whole and used < len(contents)):
             raise InternalError(f"contents of {used} bytes were read as {len(contents)}")
         if used > 0:
             self.contents.append(contents if used == len(contents) else contents[:used])
-        return added == count
 
     def _fits(self, size: i64) -> bool:
         if self.count >= self._limit or (

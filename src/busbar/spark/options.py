@@ -124,20 +124,11 @@ class SourceOptions:
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
         options = Given(given, _NAMES, "reading")
-        if not streaming:
-            for name in _STREAM_ONLY:
-                if options.get(name) is not None:
-                    raise OptionError(name, "is for streams; a batch reads without moving a tap.")
-        elif options.get("endingPosition") is not None:
-            raise OptionError("endingPosition", "is for batches; a stream has no end.")
+        _check_names(options, streaming)
         consume = options.choice("mode", (TAP, CONSUME)) == CONSUME
         stream = options.choice("stream", (MESSAGES, EVENTS))
-        if consume and not streaming:
-            raise OptionError(
-                "mode", "is 'consume', which needs a stream: its checkpoint says what was taken."
-            )
-        if consume and stream == EVENTS:
-            raise OptionError("mode", "is 'consume'; events cannot be consumed, only messages.")
+        if consume:
+            _check_consume(streaming, stream)
         entity = (options.get("entity") or options.get("path") or "").strip("/")
         if not entity:
             raise OptionError(
@@ -173,6 +164,24 @@ class SourceOptions:
             fail_on_loss=options.flag("failOnDataLoss", True),
             wait=(300_000 if (wait := options.milliseconds("waitForBroker")) is None else wait) / 1000,
         )
+
+
+def _check_names(options: Given, streaming: bool) -> None:
+    """Raise OptionError for an option that only streams have, or only batches."""
+    if not streaming:
+        for name in _STREAM_ONLY:
+            if options.get(name) is not None:
+                raise OptionError(name, "is for streams; a batch reads without moving a tap.")
+    elif options.get("endingPosition") is not None:
+        raise OptionError("endingPosition", "is for batches; a stream has no end.")
+
+
+def _check_consume(streaming: bool, stream: str) -> None:
+    """Raise OptionError for what cannot be consumed."""
+    if not streaming:
+        raise OptionError("mode", "is 'consume', which needs a stream: its checkpoint says what was taken.")
+    if stream == EVENTS:
+        raise OptionError("mode", "is 'consume'; events cannot be consumed, only messages.")
 
 
 class Given:
