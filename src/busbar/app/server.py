@@ -38,7 +38,7 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
 from busbar.app.system import nonce_source, raise_descriptor_limit
-from busbar.broker.host_api import StoreHost
+from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
@@ -295,9 +295,14 @@ async def _broker(
         broker.fenced = True
         stop.set()
 
+    moves: MoveRunner | None = None
     if processes is None:
-        make_host = _local_hosts(directory, namespace.limits, port, fenced)
+        loop = asyncio.get_running_loop()
+        moves = MoveRunner(port, loop, wall_clock, lambda fragment: stores.routes.sink_of(fragment))
+        port.report_transfers = moves.transfers
+        make_host = _local_hosts(directory, namespace.limits, port, fenced, moves.on_store_open)
     else:
+        port.report_transfers = processes.transfers
         make_host = _remote_hosts(processes, directory, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
@@ -305,7 +310,6 @@ async def _broker(
     if processes is not None:
         stores.carrier = members
     broker = _Broker(port, catalogue, stores, processes)
-    moves = MoveRunner(port, asyncio.get_running_loop(), stores.routes.sink_of) if processes is None else None
     try:
         try:
             if processes is not None:
@@ -362,15 +366,19 @@ def _remote_hosts(
 
 
 def _local_hosts(
-    directory: DataDirectory, limits: Limits, port: LocalBroker, fenced: Callable[[], None]
+    directory: DataDirectory,
+    limits: Limits,
+    port: LocalBroker,
+    fenced: Callable[[], None],
+    on_open: Callable[[StoreHost], None],
 ) -> Callable[[str], StoreHost]:
-    """Makes the host of a store of this process."""
+    """Makes the host of a store of this process. `on_open` gets a host whenever its store is open."""
     loop = asyncio.get_running_loop()
     nonces, rules = nonce_source(), RuleCompiler(uuid4)
 
     def make_host(name: str) -> StoreHost:
         place = SqliteLocation(directory.path, name)
-        return LocalStoreHost(
+        host = LocalStoreHost(
             name,
             place.open,
             loop,
@@ -382,6 +390,13 @@ def _local_hosts(
             limits.store_timeout / 1000,
             rules,
         )
+
+        def shown() -> None:
+            if host.state is StoreState.OPEN:
+                on_open(host)
+
+        host.shown = shown
+        return host
 
     return make_host
 

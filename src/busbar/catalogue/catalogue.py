@@ -46,6 +46,7 @@ from busbar.catalogue.change_runner import ChangeRunner
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.fragment_settings import FragmentSettingsBuilder
 from busbar.catalogue.idleness import IdleWatch
+from busbar.catalogue.mark_cleaner import MarkCleaner
 from busbar.catalogue.planning import ChangePlanner, IdCounters
 from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
@@ -91,6 +92,7 @@ class Catalogue(CatalogueReader):
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
+        self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
 
     # ---- opening and closing ----
@@ -109,6 +111,7 @@ class Catalogue(CatalogueReader):
         for host in self._stores.hosts:
             host.start_reopening()
         self._purger.start()
+        self._marks.start()
         self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
 
     def _read(self, entries: dict[str, bytes]) -> None:
@@ -163,6 +166,7 @@ class Catalogue(CatalogueReader):
     async def close(self) -> None:
         """Finish the change under way, and stop emptying deleted fragments; the next start goes on with it."""
         await self._purger.close()
+        await self._marks.close()
         if self._idler is not None:
             self._idler.cancel()
             await asyncio.gather(self._idler, return_exceptions=True)
@@ -251,6 +255,7 @@ class Catalogue(CatalogueReader):
         return self.find(path)
 
     def _put_in_force(self, change: CatalogueChange) -> None:
+        self._marks.changed(change)
         deleted = change.deleted_fragments
         self._purger.add(deleted)
         self._stores.routes.remove(deleted)

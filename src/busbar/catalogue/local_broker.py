@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -23,12 +24,24 @@ from busbar.model.api import (
     NamespaceProperties,
     RuntimeProperties,
     StoreView,
+    TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    DEAD_DEFERRED,
+    DEFERRED,
+    LANES,
+    OUTBOX,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+)
+from busbar.model.names import key_of
 from busbar.model.taps import TapChange, TapDescription
 
 
@@ -41,6 +54,8 @@ class LocalBroker(EffectDispatcher):
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
         self._last_inspection = 0
+        self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
+        """Asks the mover of this process, or those of all broker processes."""
         self._sinks[BROKER_ORIGIN] = self._inspected
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
@@ -145,6 +160,8 @@ class LocalBroker(EffectDispatcher):
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
+            transfer=counts[OUTBOX],
+            transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
             size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
             accessed=self._catalogue.usage.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
@@ -185,6 +202,8 @@ class LocalBroker(EffectDispatcher):
                     dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
                     scheduled=counts[SCHEDULED],
                     deferred=counts[DEFERRED],
+                    transfer=counts[OUTBOX],
+                    transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
                     size=counters.size,
                     oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
                     broker=broker,
@@ -199,6 +218,32 @@ class LocalBroker(EffectDispatcher):
     async def unavailable_stores(self) -> Sequence[str]:
         assert self._stores is not None
         return sorted(self._stores.unavailable())
+
+    async def transfers(self) -> TransferReport:
+        """What movers report, with what the catalogue and the fragments of the sources add to it."""
+        if self.report_transfers is None:
+            return TransferReport(0, [])
+        report = await self.report_transfers()
+        if not report.transfers:
+            return report
+        sources = {view.fragment for view in report.transfers}
+        places = {
+            fragment: (entity.path, index)
+            for entity in self._catalogue.entities()
+            for index, fragment in enumerate(entity.fragments)
+            if fragment in sources
+        }
+        asked = [*places]
+        answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, _inspect)), strict=True))
+        found = []
+        for view in report.transfers:
+            if view.fragment in places:
+                path, index = places[view.fragment]
+                counters = answers[view.fragment]
+                waiting = counters.counts[OUTBOX] if isinstance(counters, Inspected) else 0
+                found.append(replace(view, source=path, index=index, waiting=waiting))
+        found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
+        return TransferReport(report.moved, found)
 
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None

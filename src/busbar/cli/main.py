@@ -17,6 +17,7 @@ from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
+from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
     name="busbar",
@@ -158,6 +159,7 @@ add_replay_command(app)
 add_redrive_command(app)
 add_insight_command(app)
 add_console_command(app)
+add_transfers_command(app)
 
 
 def main() -> None:

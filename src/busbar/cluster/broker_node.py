@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from busbar.broker.dispatcher import CommandSink
@@ -19,7 +20,7 @@ from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store import RemoteStore
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
 PEER = "peer"
@@ -59,7 +60,7 @@ class BrokerNode:
         """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
-        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), self._port.routes.sink_of)
+        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
         self._open_gateway = open_gateway
@@ -94,12 +95,15 @@ class BrokerNode:
         return self._open(settings)
 
     async def connect_peers(self, brokers: Sequence[str]) -> None:
-        """All entities are known. When targets in other processes can be reached, messages may move."""
+        """Wait for the other brokers. When targets in other processes can be reached, messages may move."""
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 
     def broker_ended(self, broker: str) -> None:
         self._settle(broker, None)
+
+    async def transfers(self) -> TransferReport:
+        return await self._moves.transfers()
 
     async def close_gateway(self) -> None:
         await self._moves.stop()
@@ -116,7 +120,9 @@ class BrokerNode:
             if broker == self._name:
                 takers.append(self.channel.takers[store])
             else:
-                takers.append(RemoteStore(store, broker, loop, self._clock, self._port.dispatch))
+                remote = RemoteStore(store, broker, loop, self._clock, self._port.dispatch)
+                remote.on_open = partial(self._moves.on_store_open, remote)
+                takers.append(remote)
         self._port.configure(self.channel.controller, takers)
 
     async def _open(self, settings: NodeSettings) -> None:

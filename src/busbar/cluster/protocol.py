@@ -16,7 +16,7 @@ from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec_table import Int
 from busbar.cluster.failures import Failure
 from busbar.cluster.node_settings import NodeSettings
-from busbar.model.api import CatalogueApi, EntityView, StoreApi
+from busbar.model.api import CatalogueApi, EntityView, StoreApi, TransferReport
 
 NODE = ""
 """The target of calls for a process as a whole. Other targets are stores, by their names."""
@@ -66,6 +66,9 @@ class NodeApi(Protocol):
 
     def broker_ended(self, broker: str) -> None:
         """Another broker process has ended, and the connections of its clients with it."""
+
+    async def transfers(self) -> TransferReport:
+        """What is moved out of fragments of this process, and what is held."""
 
     async def close_gateway(self) -> None: ...
 

@@ -53,6 +53,8 @@ class RemoteStore:
         self.since = 0
         self.reason = ""
         self.loss: StoreLoss | None = None
+        self.on_open: Callable[[], None] | None = None
+        """Called when the other process reports that the store is open."""
         self.clock = clock
         self.detached = True
         """There was no channel yet, or it ended, and the store is not open since."""
@@ -96,6 +98,8 @@ class RemoteStore:
         if self.detached and self.state is StoreState.OPEN:
             self.detached = False
             self.submit(self._parking.replay())
+        if self.state is StoreState.OPEN and self.on_open is not None:
+            self.on_open()
 
     def effects_received(self, effects: list[Effect]) -> None:
         for effect in effects:

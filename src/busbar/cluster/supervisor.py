@@ -36,6 +36,7 @@ from busbar.cluster.fd_passing import CLIENT, FdSender
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
 from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.api import TransferReport
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -284,6 +285,15 @@ class BrokerSupervisor:
         self._ready.clear()
         self._open.clear()  # no channels are made any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
+
+    async def transfers(self) -> TransferReport:
+        """What all brokers move and hold. One that ends meanwhile is left out."""
+        channels = [broker.channel for broker in self._open if broker.channel is not None]
+        asked = [protocol.NODES.remote(channel).transfers() for channel in channels]
+        reports = await asyncio.gather(*asked, return_exceptions=True)
+        found = [report for report in reports if isinstance(report, TransferReport)]
+        moved = sum(report.moved for report in found)
+        return TransferReport(moved, [view for report in found for view in report.transfers])
 
     def accept_delay(self) -> float:
         """0 if one more client can be handed over now, else the seconds to wait."""

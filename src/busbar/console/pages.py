@@ -70,6 +70,10 @@ def entity_page(
     tiles.append((count(entity.scheduled), "scheduled"))
     if address.kind is EntityType.TOPIC:
         tiles = [(count(entity.subscriptions), "subscriptions"), (count(entity.scheduled), "scheduled")]
+    if entity.transfers:
+        tiles.append((count(entity.transfers), "being forwarded"))
+    if entity.failed_transfers:
+        tiles.append((count(entity.failed_transfers), "failed transfers"))
     if address.kind is not EntityType.SUBSCRIPTION:
         tiles.append((entity.size, "held"))
     below = None

@@ -98,6 +98,9 @@ class FragmentView:
     dead_letter: int = 0
     scheduled: int = 0
     deferred: int = 0
+    transfer: int = 0
+    """On the way to other entities."""
+    transfer_dead_letter: int = 0
     size: int = 0
     oldest: int = 0
     """When its first message was enqueued (0: it has none)."""
@@ -125,6 +128,40 @@ class StoreView:
     lost_size: int = 0
     broker: str = ""
     """The broker process that owns it (empty: the controller)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferView:
+    """Messages of one fragment on their way to one fragment of another entity, for operators. Times in ms since 1970."""
+
+    fragment: int
+    target_fragment: int
+    target: str = ""
+    """The path of the target's entity; empty while it is not known yet."""
+    source: str = ""
+    """The path of the entity that they leave."""
+    index: int = 0
+    """Of the fragment in that entity."""
+    waiting: int = 0
+    """Messages in the outbox of the fragment, those for other targets included."""
+    oldest: int = 0
+    """When the first of them came there (0: not known)."""
+    state: str = "moving"
+    """`moving` or `held`."""
+    since: int = 0
+    """When it was held first, and nothing moved since."""
+    cause: str = ""
+    """Of what is held: `full`, `unavailable`, `missing` or `refused`."""
+    reason: str = ""
+    """The same, as the broker reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    moved: int
+    """Messages that were moved since the brokers started."""
+    transfers: Sequence[TransferView]
+    """All that are under way or held, each source fragment and target fragment once."""
 
 
 class FragmentApi(Protocol):
@@ -207,6 +244,9 @@ class StoreApi(Protocol):
 
     async def unavailable_stores(self) -> Sequence[str]:
         """The names of the unavailable stores."""
+
+    async def transfers(self) -> TransferReport:
+        """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
         """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
