@@ -164,6 +164,20 @@ class Disposed(Event):
 
 
 @final
+class SettledDisposed(Event):
+    """Server: a receiver's disposition in a transaction about deliveries that are settled already, all of them.
+
+    The receiver waits for an answer: `session.deny_settled`. Outside of transactions such a disposition is ignored.
+    """
+
+    def __init__(self, session: Session, first: i64, last: i64, txn: bytes) -> None:
+        self.session = session
+        self.first = first
+        self.last = last
+        self.txn = txn
+
+
+@final
 class Closed(Event):
     """The connection is over: the remote closed it (its error), or broke the protocol (ours). Comes once."""
 

@@ -9,6 +9,7 @@ Ids are serial numbers of 32 bits. They are compared by their distance from the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mypy_extensions import i64
@@ -70,3 +71,25 @@ def compacted(order: list[int], table: dict[int, SentDelivery]) -> list[int]:
         if sent is not None and not sent.disposed:
             kept.append(id)
     return kept
+
+
+def known_ids(first: i64, last: i64, table: Mapping[int, object]) -> list[int]:
+    """The ids from `first` to `last` that are worth looking up in `table`.
+
+    A range may span 2^31 ids: it is walked only when it is not longer than the table, else the table is.
+    """
+    length = serial_distance(first, last)
+    if length == 0:
+        return [first]
+    if length < 0:
+        return []
+    if length < len(table):
+        ids: list[int] = []
+        id = first
+        while length >= 0:
+            ids.append(id)
+            id = (id + 1) & MASK
+            length -= 1
+        return ids
+    reach = length
+    return [id for id in table if 0 <= serial_distance(first, id) <= reach]

@@ -18,7 +18,6 @@ attach on a handle in use (handle-in-use); a handle beyond handle-max ends the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -36,12 +35,28 @@ from busbar.amqp.errors import (
     AmqpError,
     ProtocolError,
 )
-from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
-from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
+from busbar.amqp.events import (
+    Disposed,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    SessionEnded,
+    SettledDisposed,
+)
+from busbar.amqp.frames import (
+    binary_at,
+    bool_at,
+    list_at,
+    uint_at,
+    uint_size,
+    write_disposition,
+    write_u32,
+    write_uint,
+)
 from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link
-from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, state_at
+from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
-from busbar.amqp.ranges import compacted, take
+from busbar.amqp.ranges import compacted, known_ids, take
 
 if TYPE_CHECKING:
     from busbar.amqp.connection import Connection
@@ -512,7 +527,7 @@ class Session:
         unsettled = self.unsettled
         if not self._wire.server:
             # The broker may say it twice: that it took the delivery, and that it is settled.
-            ids = _known(first, last, unsettled)
+            ids = known_ids(first, last, unsettled)
         elif outcome is not None and outcome.code == RECEIVED and not settled:
             return  # a progress report
         elif first == last:
@@ -528,6 +543,17 @@ class Session:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
+        if outcome is not None and outcome.txn is not None and not settled and self._wire.server:
+            known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
+            if not known and serial_distance(first, last) >= 0:
+                self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))
+
+    def deny_settled(self, first: i64, last: i64, condition: str, text: str) -> None:
+        """Answer a disposition about deliveries that are settled already: it changes nothing, and this is why."""
+        if self.state != BEGUN:
+            return
+        state = rejected_state(AmqpError(condition, text), self._wire.text_limit())
+        write_disposition(self._wire.out, self.channel, False, first, last, True, state)
 
     def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
         """The sender's word about what we disposed without settling."""
@@ -535,7 +561,7 @@ class Session:
         if not settled or not awaiting:
             return
         groups: list[Disposed] = []
-        for id in _known(first, last, awaiting):
+        for id in known_ids(first, last, awaiting):
             link = awaiting.pop(id, None)
             if link is None:
                 continue
@@ -547,28 +573,6 @@ class Session:
             else:
                 groups.append(Disposed(link, [id], [], settled, outcome))
         self._wire.events.extend(groups)
-
-
-def _known(first: i64, last: i64, table: Mapping[int, object]) -> list[int]:
-    """The ids from `first` to `last` that are worth looking up in `table`.
-
-    A range may span 2^31 ids: it is walked only when it is not longer than the table, else the table is.
-    """
-    length = serial_distance(first, last)
-    if length == 0:
-        return [first]
-    if length < 0:
-        return []
-    if length < len(table):
-        ids: list[int] = []
-        id = first
-        while length >= 0:
-            ids.append(id)
-            id = (id + 1) & MASK
-            length -= 1
-        return ids
-    reach = length
-    return [id for id in table if 0 <= serial_distance(first, id) <= reach]
 
 
 def _bounded(value: object) -> i64:
