@@ -54,6 +54,10 @@ from busbar.partitions.resolver import LOCK_LOST, Locks
 from busbar.partitions.routing import Router
 from busbar.partitions.via import VIA_KEYS, check_session, direct_key, set_targets, via_key
 
+OPERATION_COST = 512
+ITEM_COST = 256
+"""Bytes that an operation takes beside its contents, and each message, lock, number or rule in it."""
+
 ONE_ENTITY = "Local transactions cannot span multiple top-level entities such as queue or topic."
 NO_KEY = (
     "A message that is sent in a transaction to an entity with partitioning enabled needs a SessionId, a PartitionKey or, "
@@ -69,10 +73,14 @@ ONE_FRAGMENT = (
 )
 UNKNOWN = "Transaction hasn't been declared yet, or has already been discharged."
 TIMEOUT = "The transaction was rolled back {} s after its first operation."
-RULES_ALONE = "In a transaction, changes of rules cannot be mixed with other operations or with another subscription's rules."
+RULES_ALONE = "In a transaction, rule changes cannot be mixed with other operations or with another subscription's rules."
 RULES_PARTITIONED = (
     "Rules of a topic with partitioning enabled cannot be added or removed inside a transaction."
 )
+
+
+class OtherFragment(InvalidOperation):
+    """An operation on a partitioned entity concerns another fragment than those before it."""
 
 
 class TransactionState(Enum):
@@ -131,11 +139,14 @@ class Operation:
         self.home = home
         self.index = index  # of the fragments in their entities; -1: it concerns none
         self.rights = rights
-        self.size = 0
+        self.size = OPERATION_COST
         self.key: str | None = None
         self.messages = 0
         self.parts: list[TransactionPart] = []
         self.rules: list[RuleChange] = []
+
+    def add_size(self, size: int, items: int) -> None:
+        self.size += size + items * ITEM_COST
 
 
 class Transaction:
@@ -206,7 +217,7 @@ class Transaction:
         operation = Operation(home.path, index, [(SEND, resource) for resource in sender.resources])
         operation.key = key
         operation.messages = len(drafts)
-        operation.size = sum([len(draft.content) for draft in drafts])
+        operation.add_size(sum([len(draft.content) for draft in drafts]), len(drafts))
         operation.parts.append(Send(home.fragments[index], 0, 0, drafts, True))
         self._enlist(operation, now, is_pending)
         self.home = home
@@ -232,7 +243,7 @@ class Transaction:
         if len(set(found)) < len(found) or not self._locks.isdisjoint(found):
             raise MessageLockLost(LOCK_LOST)
         self._check_settlements(len(found))
-        operation.size = overlay_size(overlay)
+        operation.add_size(overlay_size(overlay), len(found))
         self._enlist(operation, now, is_pending=True)
         self._locks.update(found)
         return operation
@@ -249,6 +260,7 @@ class Transaction:
             raise MessageNotFound("A scheduled message can be cancelled once in a transaction.")
         self._check_settlements(len(found))
         operation.parts.append(CancelScheduled(fragment, 0, 0, numbers))
+        operation.add_size(0, len(numbers))
         self._enlist(operation, now, is_pending=True)
         self._cancelled.update(found)
         return operation
@@ -266,7 +278,7 @@ class Transaction:
         self._check_open()
         operation = self._operation(entity, index, right)
         operation.parts.append(SetSessionState(entity.fragments[index], 0, 0, consumer, state))
-        operation.size = 0 if state is None else len(state)
+        operation.add_size(0 if state is None else len(state), 1)
         self._enlist(operation, now, is_pending=True)
         return operation
 
@@ -282,6 +294,7 @@ class Transaction:
         self._check_settlements(1)
         operation = Operation(subscription.path, -1, [right])
         operation.rules.append(change)
+        operation.add_size(0, 1)
         self._enlist(operation, now)
         return operation
 
@@ -315,6 +328,11 @@ class Transaction:
     # ---- its end ---------------------------------------------------------------------------------
 
     @property
+    def is_running(self) -> bool:
+        """It can still time out."""
+        return self.state in (TransactionState.OPEN, TransactionState.FAILED)
+
+    @property
     def is_ready(self) -> bool:
         """No operation waits for the answer of its fragment."""
         return not self._pending
@@ -337,7 +355,7 @@ class Transaction:
         """Roll the transaction back if its time is over; whether this has happened now."""
         if not self.deadline or now < self.deadline:
             return False
-        if self.state not in (TransactionState.OPEN, TransactionState.FAILED):
+        if not self.is_running:
             return False
         self._drop()
         self.state = TransactionState.TIMED_OUT
@@ -392,12 +410,12 @@ class Transaction:
     def _one_index(self, entity: EntityView, fragments: list[int]) -> int:
         indexes = [entity.fragments.index(fragment) for fragment in fragments]
         if len(indexes) > 1:
-            raise InvalidOperation(ONE_FRAGMENT.format(indexes[1], indexes[0]))
+            raise OtherFragment(ONE_FRAGMENT.format(indexes[1], indexes[0]))
         return indexes[0]
 
     def _check_index(self, index: int) -> None:
         if self._operations and self._operations[0].index != index:
-            raise InvalidOperation(ONE_FRAGMENT.format(index, self._operations[0].index))
+            raise OtherFragment(ONE_FRAGMENT.format(index, self._operations[0].index))
 
     def _one_key(self, keys: list[str | None]) -> str:
         """The key that all messages have, those of before included."""

@@ -18,7 +18,13 @@ from busbar.model.errors import (
     TransactionUnknown,
 )
 from busbar.model.message import VIA
-from busbar.partitions.transaction import Operation, Transaction, TransactionState
+from busbar.partitions.transaction import (
+    ITEM_COST,
+    OPERATION_COST,
+    Operation,
+    Transaction,
+    TransactionState,
+)
 from busbar.partitions.transaction_parts import fragments_of, merged_parts
 from tests.unit.partitions.transactions import (
     DETECTING,
@@ -406,7 +412,7 @@ def test_so_many_settlements_and_no_more() -> None:
 
 
 def test_bytes_are_given_back_at_the_end() -> None:
-    held = Bytes(100)
+    held = Bytes(2 * (OPERATION_COST + ITEM_COST))
     tx = transaction(held=held)
     send(tx)
     one = held.held
