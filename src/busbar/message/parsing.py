@@ -1,11 +1,13 @@
-"""A message on its way in: what the broker reads of it, and the content that it keeps (its format: __init__.py).
+"""Parses a sent message: the fields that the broker acts on, and the content that it keeps (its format: __init__.py).
 
-Rules for what a sender may say wrongly: bytes that are not sections in their order, fields of another type than
-theirs and counts that do not hold are a MalformedMessage; an id beyond the limit is an ArgumentOutOfRange.
+Errors of a sender:
+- MalformedMessage: bytes that are not sections in their order, fields of another type than theirs, counts that do not hold.
+- ArgumentOutOfRange: an id, a session id or a partition key beyond the limit.
 
 A received message can be sent again as it is. SDKs then write some annotations in another type than they were received
-in: Python has bytes for a text and an integer for a time. The partition keys and the scheduled time are
-read all the same and kept in the type that receivers expect: a symbol for the key, a string or a timestamp for the value.
+in: Python has bytes for a text and an integer for a time. The broker reads the partition keys and the scheduled time in
+these types too. It keeps them in the type that receivers expect: a symbol for the key, a string or a timestamp for the
+value.
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ PRIORITY: Final = 2
 ENQUEUED: Final = 4
 DELIVERY: Final = 8
 
+NO_TTL: Final = 0xFFFFFFFF
+"""A header.ttl of this value counts as absent."""
+
 # The constructors of integers; those of long stand with the timestamp's.
 _INTEGERS: Final = frozenset((0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80))
 
-# The dates that a .NET DateTime can hold; what lies outside is nobody's expiry or schedule.
+# The dates that a .NET DateTime can hold. A time outside is read as the nearest of them.
 _FIRST_DATE: Final = -62_135_596_800_000
 _LAST_DATE: Final = 253_402_300_799_999
 
@@ -76,7 +81,7 @@ def parse_message(
     max_id_length: i64,
     max_header_size: i64 = MAX_HEADER_SIZE,
 ) -> Draft:
-    """What the sender gave in payload[start:end]. Raises MalformedMessage, ArgumentOutOfRange for a long id, or
+    """The message in payload[start:end]. Raises MalformedMessage, ArgumentOutOfRange for a long id, or
     MessageSizeExceeded when all that is not the body is too large together."""
     found = find_sections(payload, start, end)
     if not found.plain:
@@ -99,8 +104,8 @@ def parse_batch(
     max_id_length: i64,
     max_header_size: i64 = MAX_HEADER_SIZE,
 ) -> list[Draft]:
-    """The messages of a batch (message-format 0x80013700): one in each data section. What stands around them, copied
-    by clients from their first message, is not read."""
+    """The messages of a batch (message-format 0x80013700): one in each data section. Clients copy the sections around
+    them from their first message; these are not read."""
     found = find_sections(payload, 0, len(payload))
     parts = data_sections(payload, found)
     if not parts:
@@ -115,103 +120,24 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     flags: i64 = VERSION
     priority: i64 = 0
     ttl: i64 = -1
-    count: i64 = 0
-    pos: i64 = 0
-    i: i64 = 0
-    stop = found.delivery_annotations
-    if found.header < stop:
-        count, pos = open_compound(buf, found.header + 3, stop)
-        if count > 5:
-            raise MalformedMessage(f"the header has {count} fields, not at most 5")
-        while i < count:
-            if pos < stop and buf[pos] != 0x40:
-                if i == 0:
-                    if _read_bool(buf, pos):
-                        flags |= DURABLE
-                elif i == 1:
-                    if buf[pos] != 0x50 or pos + 2 > stop:
-                        raise MalformedMessage(f"header.priority at byte {pos} is not a ubyte")
-                    flags |= PRIORITY
-                    priority = buf[pos + 1]
-                elif i == 2:
-                    ttl = _read_uint(buf, pos, stop)
-            pos = skip_value(buf, pos, stop)
-            i += 1
-        if pos != stop:
-            raise MalformedMessage("the header is longer than its fields")
-    # Message annotations: the raw pairs, unless one of them is the broker's.
+    if found.header < found.delivery_annotations:
+        flags, priority, ttl = _read_header(buf, found.header, found.delivery_annotations)
     kept = b""
     kept_count: i64 = 0
     scheduled: i64 = 0
     partition_key: str | None = None
-    stop = found.properties
-    if found.annotations < stop:
-        count, pos = open_compound(buf, found.annotations + 3, stop)
-        if count > 0xFFFF:
-            raise MalformedMessage(f"{count} values in the message annotations are more than 65,535")
-        if count & 1:
-            raise MalformedMessage(f"{count} values in the message annotations are not pairs")
-        first = pos
-        kept_count = count
-        as_sent = True
-        i = 0
-        while i < count:
-            value = skip_value(buf, pos, stop)
-            if _is_broker_like(buf, pos, value):
-                key = _key(buf, pos, value)
-                if key in _BROKER_KEYS:
-                    as_sent = False
-                elif key == _PARTITION_KEY:
-                    partition_key = _read_key(buf, value, stop, "x-opt-partition-key", max_id_length)
-                    as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
-                elif key == _VIA_PARTITION_KEY:
-                    _read_key(buf, value, stop, "x-opt-via-partition-key", max_id_length)
-                    as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
-                elif key == _SCHEDULED:
-                    scheduled = _read_time(buf, value, stop, "x-opt-scheduled-enqueue-time")
-                    as_sent = as_sent and _is_exact(buf, pos, value, 0x83, 0x83)
-            pos = skip_value(buf, value, stop)
-            i += 2
-        if pos != stop:
-            raise MalformedMessage("the message annotations are longer than their pairs")
-        if as_sent:
-            kept = buf[first:stop]
-        else:
-            kept_count, kept = _normalized(buf, first, stop)
-    # Properties: message-id and group-id; the two times only when they say how long the message lives.
+    if found.annotations < found.properties:
+        kept_count, kept, scheduled, partition_key = _read_annotations(
+            buf, found.annotations, found.properties, max_id_length
+        )
     message_id = ""
     session_id: str | None = None
-    expiry: i64 = 0
-    creation: i64 = 0
-    times: i64 = 0
-    wants_times = ttl < 0 or ttl == 0xFFFFFFFF
-    first_id: i64 = -1
-    stop = found.application
-    count = 0
-    if found.properties < stop:
-        count, pos = open_compound(buf, found.properties + 3, stop)
-        if count > 13:
-            raise MalformedMessage(f"the properties have {count} fields, not at most 13")
-        first_id = pos
-        i = 0
-        while i < count:
-            if pos < stop and buf[pos] != 0x40:
-                if i == 0:
-                    message_id = _read_id(buf, pos, stop, max_id_length)
-                elif i == 10:
-                    session_id = _read_text(buf, pos, stop, "group-id (session id)", max_id_length)
-                elif wants_times and i == 8:
-                    expiry = _read_time(buf, pos, stop, "absolute-expiry-time")
-                    times += 1
-                elif wants_times and i == 9:
-                    creation = _read_time(buf, pos, stop, "creation-time")
-                    times += 1
-            pos = skip_value(buf, pos, stop)
-            i += 1
-        if pos != stop:
-            raise MalformedMessage("the properties are longer than their fields")
-    if wants_times:
-        ttl = expiry - creation if times == 2 and expiry > creation else 0
+    lifetime: i64 = 0
+    is_ttl_given = ttl >= 0 and ttl != NO_TTL
+    if found.properties < found.application:
+        message_id, session_id, lifetime = _read_properties(
+            buf, found.properties, found.application, not is_ttl_given, max_id_length
+        )
     if found.application < found.body:
         check_pairs(buf, found.application, found.body)
     if found.footer < found.end:
@@ -220,7 +146,10 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
         rest = buf[found.properties : found.end]
     else:
         message_id = fresh_id
-        rest = _properties_with_id(buf, first_id, stop, count, fresh_id) + buf[stop : found.end]
+        rest = (
+            _properties_with_id(buf, found.properties, found.application, fresh_id)
+            + buf[found.application : found.end]
+        )
     passed_on = _delivery_annotations(buf, found)
     if passed_on:
         flags |= DELIVERY
@@ -232,11 +161,126 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     write_u32(w, len(kept))
     if kept_count > 0:
         w.write(kept)
-    return Draft(w.getvalue() + rest, message_id, session_id, partition_key, ttl, scheduled)
+    return Draft(
+        w.getvalue() + rest,
+        message_id,
+        session_id,
+        partition_key,
+        ttl if is_ttl_given else lifetime,
+        scheduled,
+    )
+
+
+def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
+    """The flags of the content, the priority (0 without one) and the ttl (-1 without one)."""
+    flags: i64 = VERSION
+    priority: i64 = 0
+    ttl: i64 = -1
+    count, pos = open_compound(buf, section + 3, end)
+    if count > 5:
+        raise MalformedMessage(f"the header has {count} fields, not at most 5")
+    i: i64 = 0
+    while i < count:
+        if pos < end and buf[pos] != 0x40:
+            if i == 0:
+                if _read_bool(buf, pos):
+                    flags |= DURABLE
+            elif i == 1:
+                if buf[pos] != 0x50 or pos + 2 > end:
+                    raise MalformedMessage(f"header.priority at byte {pos} is not a ubyte")
+                flags |= PRIORITY
+                priority = buf[pos + 1]
+            elif i == 2:
+                ttl = _read_uint(buf, pos, end)
+        pos = skip_value(buf, pos, end)
+        i += 1
+    if pos != end:
+        raise MalformedMessage("the header is longer than its fields")
+    return flags, priority, ttl
+
+
+def _read_annotations(
+    buf: bytes, section: i64, end: i64, max_id_length: i64
+) -> tuple[i64, bytes, i64, str | None]:
+    """The message annotations to keep (their number and bytes), the scheduled time and the partition key.
+
+    The bytes are those of the sender, unless they have a key of the broker or a value in another type than its own.
+    """
+    partition_key: str | None = None
+    scheduled: i64 = 0
+    count, first = open_compound(buf, section + 3, end)
+    if count > 0xFFFF:
+        raise MalformedMessage(f"{count} values in the message annotations are more than 65,535")
+    if count & 1:
+        raise MalformedMessage(f"{count} values in the message annotations are not pairs")
+    as_sent = True
+    pos = first
+    i: i64 = 0
+    while i < count:
+        value = skip_value(buf, pos, end)
+        if _is_broker_like(buf, pos, value):
+            key = _key(buf, pos, value)
+            if key in _BROKER_KEYS:
+                as_sent = False
+            elif key == _PARTITION_KEY:
+                partition_key = _read_key(buf, value, end, "x-opt-partition-key", max_id_length)
+                as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
+            elif key == _VIA_PARTITION_KEY:
+                _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
+                as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
+            elif key == _SCHEDULED:
+                scheduled = _read_time(buf, value, end, "x-opt-scheduled-enqueue-time")
+                as_sent = as_sent and _is_exact(buf, pos, value, 0x83, 0x83)
+        pos = skip_value(buf, value, end)
+        i += 2
+    if pos != end:
+        raise MalformedMessage("the message annotations are longer than their pairs")
+    if as_sent:
+        return count, buf[first:end], scheduled, partition_key
+    count, kept = _normalized(buf, first, end)
+    return count, kept, scheduled, partition_key
+
+
+def _read_properties(
+    buf: bytes, section: i64, end: i64, wants_lifetime: bool, max_id_length: i64
+) -> tuple[str, str | None, i64]:
+    """The message id ("" without one), the session id, and the time from creation to expiry (0 without both).
+
+    The two times are read only if the lifetime is wanted: a header with a ttl takes precedence.
+    """
+    message_id = ""
+    session_id: str | None = None
+    creation: i64 = 0
+    expiry: i64 = 0
+    times: i64 = 0
+    count, pos = open_compound(buf, section + 3, end)
+    if count > 13:
+        raise MalformedMessage(f"the properties have {count} fields, not at most 13")
+    i: i64 = 0
+    while i < count:
+        if pos < end and buf[pos] != 0x40:
+            if i == 0:
+                message_id = _read_id(buf, pos, end, max_id_length)
+            elif i == 10:
+                session_id = _read_text(buf, pos, end, "group-id (session id)", max_id_length)
+            elif wants_lifetime and i == 8:
+                expiry = _read_time(buf, pos, end, "absolute-expiry-time")
+                times += 1
+            elif wants_lifetime and i == 9:
+                creation = _read_time(buf, pos, end, "creation-time")
+                times += 1
+        pos = skip_value(buf, pos, end)
+        i += 1
+    if pos != end:
+        raise MalformedMessage("the properties are longer than their fields")
+    lifetime: i64 = 0
+    if times == 2 and expiry > creation:
+        lifetime = expiry - creation
+    return message_id, session_id, lifetime
 
 
 def _is_broker_like(buf: bytes, pos: i64, end: i64) -> bool:
-    """May the key at `pos` be one that the broker reads or sets? They start with "x-opt-"."""
+    """Whether the key at `pos` may be one that the broker reads or sets. They start with "x-opt-"."""
     kind: i64 = buf[pos]
     if kind == 0xA3 or kind == 0xA1:
         return end > pos + 8 and buf[pos + 2] == 0x78 and buf[pos + 3] == 0x2D and buf[pos + 4] == 0x6F
@@ -249,7 +293,7 @@ def _key(buf: bytes, pos: i64, end: i64) -> bytes:
 
 
 def _is_exact(buf: bytes, key: i64, value: i64, kind: i64, long_kind: i64) -> bool:
-    """Has an annotation a symbol for its key, and a value (or none) of its type?"""
+    """Whether an annotation has a symbol for its key, and a value of its type or null."""
     given: i64 = buf[value]
     return (buf[key] == 0xA3 or buf[key] == 0xB3) and given in (kind, long_kind, 0x40)
 
@@ -281,7 +325,7 @@ def _symbol(key: bytes) -> bytes:
 
 
 def _delivery_annotations(buf: bytes, found: Sections) -> bytes:
-    """A section of the delivery annotations that the sender set, wherever they stand; nothing if there are none."""
+    """A section with the sender's delivery annotations, which may stand at either place; empty if there are none."""
     section, end = found.delivery_annotations, found.annotations
     if section == end:
         section, end = found.end, found.whole
@@ -309,17 +353,20 @@ def _delivery_annotations(buf: bytes, found: Sections) -> bytes:
     return w.getvalue()
 
 
-def _properties_with_id(buf: bytes, first: i64, end: i64, count: i64, fresh_id: str) -> bytes:
-    """A properties section with the fresh id in front of the other fields (`first` < 0: there is no section)."""
+def _properties_with_id(buf: bytes, section: i64, end: i64, fresh_id: str) -> bytes:
+    """A properties section with the fresh id in front of the other fields, if there are any."""
     fields = encode_value(fresh_id)
-    if first >= 0 and count > 0:
-        fields += buf[skip_value(buf, first, end) : end]
+    count: i64 = 0
+    if section < end:
+        count, first = open_compound(buf, section + 3, end)
+        if count > 0:
+            fields += buf[skip_value(buf, first, end) : end]
+    if count == 0:
+        count = 1
     w = BytesWriter()
     w.append(0)
     w.append(0x53)
     w.append(0x73)
-    if count == 0:
-        count = 1
     if len(fields) < 255:
         w.append(0xC0)
         w.append(len(fields) + 1)
@@ -426,7 +473,7 @@ def _read_id(buf: bytes, pos: i64, end: i64, limit: i64) -> str:
 
 
 def binary_id(raw: bytes) -> str:
-    """An id that is binary, as text. Clients make bytes of a text that they received: printable UTF-8 is that text. Anything
+    """A binary id as text. Clients make bytes of a text that they received: printable UTF-8 is that text. Anything
     else is written in hexadecimal."""
     try:
         text = raw.decode("utf-8")

@@ -1,13 +1,13 @@
-"""Where the sections of an encoded message are: one pass over constructors and lengths, nothing is decoded.
+"""Finds the sections of an encoded message: one pass over constructors and lengths, nothing is decoded.
 
-The rules (AMQP 1.0, part 3, section 3.2): header, delivery-annotations, message-annotations, properties,
+Rules (AMQP 1.0, part 3, section 3.2): header, delivery-annotations, message-annotations, properties,
 application-properties, body, footer, each at most once and in this order. The body is one amqp-value, or any number
 of data sections, or any number of amqp-sequence sections; a message without a body is accepted, one without any
 section is not. Each section holds the kind of value that its name asks for, and ends where its length says.
 One exception: the Python SDK writes delivery-annotations behind everything else. They are accepted there, and `end` is
 where they begin.
 
-A section is named by a smallulong descriptor on the fast path; ulong and symbolic descriptors are understood too.
+A section is named by a smallulong descriptor on the fast path; ulong and symbolic descriptors are read too.
 Clients read section codes at a fixed offset, so what is passed on must have smallulong descriptors
 (`with_plain_descriptors`).
 """
@@ -135,8 +135,14 @@ def _find(buf: bytes, start: i64, end: i64) -> Sections:
         last = code
         pos = skip_value(buf, value, end)
     found.end = end
+    _close_gaps(found)
+    return found
+
+
+def _close_gaps(found: Sections) -> None:
+    """An absent section starts where the next one does."""
     if found.footer < 0:
-        found.footer = end
+        found.footer = found.end
     if found.body < 0:
         found.body = found.footer
     if found.application < 0:
@@ -149,11 +155,10 @@ def _find(buf: bytes, start: i64, end: i64) -> Sections:
         found.delivery_annotations = found.annotations
     if found.header < 0:
         found.header = found.delivery_annotations
-    return found
 
 
 def _check_kind(buf: bytes, value: i64, end: i64, code: i64) -> None:
-    """Does the section hold a list, a map or a binary, as its name asks?"""
+    """Raise MalformedMessage if the section does not hold the list, map or binary of its kind."""
     if code == VALUE:
         return
     if value >= end:
@@ -220,7 +225,7 @@ def open_compound(buf: bytes, value: i64, end: i64) -> tuple[i64, i64]:
 
 
 def check_pairs(buf: bytes, section: i64, end: i64) -> None:
-    """The map section at `section` really consists of as many pairs as it announces."""
+    """Raise MalformedMessage if the map section at `section` does not consist of the pairs that it announces."""
     count, pos = open_compound(buf, value_of(buf, section, end), end)
     if count & 1:
         raise MalformedMessage(f"the map at byte {section} has {count} values, which are not pairs")

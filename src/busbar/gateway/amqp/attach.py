@@ -49,6 +49,13 @@ from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
+"""Every kind of link: it is opened and closed."""
+MessageLink = IncomingLink | OutgoingLink
+"""Links to messages of an entity: they need a right as long as they are open."""
+DeliveringLink = IncomingLink | RequestLink
+"""Links on which the client delivers."""
+CreditedLink = OutgoingLink | ReplyLink
+"""Links on which the client gives credit."""
 RepliesByNode = dict[str, list[ReplyLink]]
 """The reply links of one AMQP session, by the node they belong to."""
 

@@ -1,4 +1,4 @@
-"""What a link needs of the connection it lives on. Links know this, never the connection's class."""
+"""What a link needs of its connection. Links use this, never the connection's class."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HeldSession(Protocol):
 
 class LargeReplies(Protocol):
     async def take(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Make a large reply when it is its turn, and the client takes what it was answered before."""
+        """Make a large reply when it is its turn, and the client takes the replies before it."""
 
 
 class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
@@ -38,10 +38,10 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
 
     service: GatewayServices
     writable: bool
-    """False while the client reads too slowly: then nothing more is asked for it."""
+    """False while the client reads too slowly: then no more messages are asked for."""
 
     async def ask(self, build: Callable[[int], Command]) -> Effect:
-        """Submit the command built with a new request number and wait for its effect; a refusal is raised."""
+        """Submit the command that is built with a new request number, and wait for its effect. Raises a refusal."""
 
     @property
     def address(self) -> str:
@@ -56,14 +56,14 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     def held_session(self, path: str, session: str) -> HeldSession | None:
         """The message session of that entity, if the connection holds it."""
 
-    def session_lost(self, consumer: int) -> None:
-        """The lock of the message session that this consumer holds has ended by time: its link ends and says so."""
+    def end_link(self, link: Link, condition: str, text: str) -> None:
+        """Detach a link of this connection, and tell the client why."""
 
     def hold_reply(self, size: int) -> None:
         """A reply of this size waits for the client to take it. Ends the connection if that is too much."""
 
     def release_reply(self, size: int) -> None:
-        """It waits no more."""
+        """A reply of this size does not wait any more."""
 
     def retry(self, who: CreditListener) -> None:
         """Let it replenish once more after the client's next bytes."""

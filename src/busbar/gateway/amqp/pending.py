@@ -1,4 +1,4 @@
-"""What a connection waits for: links that are being attached, effects that somebody awaits."""
+"""What a connection waits for: links that are being attached, effects of requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from busbar.model.errors import BusbarError, error_of
 
 
 class PendingLink:
-    """A link whose attach is being decided, which may take long; keeps what the client sent ahead."""
+    """A link whose attach is being decided, which may take long. It keeps the deliveries that came ahead."""
 
     def __init__(self) -> None:
         self.early: list[Delivery] = []
@@ -19,13 +19,13 @@ class PendingLink:
         self.task: asyncio.Task[None] | None = None
 
     def give_up(self) -> None:
-        """The client does not want it any more."""
+        """The client has detached the link, or its AMQP session has ended."""
         self.gone = True
         if self.task is not None:
             self.task.cancel()
 
     def refuse(self, error: BusbarError) -> None:
-        """It cannot be had any more."""
+        """The entity does not allow the link any more."""
         self.refused = error
         if self.task is not None:
             self.task.cancel()

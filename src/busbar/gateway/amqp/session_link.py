@@ -5,8 +5,8 @@ one that asks for its messages. When the link closes, in whatever way, the consu
 session lock ends by time, the link is detached and says why.
 
 It is the fragment that ends a lock. While its store is unavailable it cannot: then the link is ended here, a little after
-its time, so that the client does not wait for messages of a session that is not its own any more. The fragment hears of
-it when its store is back.
+its time, so that the client does not wait for messages of a session that is not its own any more. The fragment is told
+when its store is available again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from busbar.partitions.credit_allocation import FragmentCredit
 from busbar.partitions.origin import DeliveryHandler, EffectHandler, Wakeable
 
 GRACE = 1_000
-"""Milliseconds that the fragment has to say that the lock has ended."""
+"""Milliseconds after the end of the lock in which the fragment may report it."""
 
 SESSION_LOCK_LOST = (
     "The session lock has expired on the message session. Accept the message session again to go on with it."
@@ -48,13 +48,20 @@ class SessionConsumer:
         self._taker: DeliveryHandler | None = None
 
     def leave(self) -> None:
-        """Its link is gone: nobody takes what comes."""
+        """Its link is gone: drop what comes."""
         self.link = None
         self._taker = None
 
     def give_up(self) -> None:
         """No session was accepted."""
         self._peer.forget_consumer(self.number)
+
+    def session_lost(self) -> None:
+        """The session lock has ended by time: end the link, and tell the client why."""
+        self.lost = True
+        if self.link is not None:
+            text = f"{SESSION_LOCK_LOST} {self._peer.service.tracking}"
+            self._peer.end_link(self.link, SessionLockLost.condition, text)
 
     # Of a consumer
 
@@ -138,7 +145,7 @@ class SessionLink(OutgoingLink):
     def wake(self, now: int) -> int:
         """End the link if the lock has ended by time; else the time to look again."""
         if now >= self._until + GRACE:
-            self._peer.session_lost(self.consumer)
+            self._seat.session_lost()
             return 0
         return self._until + GRACE
 
