@@ -18,7 +18,7 @@ from pathlib import Path
 
 from busbar.fragment.changes import Changes, Head, MessageEdit
 from busbar.fragment.reads import ReadPage
-from busbar.model.message import ACTIVE, DEAD, Record
+from busbar.model.message import ACTIVE, DEAD, LANES, Record
 from busbar.store.sqlite.store import SqliteStore
 
 CASES = ((1, 1024), (10, 1024), (100, 1024), (1000, 1024), (100, 65_536), (20, 262_144))
@@ -71,7 +71,7 @@ class Queue:
 
     def _commit(self, changes: Changes) -> None:
         waiting = self.last - self.first
-        changes.head = Head(1, self.last, [waiting, 0, 0, 0, 0], waiting * len(self.body))
+        changes.head = Head(1, self.last, [waiting] + [0] * (LANES - 1), waiting * len(self.body))
         self.store.commit([changes])
 
     def _put(self, changes: Changes) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from busbar.fragment.changes import Changes, Head, MessageEdit, TapRow, state_size
+from busbar.fragment.changes import Changes, Head, MessageEdit, OutboxRow, TapRow, state_size
 from busbar.fragment.reads import (
     Read,
     ReadByNumber,
@@ -16,6 +16,7 @@ from busbar.fragment.reads import (
     ReadIdPage,
     ReadIds,
     ReadKept,
+    ReadOutbox,
     ReadPage,
     ReadSession,
     ReadSessionIds,
@@ -26,7 +27,7 @@ from busbar.fragment.reads import (
     ReadWritten,
 )
 from busbar.model.effects import MessageEvent
-from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
+from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, LANES, OUTBOX, SCHEDULED, Record
 from busbar.store.contract import StoreError
 
 
@@ -62,6 +63,7 @@ class MemoryFragment:
     id_order: list[tuple[int, bytes]] = field(default_factory=list)
     sessions: dict[str, tuple[int, int]] = field(default_factory=dict)  # turn, active messages
     states: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # when it was set
+    outbox: dict[int, OutboxRow] = field(default_factory=dict)  # by target
     taps: dict[int, TapRow] = field(default_factory=dict)
     events: list[MessageEvent] = field(default_factory=list)  # in the order of their positions
     written: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by writer: id, batch
@@ -97,10 +99,17 @@ class MemoryFragment:
             self.states.pop(id, None)
             if state is not None:
                 self.states[id] = (at, state)
+        for target, moved in changes.outbox.items():
+            self._count_target(target, moved.path, moved.count)
         self._perform_for_taps(changes)
         self._perform_for_writers(changes)
         if changes.head is not None:
             self.head = changes.head.copy()
+
+    def _count_target(self, target: int, path: str, more: int) -> None:
+        path, count = self.outbox.pop(target, (path, 0))
+        if count + more > 0:
+            self.outbox[target] = (path, count + more)
 
     def _perform_for_taps(self, changes: Changes) -> None:
         for key, row in changes.taps.items():
@@ -149,6 +158,9 @@ class MemoryFragment:
             edit.overlay,
             record.session_id,
             edit.dead,
+            record.hops,
+            record.target,
+            record.kind,
         )
 
     def _remember(self, segment: int, id: bytes, at: int, n: int) -> None:
@@ -168,6 +180,8 @@ class MemoryFragment:
                 record = self.take(lane, n)
                 assert record is not None
                 self.head.counts[lane] -= 1
+                if lane == OUTBOX:
+                    self._count_target(record.target, "", -1)
                 if lane in (KEPT, KEPT_DEAD):
                     self.head.kept_size -= record.size
                     self.head.kept_dead_size -= record.size if lane == KEPT_DEAD else 0
@@ -225,6 +239,9 @@ class MemoryFragment:
             self._read_sessions(read)
         elif isinstance(read, ReadSpan | ReadTapPage | ReadKept | ReadEvents | ReadTime):
             self._read_for_taps(read)
+        elif isinstance(read, ReadOutbox):
+            waiting = [r for r in self.lanes[OUTBOX].between(read.after, 1 << 62) if r.target == read.target]
+            read.records = _up_to(read.max_bytes, waiting[: read.limit])
         elif isinstance(read, ReadWritten):
             known = self.written.get(read.writer, {})
             read.found = {id for id in read.ids if id in known}

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
 from busbar.fragment.reads import Read
 from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull
 from harness.memory_fragment import MemoryFragment
@@ -139,6 +139,10 @@ class MemoryStore:
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
         here = self._owned().fragments.get(fragment)
         return dict(here.writers) if here else {}
+
+    def outbox(self, fragment: int) -> dict[int, OutboxRow]:
+        here = self._owned().fragments.get(fragment)
+        return dict(here.outbox) if here else {}
 
     # Locks over a clean shutdown
 

@@ -43,9 +43,12 @@ def record(
     size: int | None = None,
     overlay: Overlay | None = None,
     dead: int = 0,
+    hops: int = 0,
+    target: int = 0,
+    kind: int = 0,
 ) -> Record:
     size = len(content) if size is None else size
-    return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, dead=dead)
+    return Record(n, enqueued, ttl, due, deliveries, size, content, overlay, None, dead, hops, target, kind)
 
 
 def values(record: Record) -> tuple[object, ...]:
@@ -59,6 +62,9 @@ def values(record: Record) -> tuple[object, ...]:
         record.content,
         record.overlay,
         record.dead_letter_number,
+        record.hops,
+        record.target,
+        record.kind,
     )
 
 

@@ -17,35 +17,35 @@ def test_heads_are_written_with_the_commit(store: Store) -> None:
     store.create(3)
     changes = Changes(5)
     changes.puts[ACTIVE] = [record(1)]
-    changes.head = Head(5, 17, [1, 2, 3, 4, 5, 6, 7], 600)
+    changes.head = Head(5, 17, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 600)
     store.commit([changes])
-    expected = [(3, 0, (0, 0, 0, 0, 0, 0, 0), 0), (5, 17, (1, 2, 3, 4, 5, 6, 7), 600)]
+    expected = [(3, 0, (0,) * 10, 0), (5, 17, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 600)]
     assert [head_values(head) for head in store.heads()] == expected
 
 
 def test_a_commit_without_a_head_leaves_the_head(store: Store) -> None:
     changes = Changes(5)
-    changes.head = Head(5, 17, [1, 0, 0, 0, 0, 0, 0], 600)
+    changes.head = Head(5, 17, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 600)
     store.commit([changes])
     put(store, 5, ACTIVE, record(18))
-    assert [head_values(head) for head in store.heads()] == [(5, 17, (1, 0, 0, 0, 0, 0, 0), 600)]
+    assert [head_values(head) for head in store.heads()] == [(5, 17, (1, 0, 0, 0, 0, 0, 0, 0, 0, 0), 600)]
 
 
 def test_creating_again_changes_nothing(store: Store) -> None:
     changes = Changes(5)
-    changes.head = Head(5, 17, [1, 0, 0, 0, 0, 0, 0], 600)
+    changes.head = Head(5, 17, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 600)
     store.commit([changes])
     store.create(5)
-    assert [head_values(head) for head in store.heads()] == [(5, 17, (1, 0, 0, 0, 0, 0, 0), 600)]
+    assert [head_values(head) for head in store.heads()] == [(5, 17, (1, 0, 0, 0, 0, 0, 0, 0, 0, 0), 600)]
 
 
 def test_a_head_given_out_or_in_is_not_shared(store: Store) -> None:
     changes = Changes(5)
-    changes.head = Head(5, 1, [1, 0, 0, 0, 0, 0, 0], 6)
+    changes.head = Head(5, 1, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 6)
     store.commit([changes])
     changes.head.counts[0] = 99
     store.heads()[0].counts[0] = 98
-    assert store.heads()[0].counts == [1, 0, 0, 0, 0, 0, 0]
+    assert store.heads()[0].counts == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_fragment_is_dropped_in_slices(store: Store) -> None:
@@ -55,12 +55,12 @@ def test_a_fragment_is_dropped_in_slices(store: Store) -> None:
         DEAD: [record(n, size=100) for n in range(8, 11)],
         SCHEDULED: [record(11, due=5, size=1000)],
     }
-    changes.head = Head(1, 11, [7, 3, 0, 1, 0, 0, 0], 1370)
+    changes.head = Head(1, 11, [7, 3, 0, 1, 0, 0, 0, 0, 0, 0], 1370)
     store.commit([changes])
     put(store, 2, ACTIVE, record(1))
     store.create(2)
     assert not store.drop(1, 8)
-    assert head_values(store.heads()[0]) == (1, 11, (0, 2, 0, 1, 0, 0, 0), 1200)
+    assert head_values(store.heads()[0]) == (1, 11, (0, 2, 0, 1, 0, 0, 0, 0, 0, 0), 1200)
     assert store.drop(1, 3)
     assert [head.fragment for head in store.heads()] == [2]
     assert lanes(store, 1) == {}

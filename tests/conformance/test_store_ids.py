@@ -102,7 +102,7 @@ def test_dropping_forgets_ids_in_slices(store: Store) -> None:
     changes = Changes(1)
     changes.puts[ACTIVE] = [record(n) for n in range(1, 4)]
     changes.ids = [(n % 3, bytes([n]) * 16, n, n) for n in range(1, 11)]
-    changes.head = Head(1, 3, [3, 0, 0, 0, 0, 0, 0], 21, 10, 4)
+    changes.head = Head(1, 3, [3, 0, 0, 0, 0, 0, 0, 0, 0, 0], 21, 10, 4)
     store.commit([changes])
     remember(store, 2, (1, b"x", 1, 1))
     assert not store.drop(1, 5)

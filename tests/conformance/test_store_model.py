@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busbar.fragment.changes import Changes, Head, Keep, MessageEdit
-from busbar.fragment.reads import ReadDue, ReadSpan, ReadTapPage
-from busbar.model.message import KEPT, KEPT_DEAD, LANES, SCHEDULED, Record
+from busbar.fragment.changes import Changes, Head, Keep, MessageEdit, OutboxChange
+from busbar.fragment.reads import ReadDue, ReadOutbox, ReadSpan, ReadTapPage
+from busbar.model.message import DEAD, KEPT, KEPT_DEAD, LANES, OUTBOX, SCHEDULED, VIA, Record
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, PLACES, head_values, page, record, values
 from tests.pages import shown
@@ -72,6 +73,9 @@ def _edited(r: Record, e: MessageEdit) -> Record:
         e.overlay,
         None,
         e.dead,
+        r.hops,
+        r.target,
+        r.kind,
     )
 
 
@@ -118,25 +122,35 @@ def _changes(model: Model, fragment: int, puts: list, edits: list, keeps: list, 
     here = {n: lane for f, lane, n in model.rows if f == fragment}
     for lane, content, due, overlay in puts:
         n = model.last[fragment] = model.last.get(fragment, 0) + 1
-        changes.puts.setdefault(lane, []).append(record(n, content, due=due, overlay=overlay))
+        moved = {"target": due % 3 + 1, "kind": VIA} if lane == OUTBOX else {}
+        put = record(n, content, due=due, overlay=overlay, hops=due % 5, **moved)
+        changes.puts.setdefault(lane, []).append(put)
         here[n] = lane
     for n, to, right, deliveries, overlay in edits:
+        to = to if to != OUTBOX else DEAD  # nothing comes into the outbox by an edit
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         dead = n if deliveries % 2 else 0  # only that positions differ matters here
         changes.edits.append(MessageEdit(lane, n, to, deliveries, overlay, dead, deliveries * 7))
-        if here.get(n) == lane:
+        if lane == OUTBOX:  # a message goes out of it by a delete
+            changes.edits.pop()
+        elif here.get(n) == lane:
             here[n] = to
     for n, right in keeps:
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         to = KEPT if lane != KEPT else KEPT_DEAD
-        if lane != KEPT_DEAD:
+        if lane not in (KEPT_DEAD, OUTBOX):  # no tap keeps what is in the outbox
             changes.keeps.append(Keep(lane, to, [n]))
             if here.get(n) == lane:
                 here[n] = to
     for n, right in deletes:
         lane = here.get(n, 0) if right else (here.get(n, 0) + 1) % LANES
         changes.deletes.setdefault(lane, []).append(n)
+    before = Counter(r.target for r in model.page(fragment, OUTBOX))
     model.perform(changes)
+    after = Counter(r.target for r in model.page(fragment, OUTBOX))
+    for target in before | after:
+        change = changes.outbox[target] = OutboxChange(f"path {target}")
+        change.count = after[target] - before[target]
     return changes
 
 
@@ -162,6 +176,17 @@ def _compare(store: Store, model: Model) -> None:
                 assert message.dead == known.dead_letter_number
                 for name in ("enqueued", "ttl", "deliveries", "content"):
                     assert getattr(message, name) == getattr(known, name)
+        waiting = model.page(fragment, OUTBOX)
+        for target in range(1, 4):
+            out = ReadOutbox(target, 1, 100, MANY)
+            store.read(fragment, [out])
+            assert [values(r) for r in out.records] == [
+                values(r) for r in waiting if r.target == target and r.n > 1
+            ]
+        counts = Counter(r.target for r in waiting)
+        assert store.outbox(fragment) == {
+            target: (f"path {target}", count) for target, count in counts.items()
+        }
         due = ReadDue(25, 100, MANY)
         store.read(fragment, [due])
         scheduled = sorted((r.due, r.n) for r in model.page(fragment, SCHEDULED))

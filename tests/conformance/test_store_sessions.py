@@ -157,7 +157,7 @@ def test_dropping_takes_sessions_and_states_along(store: Store) -> None:
     changes = session_changes(1, **{f"s{i}": (1, i + 1, False) for i in range(5)})
     changes.puts[ACTIVE] = [of(i + 1, f"s{i}") for i in range(5)]
     changes.states = {f"t{i}": (1, b"state") for i in range(5)}
-    changes.head = Head(1, 5, [5, 0, 0, 0, 0, 0, 0], 5 * 7 + 5 * state_size("t0", b"state"), 0, 0, 5)
+    changes.head = Head(1, 5, [5, 0, 0, 0, 0, 0, 0, 0, 0, 0], 5 * 7 + 5 * state_size("t0", b"state"), 0, 0, 5)
     store.commit([changes])
     (head,) = store.heads()
     assert head.turn == 5

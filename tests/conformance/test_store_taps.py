@@ -10,7 +10,17 @@ import pytest
 from busbar.fragment.changes import OVERHEAD, Changes, Head, Keep, MessageEdit, TapRow
 from busbar.fragment.reads import ReadEvents, ReadKept, ReadSpan, ReadTapPage, ReadTime
 from busbar.model.effects import COMPLETED, DEAD_LETTERED, MessageEvent
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    DEAD_DEFERRED,
+    DEFERRED,
+    KEPT,
+    KEPT_DEAD,
+    LANES,
+    SCHEDULED,
+    Record,
+)
 from busbar.store.contract import Store
 from tests.conformance.stores import MANY, Open, delete, lanes, put, record, values
 from tests.pages import Shown, shown
@@ -385,7 +395,9 @@ def test_events_come_back_as_they_were(open_store: Open) -> None:
     store.claim()
     changes = Changes(1)
     changes.events = [event(1, 7), event(2, 8, "MaxDeliveryCountExceeded é")]
-    changes.head = Head(1, 8, [0] * 7, 0, last_dead=1, last_event=2, events=2, kept_size=5, kept_dead_size=3)
+    changes.head = Head(
+        1, 8, [0] * LANES, 0, last_dead=1, last_event=2, events=2, kept_size=5, kept_dead_size=3
+    )
     store.commit([changes])
     store.close()
     again = open_store()
@@ -433,7 +445,7 @@ def test_dropping_takes_all_of_it_along_in_slices(store: Store) -> None:
     changes.puts[KEPT_DEAD] = [record(5, size=1000, dead=1)]
     changes.events = [event(at) for at in range(1, 8)]
     changes.taps = {1: TapRow(1, 0)}
-    changes.head = Head(1, 5, [1, 0, 0, 0, 0, 3, 1], 10, 0, 0, 0, 1, 7, 7, 1300, 1000)
+    changes.head = Head(1, 5, [1, 0, 0, 0, 0, 3, 1, 0, 0, 0], 10, 0, 0, 0, 1, 7, 7, 1300, 1000)
     store.commit([changes])
     other = Changes(2)
     other.taps, other.events = {1: TapRow(1, 0)}, [event(1)]
@@ -449,7 +461,7 @@ def test_dropping_takes_all_of_it_along_in_slices(store: Store) -> None:
     assert size + kept_size == sum(r.size for r in span(store, 1, [ACTIVE, KEPT, KEPT_DEAD]).records)
     assert kept_dead_size == sum(r.size for r in span(store, 1, [KEPT_DEAD]).records)
     assert not store.drop(1, 3)
-    assert head() == ([0] * 7, 0, 0, 0, 6)
+    assert head() == ([0] * LANES, 0, 0, 0, 6)
     assert not store.drop(1, 3)
     assert store.drop(1, 3)
     assert store.taps(1) == [] and events(store, 1) == []

@@ -20,7 +20,7 @@ from busbar.catalogue.catalogue import served_fragments
 from busbar.catalogue.membership import read_copy
 from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation
-from busbar.model.message import KEPT
+from busbar.model.message import message_count
 from busbar.store.contract import Store
 from busbar.store.sqlite.directory import SqliteLocation, stores_in
 from busbar.store.sqlite.store import SqliteStore
@@ -61,7 +61,7 @@ def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
         try:
             _check_same(current, other, file)
             _take_over(current, other)
-            messages = sum(sum(head.counts[:KEPT]) for head in other.heads())
+            messages = sum(message_count(head.counts) for head in other.heads())
             other.release()
         finally:
             other.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
 from busbar.fragment.reads import ReadByNumber
 from busbar.model.message import DEAD
 from busbar.model.settings import FragmentSettings
@@ -25,6 +25,7 @@ class DurableState:
     segments: list[int]
     taps: list[TapRow]
     writers: dict[str, tuple[int, int]]
+    outbox: dict[int, OutboxRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def load(
                 store.id_segments(fragment),
                 store.taps(fragment),
                 store.writers(fragment),
+                store.outbox(fragment),
             )
     if fresh:
         store.commit(fresh)
@@ -127,6 +129,7 @@ def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
             [],
             store.taps(fragment),
             store.writers(fragment),
+            store.outbox(fragment),
         )
         for fragment in fragments
     }

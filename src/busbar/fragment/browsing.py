@@ -1,8 +1,7 @@
 """Looking without touching: peek and counters.
 
 Rules of peek
-- Main shows ACTIVE (locked ones too), DEFERRED and SCHEDULED; dead-letter shows DEAD and DEAD_DEFERRED; by
-  rising number.
+- A sub-queue shows the lanes that sub_queues.py says, locked messages too, by rising number. The outbox shows its own.
 - It shows what the store holds, expired messages included. At most the asked count and (but at least one)
   bytes.
 - Each lane is read by itself and may be cut short. Nothing is shown from beyond the end of a lane that was
@@ -12,18 +11,14 @@ Rules of peek
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import i64
 
 from busbar.fragment.reads import Read, ReadPage
 from busbar.fragment.state import State
+from busbar.fragment.sub_queues import peeked_lanes
 from busbar.model.commands import Inspect, InspectDuplicates, Peek
 from busbar.model.effects import DuplicateReport, Inspected, Peeked
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Record
-
-MAIN_LANES: Final = [ACTIVE, DEFERRED, SCHEDULED]
-DEAD_LANES: Final = [DEAD, DEAD_DEFERRED]
+from busbar.model.message import Record
 
 
 def peek_reads(state: State, command: Peek) -> list[Read]:
@@ -33,7 +28,7 @@ def peek_reads(state: State, command: Peek) -> list[Read]:
     head = state.ledger.head
     reads: list[Read] = []
     if count > 0 and start <= head.last:
-        for lane in DEAD_LANES if command.sub == DEAD else MAIN_LANES:
+        for lane in peeked_lanes(command.sub):
             if head.counts[lane] > 0:
                 reads.append(ReadPage(lane, start, count, command.max_bytes, command.session))
     return reads

@@ -11,6 +11,10 @@ How message sessions lie in a store. A session has a row while it has active mes
 its place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read: the
 row that comes gets the turn of the change, a row that is there keeps its own unless it is moved, and the row whose last
 message goes goes with it. A state is kept by itself, whether the session has messages or not.
+
+How the outbox lies in a store. Its messages are found by target and number. A target has a row while there are messages for
+it: how many, and the path of its entity. Rows are written by difference, too. A message that comes into the outbox or goes
+out of it has a new number, so no edit touches it.
 """
 
 from __future__ import annotations
@@ -130,13 +134,26 @@ class SessionChange:
         self.moved = False  # a row that is there gets the turn as well
 
 
+OutboxRow = tuple[str, int]
+"""Of a target in the outbox: the path of its entity, and how many messages there are for it."""
+
+
+@final
+class OutboxChange:
+    """What becomes of a target's row in the outbox."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path  # of the row, if it comes
+        self.count: i64 = 0  # how many messages more, or fewer
+
+
 @final
 class Lock:
     """A message handed to a receiver: until when, and which nonce proves it. Only `until` ever changes (renewal)."""
 
     def __init__(self, record: Record, lane: i64, nonce: i64, until: i64) -> None:
         self.record = record
-        self.lane = lane  # ACTIVE, DEAD, DEFERRED or DEAD_DEFERRED: where the message stands in the store
+        self.lane = lane  # an available or deferred one of a sub-queue: where the message stands in the store
         self.nonce = nonce
         self.until = until
 
@@ -190,6 +207,7 @@ class Changes:
         )
         self.sessions: dict[str, SessionChange] = {}
         self.states: dict[str, tuple[int, bytes | None]] = {}  # of sessions: when it was set (None: cleared)
+        self.outbox: dict[int, OutboxChange] = {}  # by target
         self.keeps: list[Keep] = []  # after the edits, before the deletes
         self.taps: dict[int, TapRow | None] = {}  # by id (None: gone)
         self.events: list[MessageEvent] = []  # to record

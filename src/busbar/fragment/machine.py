@@ -55,6 +55,7 @@ from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read, ReadByNumber, ReadExpiry, ReadPage, ReadWaitingSessions
 from busbar.fragment.sessions import MessageSessions
 from busbar.fragment.state import State
+from busbar.fragment.sub_queues import sub_queue_of
 from busbar.fragment.taps import NOW, TapSet
 from busbar.model.commands import (
     AcceptSession,
@@ -87,7 +88,7 @@ from busbar.model.commands import (
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
-from busbar.model.message import ACTIVE, DEAD, Publication, Record
+from busbar.model.message import ACTIVE, Publication, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -136,18 +137,17 @@ class Fragment:
                 reads += state.writers.reads(command, command.writer)
             return reads
         elif isinstance(command, Demand):
-            here = DEAD if command.sub == DEAD else ACTIVE
-            if command.credit > 0 and state.serves(here) and (state.sessions is None or here == DEAD):
-                return serving.window_reads(state, state.window(command.sub))
+            here = sub_queue_of(command.sub)
+            if command.credit > 0 and state.serves(here) and (state.sessions is None or here != ACTIVE):
+                return serving.window_reads(state, state.window(here))
         elif isinstance(command, Tick):
             reads = sending.due_reads(state, now)
             reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
             if state.taps is not None:
                 reads += state.taps.tick_reads(state.ledger.head)
-            if serving.could_serve(state, state.main):
-                reads += serving.window_reads(state, state.main)
-            if serving.could_serve(state, state.dead):
-                reads += serving.window_reads(state, state.dead)
+            for window in (state.main, state.dead, state.transfer_dead):
+                if serving.could_serve(state, window):
+                    reads += serving.window_reads(state, window)
             if state.sessions is not None:
                 reads += session_serving.session_reads(state.sessions, now)
                 reads += session_accepting.line_reads(state, state.sessions, now)
@@ -188,10 +188,16 @@ class Fragment:
         rest: list[Read] = []
         for read in reads:
             if isinstance(read, ReadPage):
-                if state.main.absorb_page(read, held, last) or state.dead.absorb_page(read, held, last):
+                if (
+                    state.main.absorb_page(read, held, last)
+                    or state.dead.absorb_page(read, held, last)
+                    or state.transfer_dead.absorb_page(read, held, last)
+                ):
                     continue
             elif isinstance(read, ReadByNumber) and (
-                state.main.absorb_stubs(read) or state.dead.absorb_stubs(read)
+                state.main.absorb_stubs(read)
+                or state.dead.absorb_stubs(read)
+                or state.transfer_dead.absorb_stubs(read)
             ):
                 continue
             if state.sessions is None or not self._supply_session(state.sessions, read):
@@ -425,7 +431,11 @@ class Fragment:
             session_serving.has_work(state, sessions) or session_accepting.could_offer(state, sessions, now)
         ):
             return True
-        return serving.could_serve(state, state.main) or serving.could_serve(state, state.dead)
+        return (
+            serving.could_serve(state, state.main)
+            or serving.could_serve(state, state.dead)
+            or serving.could_serve(state, state.transfer_dead)
+        )
 
     # ---- when things go wrong, and at the end ----
 
@@ -461,6 +471,7 @@ class Fragment:
         state.due = next_due
         state.main.forget(1)
         state.dead.forget(1)
+        state.transfer_dead.forget(1)
         state.supplied = []
         if state.sessions is not None:
             session_ending.undo(state, state.sessions, effects)

@@ -132,6 +132,19 @@ class ReadSessionIds(Read):
         self.ids: list[str] = []
 
 
+@final
+class ReadOutbox(Read):
+    """The first messages of the outbox for a target behind a number, up to a count and (but at least one) a number of
+    bytes."""
+
+    def __init__(self, target: i64, after: i64, limit: i64, max_bytes: i64) -> None:
+        super().__init__()
+        self.target = target
+        self.after = after
+        self.limit = limit
+        self.max_bytes = max_bytes
+
+
 # ---- taps and writers ----
 
 

@@ -27,7 +27,8 @@ from busbar.fragment.reads import Read, ReadByNumber, ReadPage
 from busbar.fragment.sending import known_numbers
 from busbar.fragment.session_ending import give_up
 from busbar.fragment.sessions import MessageSession
-from busbar.fragment.state import State, deferred_lane
+from busbar.fragment.state import State
+from busbar.fragment.sub_queues import deferred_lane, in_dead_letter_queue, sub_queue_of
 from busbar.fragment.window import Window
 from busbar.model.commands import Command, Demand, Leave, Purge, ReceiveDeferred
 from busbar.model.effects import (
@@ -41,8 +42,9 @@ from busbar.model.effects import (
     SessionLost,
 )
 from busbar.model.errors import EntityDisabled, InvalidOperation, MessageNotFound, SessionLockLost
-from busbar.model.message import ACTIVE, DEAD, DEFERRED, Record
+from busbar.model.message import ACTIVE, DEAD, DEFERRED, TRANSFER_DEAD, Record
 
+FORWARDS: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
 NO_LOCK: Final = "The receiver does not hold the session of the message."
 
 # ---- consumers ----
@@ -50,7 +52,7 @@ NO_LOCK: Final = "The receiver does not hold the session of the message."
 
 def demand(state: State, command: Demand) -> None:
     key: tuple[int, int] = (command.origin, command.consumer)
-    sub: i64 = DEAD if command.sub == DEAD else ACTIVE
+    sub = sub_queue_of(command.sub)
     sessions = state.sessions
     if sessions is not None and sub == ACTIVE:
         session = sessions.by_consumer.get(key)
@@ -123,17 +125,22 @@ def _remove(state: State, consumer: Consumer) -> None:
 
 
 def serve(state: State, now: i64, nonce: i64, budget: i64) -> None:
-    """Serve both sub-queues, touching at most `budget` messages."""
+    """Serve the sub-queues, touching at most `budget` messages."""
     main = state.main
     dead = state.dead
+    transfer_dead = state.transfer_dead
     if main.waiting and state.sessions is None and state.serves(ACTIVE):
         budget = _serve(state, main, now, now, nonce, budget)
     if dead.waiting and state.serves(DEAD):
-        _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
+        budget = _serve(state, dead, now, 0, nonce, budget)  # time 0: nothing has expired
+    if transfer_dead.waiting and state.serves(TRANSFER_DEAD):
+        _serve(state, transfer_dead, now, 0, nonce, budget)
     if main.draining:
         _end_drains(state, main)
     if dead.draining:
         _end_drains(state, dead)
+    if transfer_dead.draining:
+        _end_drains(state, transfer_dead)
 
 
 def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budget: i64) -> i64:
@@ -216,7 +223,9 @@ def window_reads(state: State, window: Window) -> list[Read]:
 
 def refuse_receiving(state: State, command: Command) -> None:
     """The sub-queue is not served now."""
-    if state.settings.can_receive:
+    if state.settings.forward is not None and state.lets_out(ACTIVE):
+        state.refuse(command, InvalidOperation.condition, FORWARDS)
+    elif state.settings.can_receive:
         text = "A tap consumes the entity: while its lease runs, nobody else receives from it."
         state.refuse(command, InvalidOperation.condition, text)
     else:
@@ -236,7 +245,7 @@ def deferred_reads(state: State, command: ReceiveDeferred) -> list[Read]:
 
 def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i64) -> None:
     lane = deferred_lane(command.sub)
-    if not state.serves(ACTIVE if lane == DEFERRED else DEAD):
+    if not state.lets_out(sub_queue_of(lane)):
         refuse_receiving(state, command)
         return
     sessions = state.sessions
@@ -290,7 +299,7 @@ def receive_deferred(state: State, command: ReceiveDeferred, now: i64, nonce: i6
 
 
 def purge_reads(state: State, command: Purge) -> list[Read]:
-    if state.sessions is not None and command.sub != DEAD:
+    if state.sessions is not None and not in_dead_letter_queue(command.sub):
         return _session_purge_reads(state, command)
     window = state.window(command.sub)
     wanted = _purge_count(state, command) - window.available()
@@ -309,11 +318,12 @@ def purge_reads(state: State, command: Purge) -> list[Read]:
 def purge(state: State, command: Purge) -> None:
     """Numbers rise with time, so the first message that is too young ends it."""
     taps = state.taps
-    if taps is not None and taps.leased(DEAD if command.sub == DEAD else ACTIVE, state.now):
+    sub = sub_queue_of(command.sub)
+    if taps is not None and sub != TRANSFER_DEAD and taps.leased(sub, state.now):
         text = "A tap consumes the entity: while its lease runs, nothing is purged."
         state.refuse(command, InvalidOperation.condition, text)
         return
-    if state.sessions is not None and command.sub != DEAD:
+    if state.sessions is not None and sub == ACTIVE:
         _purge_sessions(state, command)
         return
     window = state.window(command.sub)

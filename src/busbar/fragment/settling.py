@@ -3,11 +3,11 @@
 Rules
 - A lock is named by number and nonce and is valid until its time; anything else is a lost lock. Locks are
   settled each by itself (the lost ones are reported) or, if atomic, all or none.
-- | outcome     | main sub-queue                             | dead-letter sub-queue      |
+- | outcome     | main sub-queue                             | dead-letter sub-queues     |
   | COMPLETE    | deleted                                    | deleted                    |
   | ABANDON     | delivery count + 1, back to where it stood | the same                   |
   | RELEASE     | back to where it stood, nothing is counted | the same                   |
-  | DEFER       | to DEFERRED                                | to DEAD_DEFERRED           |
+  | DEFER       | to DEFERRED                                | to their deferred lane     |
   | DEAD_LETTER | to DEAD                                    | refused                    |
   | expiry      | as ABANDON                                 | the same                   |
 - "Where it stood": an available message is available again at its old place in the order, a deferred one is
@@ -28,7 +28,8 @@ from mypy_extensions import i64
 
 from busbar.fragment.changes import Lock
 from busbar.fragment.locks import FOREVER
-from busbar.fragment.state import State, deferred_lane, in_dead_letter_queue
+from busbar.fragment.state import State
+from busbar.fragment.sub_queues import deferred_lane, in_dead_letter_queue
 from busbar.fragment.text import merged, too_many_deliveries
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
 from busbar.model.effects import (

@@ -1,15 +1,14 @@
 """What a fragment knows, and the elementary moves of a message that all its rules are made of.
 
-The two sub-queues, main and dead-letter, each have a lane of available and a lane of deferred messages:
-main ACTIVE and DEFERRED, dead-letter DEAD and DEAD_DEFERRED. Only the available lanes have a window. Where the
-entity requires sessions, the main sub-queue has one for each session that somebody holds, and none of its own.
+Each sub-queue (sub_queues.py) has a window. Where the entity requires sessions, the main sub-queue has one for each session
+that somebody holds, and none of its own.
 
 A message leaves its sub-queue for good in one place, `delete`, where taps may keep it (taps.py).
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -21,6 +20,7 @@ from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
 from busbar.fragment.reads import Read
 from busbar.fragment.sessions import Key, MessageSessions
+from busbar.fragment.sub_queues import in_dead_letter_queue
 from busbar.fragment.taps import TapSet
 from busbar.fragment.text import EXPIRED, merged, reason_of
 from busbar.fragment.window import Window
@@ -28,8 +28,20 @@ from busbar.fragment.writers import Writers
 from busbar.model.commands import Command, StoreCopies
 from busbar.model.effects import DEAD_LETTERED, Effect, Refused
 from busbar.model.effects import EXPIRED as EXPIRED_AND_DROPPED
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Overlay, Record
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    OUTBOX,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+    Overlay,
+    Record,
+)
 from busbar.model.settings import FragmentSettings
+
+NO_TAPS: Final = (SCHEDULED, OUTBOX, TRANSFER_DEAD, TRANSFER_DEAD_DEFERRED)
+"""The lanes of messages that no tap sees, now or later."""
 
 
 @final
@@ -57,6 +69,7 @@ class State:
         self.locks = LockTable(locks)
         self.main = Window(ACTIVE, bounds)
         self.dead = Window(DEAD, bounds)
+        self.transfer_dead = Window(TRANSFER_DEAD, bounds)
         self.due = (
             due  # when to look for scheduled messages (never later than the first is due); 0: there are none
         )
@@ -77,12 +90,14 @@ class State:
         self.supplied: list[Read] = []
 
     def window(self, sub: i64) -> Window:
+        if sub == TRANSFER_DEAD:
+            return self.transfer_dead
         return self.dead if sub == DEAD else self.main
 
     def window_of(self, consumer: Consumer) -> Window:
         """Where the consumer stands in line."""
         sessions = self.sessions
-        if sessions is not None and consumer.sub != DEAD:
+        if sessions is not None and consumer.sub == ACTIVE:
             key: Key = (consumer.origin, consumer.consumer)
             session = sessions.by_consumer.get(key)
             if session is not None:
@@ -91,10 +106,18 @@ class State:
 
     def serves(self, sub: i64) -> bool:
         """May receivers get messages of the sub-queue now?"""
+        if (sub == ACTIVE and self.settings.forward is not None) or (
+            sub == DEAD and self.settings.forward_dead_letters is not None
+        ):
+            return False
+        return self.lets_out(sub)
+
+    def lets_out(self, sub: i64) -> bool:
+        """May messages leave the sub-queue now, be it by their number or by forwarding?"""
         if not self.settings.can_receive:
             return False
         taps = self.taps
-        return taps is None or not taps.leased(sub, self.now)
+        return taps is None or sub == TRANSFER_DEAD or not taps.leased(sub, self.now)
 
     def unread(self, window: Window) -> i64:
         """How many available messages of the window's lane are only in the store."""
@@ -105,7 +128,8 @@ class State:
 
     def room(self) -> i64:
         """Bytes that may still be kept for locked and returned messages."""
-        room = self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes - self.dead.returned_bytes
+        room = self.bounds.kept_bytes - self.locks.bytes - self.main.returned_bytes
+        room -= self.dead.returned_bytes + self.transfer_dead.returned_bytes
         sessions = self.sessions
         return room if sessions is None else room - sessions.returned_bytes
 
@@ -113,7 +137,7 @@ class State:
 
     def give_back(self, lane: i64, record: Record) -> None:
         """The message, no longer locked, is available in its lane (a deferred one just stays deferred)."""
-        if lane in (ACTIVE, DEAD):
+        if lane in (ACTIVE, DEAD, TRANSFER_DEAD):
             if record.content is not None and record.size > self.room():
                 record = record.without_content()
             sessions = self.sessions
@@ -164,7 +188,7 @@ class State:
             for record in records:
                 self.leave_session(record)
         taps = self.taps
-        if taps is None or lane == SCHEDULED:
+        if taps is None or lane in NO_TAPS:
             numbers: list[int] = []
             size: i64 = 0
             for record in records:
@@ -191,12 +215,3 @@ class State:
 
     def refuse(self, command: Command, condition: str, text: str) -> None:
         self.effects.append(Refused(command.origin, command.request, condition, text))
-
-
-def in_dead_letter_queue(lane: i64) -> bool:
-    return lane in (DEAD, DEAD_DEFERRED)
-
-
-def deferred_lane(sub: i64) -> i64:
-    """The lane of the deferred messages of a sub-queue, named by its available lane or by the deferred one itself."""
-    return DEAD_DEFERRED if in_dead_letter_queue(sub) else DEFERRED

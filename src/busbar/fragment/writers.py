@@ -30,6 +30,13 @@ from busbar.fragment.reads import Read, ReadWritten
 from busbar.model.commands import MAX_BATCH, Send
 
 FENCE_MS: Final = 7 * 24 * 3_600_000
+MARK: Final = "\0"
+"""What the names of marks begin with: no writer's does."""
+
+
+def mark_name(source: int) -> str:
+    """The row of what this fragment has taken from the outbox of another one."""
+    return f"{MARK}move/{source}"
 
 
 def written_id(message_id: str) -> bytes:

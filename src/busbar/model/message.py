@@ -22,7 +22,7 @@ KEPT_DEAD: Final = 6  # gone for receivers; only a tap on the dead-letter queue 
 OUTBOX: Final = 7  # on its way to another fragment: no receiver, tap or clock reaches it
 TRANSFER_DEAD: Final = 8  # the transfer dead-letter queue: what could not be moved
 TRANSFER_DEAD_DEFERRED: Final = 9  # deferred inside the transfer dead-letter queue
-LANES: Final = 7  # the stores keep these so far
+LANES: Final = 10
 
 # Why a message is moved to another fragment. 0: it is not moved.
 FORWARD: Final = 1  # ForwardTo
@@ -31,6 +31,12 @@ VIA: Final = 3  # its sender named another entity as its destination
 
 MAX_HOPS: Final = 4
 """How often a message is forwarded in its whole life. Send via does not count."""
+
+
+def message_count(counts: list[int]) -> int:
+    """How many messages there are, by their counts in each lane: those that are kept for taps alone are none any more."""
+    return sum(counts) - counts[KEPT] - counts[KEPT_DEAD]
+
 
 Overlay = dict[str, bytes]
 """Application properties set after the send (abandon, defer, dead-letter): name to encoded AMQP value."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
 from busbar.fragment.reads import Read
 
 
@@ -47,7 +47,7 @@ class Store(Protocol):
 
     def commit(self, batches: Sequence[Changes]) -> None:
         """Make the changes durable, all or none: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids;
-        sessions; taps, events, events forgotten; what writers wrote, what they committed; heads.
+        sessions; rows of the outbox; taps, events, events forgotten; what writers wrote, what they committed; heads.
 
         An id that is in its segment already gets the new time and number.
 
@@ -64,7 +64,7 @@ class Store(Protocol):
         """Delete up to `limit` messages, ids, sessions, events and written ids of a fragment, and it (with its taps and
         writers) with the last; True when it is gone.
 
-        Its counters stay true between slices.
+        Its counters, and those of its outbox, stay true between slices.
         """
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
@@ -78,6 +78,9 @@ class Store(Protocol):
 
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
         """The batch that each writer has committed, and when it said so."""
+
+    def outbox(self, fragment: int) -> dict[int, OutboxRow]:
+        """The targets for which the outbox has messages."""
 
     def id_segments(self, fragment: int) -> list[int]:
         """The segments that have ids, rising. Costs a step for each segment, not for each id."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar.fragment.changes import Changes, Head, Keep
-from busbar.fragment.reads import ReadByNumber, ReadDue, ReadPage, ReadSpan, ReadWaitingSessions
+from busbar.fragment.reads import ReadByNumber, ReadDue, ReadOutbox, ReadPage, ReadSpan, ReadWaitingSessions
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, KEPT, KEPT_DEAD, SCHEDULED, Record
 from busbar.store.contract import OutcomeUnknown, StoreError, StoreInUse
 from busbar.store.sqlite import duplicate_ids, file, rows, sessions, tap_reads, taps, writers
@@ -113,32 +113,39 @@ def test_a_database_of_another_application(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: int) -> None:
     store = opened(path)
     changes = Changes(1)
     changes.puts[ACTIVE] = [Record(1, 1, 0, 0, 0, 7, b"content", None)]
     changes.puts[DEAD] = [Record(n, 1, 0, 0, 0, 1, b"d", None, dead=9 - n) for n in (4, 2)]
     changes.puts[DEAD_DEFERRED] = [Record(3, 1, 0, 0, 0, 1, b"d", None, dead=6)]
-    changes.head = Head(1, 4, [1, 2, 0, 0, 1, 0, 0], 10, last_dead=8)
+    changes.head = Head(1, 4, [1, 2, 0, 0, 1, 0, 0, 0, 0, 0], 10, last_dead=8)
     store.commit([changes])
     store.release()
     store.close()
     with sqlite3.connect(path) as old:  # as that version would have left it
-        old.execute("DROP INDEX msg_dead")
-        for table in ("tap", "event", "writer", "written"):
-            old.execute(f"DROP TABLE {table}")
-        old.execute("ALTER TABLE msg DROP COLUMN dead")
-        for column in (
-            "kept",
-            "kept_dead",
-            "last_dead",
-            "last_event",
-            "events",
-            "kept_size",
-            "kept_dead_size",
-        ):
+        old.execute("DROP INDEX msg_out")
+        old.execute("DROP TABLE outbox")
+        for column in ("hops", "target", "kind"):
+            old.execute(f"ALTER TABLE msg DROP COLUMN {column}")
+        for column in ("outbox", "transfer_dead", "transfer_dead_deferred"):
             old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
+        if version < 4:
+            old.execute("DROP INDEX msg_dead")
+            for table in ("tap", "event", "writer", "written"):
+                old.execute(f"DROP TABLE {table}")
+            old.execute("ALTER TABLE msg DROP COLUMN dead")
+            for column in (
+                "kept",
+                "kept_dead",
+                "last_dead",
+                "last_event",
+                "events",
+                "kept_size",
+                "kept_dead_size",
+            ):
+                old.execute(f"ALTER TABLE fragment DROP COLUMN {column}")
         if version < 3:
             for index in ("msg_session", "msg_expiry", "session_line"):
                 old.execute(f"DROP INDEX {index}")
@@ -155,16 +162,20 @@ def test_a_file_of_an_older_schema_is_brought_up_to_date(path: Path, version: in
     for _ in range(2):
         store = opened(path)
         (head,) = store.heads()
-        assert (head.last, head.counts, head.size, head.ids) == (4, [1, 2, 0, 0, 1, 0, 0], 10, 0)
-        assert (head.last_dead, head.last_event, head.events, head.kept_size) == (3, 0, 0, 0)
+        assert (head.last, head.counts, head.size, head.ids) == (4, [1, 2, 0, 0, 1, 0, 0, 0, 0, 0], 10, 0)
+        known = (
+            version >= 4
+        )  # the order in which they were dead-lettered; else that of their numbers is taken
+        assert (head.last_dead, head.last_event, head.events, head.kept_size) == (8 if known else 3, 0, 0, 0)
         assert store.id_segments(1) == []
-        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(4,)]
+        assert store._file.select("SELECT value FROM meta WHERE key = 'schema'") == [(5,)]
         page, line = ReadPage(ACTIVE, 1, 9, 99), ReadWaitingSessions(-1, 9)
-        dead = ReadSpan(
-            [DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99
-        )  # in the order of their numbers, which is what is known
-        store.read(1, [page, line, dead])
-        assert [(r.n, r.dead_letter_number) for r in dead.records] == [(2, 1), (3, 2), (4, 3)]
+        dead, out = ReadSpan([DEAD, DEAD_DEFERRED], True, 0, 99, 9, 99), ReadOutbox(0, 0, 9, 99)
+        store.read(1, [page, line, dead, out])
+        order = [(4, 5), (3, 6), (2, 7)] if known else [(2, 1), (3, 2), (4, 3)]
+        assert [(r.n, r.dead_letter_number) for r in dead.records] == order
+        assert out.records == [] and store.outbox(1) == {}
+        assert [(r.hops, r.target, r.kind) for r in page.records] == [(0, 0, 0)]
         assert store.taps(1) == [] and store.writers(1) == {}
         assert [(r.n, r.content, r.session_id) for r in page.records] == [(1, b"content", None)]
         assert line.rows == [] and head.turn == 0
@@ -177,7 +188,7 @@ def test_a_newer_schema(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     other.close()
-    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 4"):
+    with pytest.raises(StoreError, match="version 99 of the schema: this Busbar knows up to version 5"):
         opened(path)
 
 

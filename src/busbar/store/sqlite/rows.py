@@ -34,9 +34,15 @@ _PUT = (
 )
 _PUT_WIDTH = 12
 
+_PUT_MOVED = (  # the few messages that were moved before, or are about to be
+    "INSERT INTO msg(fragment, lane, n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead,"
+    " hops, target, kind) VALUES {rows}"
+)
+_PUT_MOVED_WIDTH = 15
+
 _EDIT = (
-    "WITH edit(fragment, lane, n, target, deliveries, overlay, dead, size) AS (VALUES {rows})"
-    " UPDATE msg SET lane = edit.target, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead,"
+    "WITH edit(fragment, lane, n, lane_after, deliveries, overlay, dead, size) AS (VALUES {rows})"
+    " UPDATE msg SET lane = edit.lane_after, deliveries = edit.deliveries, overlay = edit.overlay, dead = edit.dead,"
     " size = CASE WHEN edit.size < 0 THEN msg.size ELSE edit.size END FROM edit"
     " WHERE msg.fragment = edit.fragment AND msg.lane = edit.lane AND msg.n = edit.n"
 )
@@ -54,13 +60,14 @@ _Run = tuple[int, int | str, int, int]
 """Of one fragment and lane: the numbers from one to another."""
 
 HEAD_COLUMNS = (
-    "id, last, active, dead, deferred, scheduled, dead_deferred, kept, kept_dead, size, ids, dropped, turn,"
+    "id, last, active, dead, deferred, scheduled, dead_deferred, kept, kept_dead, outbox, transfer_dead,"
+    " transfer_dead_deferred, size, ids, dropped, turn,"
     " last_dead, last_event, events, kept_size, kept_dead_size"
 )
 _HEAD = f"INSERT OR REPLACE INTO fragment({HEAD_COLUMNS}) VALUES {{rows}}"
 _HEAD_WIDTH = len(HEAD_COLUMNS.split(","))
 
-COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead"
+COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead, hops, target, kind"
 
 _PAGE = f"SELECT {COLUMNS} FROM msg INDEXED BY msg_place WHERE fragment = ? AND lane = ? AND n >= ? ORDER BY n LIMIT ?"
 _SESSION_PAGE = (
@@ -84,6 +91,7 @@ _NEXT_DUE = (
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
     """Perform the changes, inside the caller's transaction: puts, edits, keeps, deletes, heads."""
     puts: list[Value] = []
+    moved_puts: list[Value] = []
     edits: list[Value] = []
     keeps: dict[tuple[int, int], list[_Run]] = {}
     runs: list[_Run] = []
@@ -94,7 +102,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
             key = LANE_KEYS[lane]
             for r in records:
                 overlay = encode_overlay(r.overlay) if r.overlay is not None else None
-                puts += (
+                row = (
                     fragment,
                     key,
                     r.n,
@@ -108,11 +116,15 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                     r.session_id,
                     r.dead_letter_number,
                 )
+                if r.hops or r.kind:
+                    moved_puts += (*row, r.hops, r.target, r.kind)
+                else:
+                    puts += row
         if changes.edits:
             for lane, edit in _net(changes.edits):
                 overlay = encode_overlay(edit.overlay)
-                source, target = LANE_KEYS[lane], LANE_KEYS[edit.to]
-                edits += (fragment, source, edit.n, target, edit.deliveries, overlay, edit.dead, edit.size)
+                before, after = LANE_KEYS[lane], LANE_KEYS[edit.to]
+                edits += (fragment, before, edit.n, after, edit.deliveries, overlay, edit.dead, edit.size)
         for step, keep in _steps(changes.keeps):
             key = LANE_KEYS[keep.lane]
             kept = keeps.setdefault((step, keep.to), [])
@@ -123,6 +135,7 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
         if changes.head is not None:
             heads += _head_row(changes.head)
     in_chunks(connection, _PUT, _PUT_WIDTH, puts)
+    in_chunks(connection, _PUT_MOVED, _PUT_MOVED_WIDTH, moved_puts)
     in_chunks(connection, _EDIT, _EDIT_WIDTH, edits)
     for (_, to), moved in sorted(keeps.items()):
         connection.execute(_KEEP, (LANE_KEYS[to], dumps(moved)))
@@ -235,7 +248,7 @@ def read_page(connection: sqlite3.Connection, fragment: int, read: ReadPage) -> 
     else:
         values = (fragment, read.session, LANE_KEYS[read.lane], read.start, read.limit)
         rows = connection.execute(_SESSION_PAGE, values)
-    read.records, exhausted = _up_to(read.max_bytes, rows)
+    read.records, exhausted = up_to(read.max_bytes, rows)
     read.complete = exhausted and len(read.records) < read.limit
 
 
@@ -246,7 +259,7 @@ def read_many(connection: sqlite3.Connection, fragment: int, read: ReadByNumber)
 
 def read_due(connection: sqlite3.Connection, fragment: int, read: ReadDue) -> None:
     rows = connection.execute(_DUE, (fragment, read.until, read.limit))
-    read.records, _ = _up_to(read.max_bytes, rows)
+    read.records, _ = up_to(read.max_bytes, rows)
     last = read.records[-1] if read.records else None
     after = (read.until, _MAX_NUMBER) if last is None else (last.due, last.n)
     read.next_due = next_due(connection, fragment, after)
@@ -258,11 +271,11 @@ def next_due(connection: sqlite3.Connection, fragment: int, after: tuple[int, in
 
 
 def record_of(row: Row) -> Record:
-    n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead = row
-    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session, dead)  # type: ignore[arg-type]
+    n, enqueued, ttl, due, deliveries, size, overlay, content, session, *rest = row
+    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session, *rest)  # type: ignore[arg-type]
 
 
-def _up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:
+def up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:
     """The first records that fit, but at least one; and whether these were all the rows."""
     page: list[Record] = []
     total = 0

@@ -6,13 +6,14 @@ Tables
                 between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
                 Messages of sessions are also in `msg_session` (fragment, session, lane, n), the order of each session,
                 and those that are active and can expire in `msg_expiry`; those that were dead-lettered also in `msg_dead`,
-                in the order in which that happened.
+                in the order in which that happened. Those of the outbox are in `msg_out`, by target.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The segment (column `shelf`) comes before the id in the
     key, so that
                 a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
+    outbox      the targets for which the outbox has messages.
     tap, event  where taps stand in a fragment, and what happened to messages, until every tap has passed it.
     writer, written  what repeating writers have committed, and the ids of what they wrote since (writers.py).
     kept_lock   message locks that a clean shutdown left for the next start.
@@ -38,7 +39,7 @@ from pathlib import Path
 from busbar.store.contract import StoreError, StoreInUse
 from busbar.store.sqlite.close import close_without_writing, identities_at
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x42757362  # "Busb"
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_SIZE = 8192
@@ -144,6 +145,23 @@ _ADDED: dict[int, tuple[str, ...]] = {
             batch INTEGER NOT NULL,
             id BLOB NOT NULL,
             PRIMARY KEY (fragment, writer, batch, id)) WITHOUT ROWID""",
+    ),
+    5: (
+        *(
+            f"ALTER TABLE msg ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
+            for name in ("hops", "target", "kind")
+        ),
+        *(
+            f"ALTER TABLE fragment ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
+            for name in ("outbox", "transfer_dead", "transfer_dead_deferred")
+        ),
+        "CREATE INDEX msg_out ON msg(fragment, target, n) WHERE lane = 7",
+        """CREATE TABLE outbox(
+            fragment INTEGER NOT NULL,
+            target INTEGER NOT NULL,
+            path TEXT NOT NULL,
+            count INTEGER NOT NULL,
+            PRIMARY KEY (fragment, target)) WITHOUT ROWID""",
     ),
 }
 

@@ -2,7 +2,7 @@
 
 What happens to the file, also when something fails, is in file.py; its tables are in schema.py. Statements
 for messages are in rows.py, and for messages as taps see them in tap_reads.py; for ids in duplicate_ids.py, sessions
-in sessions.py, taps and events in taps.py, repeating writers in writers.py. Another process cannot
+in sessions.py, the outbox in outbox.py, taps and events in taps.py, repeating writers in writers.py. Another process cannot
 claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from busbar.fragment.changes import Changes, Head, Lock, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
 from busbar.fragment.reads import (
     Read,
     ReadByNumber,
@@ -23,6 +23,7 @@ from busbar.fragment.reads import (
     ReadIdPage,
     ReadIds,
     ReadKept,
+    ReadOutbox,
     ReadPage,
     ReadSession,
     ReadSessionIds,
@@ -35,6 +36,7 @@ from busbar.fragment.reads import (
 from busbar.model.message import KEPT, KEPT_DEAD
 from busbar.store.contract import StoreError
 from busbar.store.sqlite import duplicate_ids as ids
+from busbar.store.sqlite import outbox as outbox
 from busbar.store.sqlite import rows as rows
 from busbar.store.sqlite import sessions as sessions
 from busbar.store.sqlite import tap_reads as spans
@@ -67,6 +69,7 @@ class SqliteStore:
 
     def commit(self, batches: Sequence[Changes]) -> None:
         with_sessions = [changes for changes in batches if changes.sessions or changes.states]
+        with_outbox = [changes for changes in batches if changes.outbox]
         with_taps = [
             changes for changes in batches if changes.taps or changes.events or changes.events_upto > 0
         ]
@@ -77,6 +80,8 @@ class SqliteStore:
             ids.write(connection, batches)
             if with_sessions:
                 sessions.write(connection, with_sessions)
+            if with_outbox:
+                outbox.write(connection, with_outbox)
             if with_taps:
                 taps.write(connection, with_taps)
             if with_writers:
@@ -127,6 +132,8 @@ class SqliteStore:
                     sessions.read_session(connection, fragment, read)
                 elif isinstance(read, ReadSessionIds):
                     sessions.read_ids(connection, fragment, read)
+                elif isinstance(read, ReadOutbox):
+                    outbox.read_outbox(connection, fragment, read)
                 elif isinstance(read, ReadSpan):
                     spans.read_span(connection, fragment, read)
                 elif isinstance(read, ReadTapPage):
@@ -155,6 +162,9 @@ class SqliteStore:
 
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
         return self._file.reading(lambda connection: writers.writers(connection, fragment))
+
+    def outbox(self, fragment: int) -> dict[int, OutboxRow]:
+        return self._file.reading(lambda connection: outbox.outbox(connection, fragment))
 
     # Locks over a clean shutdown
 
@@ -212,6 +222,7 @@ def _need(changes: Changes) -> Need:
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
     """Delete a slice and take it off the counters, so that they stay true between slices and over a crash."""
+    outbox.drop(connection, fragment, limit)
     counts, sizes = rows.drop(connection, fragment, limit)
     limit = max(0, limit - sum(counts))
     forgotten = states = events = 0
@@ -232,7 +243,8 @@ def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bo
         return True
     taken = (
         "UPDATE fragment SET active = active - ?, dead = dead - ?, deferred = deferred - ?, scheduled = scheduled - ?,"
-        " dead_deferred = dead_deferred - ?, kept = kept - ?, kept_dead = kept_dead - ?, size = size - ?,"
+        " dead_deferred = dead_deferred - ?, kept = kept - ?, kept_dead = kept_dead - ?, outbox = outbox - ?,"
+        " transfer_dead = transfer_dead - ?, transfer_dead_deferred = transfer_dead_deferred - ?, size = size - ?,"
         " kept_size = kept_size - ?, kept_dead_size = kept_dead_size - ?, ids = max(0, ids - ?),"
         " events = max(0, events - ?) WHERE id = ?"
     )

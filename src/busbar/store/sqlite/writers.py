@@ -2,6 +2,8 @@
 
 An id stands behind its batch in the key, so that a batch is forgotten as one range; a writer has one or two batches at a
 time. Ids do not carry their writer's name but eight bytes of its hash: there are millions of them.
+
+A mark (fragment/writers.py) is a row without ids: to write one costs one statement.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from json import dumps
 
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import ReadWritten
+from busbar.fragment.writers import MARK
 from busbar.store.sqlite.rows import LARGEST_CHUNK, Value, in_chunks, statement
 
 _REMEMBER = "INSERT OR REPLACE INTO written VALUES {rows}"
@@ -61,7 +64,8 @@ def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
                 connection.execute(_FORGET_ALL, (fragment, _key(writer)))
                 connection.execute(_REMOVE, (fragment, writer))
             else:
-                connection.execute(_FORGET_BATCHES, (fragment, _key(writer), committed[0]))
+                if not writer.startswith(MARK):
+                    connection.execute(_FORGET_BATCHES, (fragment, _key(writer), committed[0]))
                 connection.execute(_COMMIT, (fragment, writer, *committed))
 
 
