@@ -1,7 +1,8 @@
 """What the engine reports. `Connection.receive_data` and `tick` return these in the order of the input.
 
 Within one call the deliveries of a link come as one Arrived, where the first of them stood; its
-dispositions with the same plain outcome, and its flows, are merged likewise. Treat events as immutable.
+dispositions with the same plain outcome, and its flows, are merged likewise. Deliveries to a coordinator
+are not: each stands where it came. Treat events as immutable.
 """
 
 from __future__ import annotations

@@ -93,6 +93,7 @@ class Link:
         self.delivery_count: i64 = 0
         self.unsettled: i64 = 0
         self.drain = False
+        self.is_coordinator = False
         self.user: object = None
         # Sending: what may still go out on the wire. `credit` is this without the deliveries that wait.
         self._sendable: i64 = 0
@@ -336,7 +337,8 @@ class Link:
 
     def _arrive(self, delivery: Delivery) -> None:
         arrived = self._arrived
-        if arrived is None:
+        if arrived is None or self.is_coordinator:
+            # A discharge stands behind the transfers and dispositions that the client sent before it.
             arrived = Arrived(self, [delivery])
             self._arrived = arrived
             self._wire.events.append(arrived)

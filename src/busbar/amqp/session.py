@@ -340,6 +340,7 @@ class Session:
         link.remote_handle = handle
         link.source = terminus_of(fields.any(5), raw_field(buf, pos, end, 5))
         link.target = terminus_of(fields.any(6), raw_field(buf, pos, end, 6))
+        link.is_coordinator = link.target is not None and link.target.coordinator
         link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
         link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
         fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not

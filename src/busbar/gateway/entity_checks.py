@@ -13,12 +13,16 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
+from busbar.model.errors import (
+    ArgumentError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidOperation,
+    NotImplementedHere,
+)
 from busbar.model.limits import Limits
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
-LONGEST_SHOWN: Final = 300
-"""Characters of what a client said, in an error."""
 
 
 def check_served(entity: EntityView) -> None:
@@ -46,14 +50,16 @@ def check_no_transfer(entity: EntityView, transfer: bool) -> None:
         )
 
 
-def check_not_via(properties: Mapping[object, object]) -> None:
-    """The entity of a link with this property is not the one where its messages are to end. They would stay there."""
-    if TRANSFER_DESTINATION in properties:
-        destination = str(properties[TRANSFER_DESTINATION])[:LONGEST_SHOWN]
-        raise NotImplementedHere(
-            f"The link has the property {TRANSFER_DESTINATION} ('{destination}'): sending via another entity is not served "
-            "by this version of Busbar. Send to the destination itself."
+def destination_of(properties: Mapping[object, object]) -> str | None:
+    """The address where the messages of a link are to end, if that is not the entity of the link. Raises ArgumentError."""
+    destination = properties.get(TRANSFER_DESTINATION)
+    if destination is None:
+        return None
+    if not isinstance(destination, str):
+        raise ArgumentError(
+            f"The link property {TRANSFER_DESTINATION} is a {type(destination).__name__}; it has to be a string."
         )
+    return str(destination)
 
 
 def not_sent_to(subscription: str) -> str:

@@ -152,7 +152,9 @@ class Operation:
 class Transaction:
     """`limits` are the namespace's, `buffered` bounds the bytes of all transactions of the connection."""
 
-    def __init__(self, id: bytes, scope: TransactionScope, limits: Limits, buffered: BufferedBytes) -> None:
+    def __init__(
+        self, id: bytes, origin: int, scope: TransactionScope, limits: Limits, buffered: BufferedBytes
+    ) -> None:
         self.id = id
         self.state = TransactionState.OPEN
         self.deadline = 0
@@ -160,11 +162,13 @@ class Transaction:
         self.failure: BusbarError | None = None
         self.home: EntityView | None = None
         """The view of the home, if an operation has brought it."""
+        self._origin = origin
         self._scope = scope
         self._limits = limits
         self._buffered = buffered
         self._operations: list[Operation] = []
         self._pending: set[Operation] = set()
+        self._requests = 0
         self._locks: set[tuple[int, int, int]] = set()
         self._cancelled: set[tuple[int, int]] = set()
         self._messages = 0
@@ -218,7 +222,7 @@ class Transaction:
         operation.key = key
         operation.messages = len(drafts)
         operation.add_size(sum([len(draft.content) for draft in drafts]), len(drafts))
-        operation.parts.append(Send(home.fragments[index], 0, 0, drafts, True))
+        operation.parts.append(Send(home.fragments[index], self._origin, 0, drafts, True))
         self._enlist(operation, now, is_pending)
         self.home = home
         return operation
@@ -238,7 +242,7 @@ class Transaction:
         operation = self._operation(entity, index, right)
         found: list[tuple[int, int, int]] = []
         for fragment, _indexes, numbers, nonces in locks:
-            operation.parts.append(Settle(fragment, 0, 0, outcome, numbers, nonces, overlay, True))
+            operation.parts.append(Settle(fragment, self._origin, 0, outcome, numbers, nonces, overlay, True))
             found += [(fragment, number, nonce) for number, nonce in zip(numbers, nonces, strict=True)]
         if len(set(found)) < len(found) or not self._locks.isdisjoint(found):
             raise MessageLockLost(LOCK_LOST)
@@ -259,7 +263,7 @@ class Transaction:
         if len(set(found)) < len(found) or not self._cancelled.isdisjoint(found):
             raise MessageNotFound("A scheduled message can be cancelled once in a transaction.")
         self._check_settlements(len(found))
-        operation.parts.append(CancelScheduled(fragment, 0, 0, numbers))
+        operation.parts.append(CancelScheduled(fragment, self._origin, 0, numbers))
         operation.add_size(0, len(numbers))
         self._enlist(operation, now, is_pending=True)
         self._cancelled.update(found)
@@ -277,7 +281,7 @@ class Transaction:
         """Enlist the state of a message session, to which the fragment has still to agree."""
         self._check_open()
         operation = self._operation(entity, index, right)
-        operation.parts.append(SetSessionState(entity.fragments[index], 0, 0, consumer, state))
+        operation.parts.append(SetSessionState(entity.fragments[index], self._origin, 0, consumer, state))
         operation.add_size(0 if state is None else len(state), 1)
         self._enlist(operation, now, is_pending=True)
         return operation
@@ -318,6 +322,16 @@ class Transaction:
         if not is_answered or self.state is TransactionState.DISCHARGING:
             self.fail(error)
 
+    def request_begun(self) -> None:
+        """A management request names the transaction. A discharge waits until the request is finished."""
+        self._requests += 1
+
+    def request_finished(self, error: BusbarError | None) -> None:
+        """The request was answered. If it was refused after the discharge, its client does not expect that."""
+        self._requests -= 1
+        if error is not None and self.state is TransactionState.DISCHARGING:
+            self.fail(error)
+
     def fail(self, error: BusbarError) -> None:
         """Part of the transaction was refused and its client does not know: it can only be rolled back."""
         if self.state is TransactionState.OPEN:
@@ -334,8 +348,8 @@ class Transaction:
 
     @property
     def is_ready(self) -> bool:
-        """No operation waits for the answer of its fragment."""
-        return not self._pending
+        """No operation waits for the answer of its fragment, and no request of the transaction is under way."""
+        return not self._pending and not self._requests
 
     def discharge(self, fail: bool) -> None:
         """The client ends the transaction: with `fail` it is rolled back, and over. Raises what keeps it from a commit."""

@@ -18,7 +18,7 @@ from busbar.partitions.transaction import Operation
 SettleKey = tuple[int, int, tuple[tuple[str, bytes], ...]]
 
 
-def merged_parts(operations: Sequence[Operation], origin: int) -> list[TransactionPart]:
+def merged_parts(operations: Sequence[Operation]) -> list[TransactionPart]:
     """One part of each kind: settlements, cancellations, states, messages."""
     settles: dict[SettleKey, Settle] = {}
     cancels: dict[int, CancelScheduled] = {}
@@ -28,15 +28,14 @@ def merged_parts(operations: Sequence[Operation], origin: int) -> list[Transacti
         for part in operation.parts:
             fragment = int(part.fragment)
             if isinstance(part, Settle):
-                _merge_settle(settles, part, origin)
+                _merge_settle(settles, part)
             elif isinstance(part, CancelScheduled):
-                cancel = cancels.setdefault(fragment, CancelScheduled(fragment, origin, 0, []))
+                cancel = cancels.setdefault(fragment, CancelScheduled(fragment, part.origin, 0, []))
                 cancel.numbers += part.numbers
             elif isinstance(part, SetSessionState):
-                consumer = int(part.consumer)
-                states[fragment, consumer] = SetSessionState(fragment, origin, 0, consumer, part.state)
+                states[fragment, int(part.consumer)] = part
             else:
-                sends.setdefault(fragment, Send(fragment, origin, 0, [], True)).drafts += part.drafts
+                sends.setdefault(fragment, Send(fragment, part.origin, 0, [], True)).drafts += part.drafts
     return [*settles.values(), *cancels.values(), *states.values(), *sends.values()]
 
 
@@ -45,11 +44,11 @@ def fragments_of(operations: Sequence[Operation]) -> list[int]:
     return list(dict.fromkeys(int(part.fragment) for operation in operations for part in operation.parts))
 
 
-def _merge_settle(settles: dict[SettleKey, Settle], part: Settle, origin: int) -> None:
+def _merge_settle(settles: dict[SettleKey, Settle], part: Settle) -> None:
     key = (int(part.fragment), int(part.outcome), _properties(part.overlay))
     known = settles.get(key)
     if known is None:
-        known = Settle(part.fragment, origin, 0, part.outcome, [], [], part.overlay, True)
+        known = Settle(part.fragment, part.origin, 0, part.outcome, [], [], part.overlay, True)
         settles[key] = known
     known.numbers += part.numbers
     known.nonces += part.nonces

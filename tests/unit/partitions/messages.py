@@ -7,7 +7,11 @@ from busbar.amqp.types import Described, Symbol, ULong
 
 
 def encoded(
-    id: str = "id", session: str | None = None, key: str | None = None, via: str | None = None
+    id: str = "id",
+    session: str | None = None,
+    key: str | None = None,
+    via: str | None = None,
+    body: bytes = b"body",
 ) -> bytes:
     annotations: dict[object, object] = {}
     if key is not None:
@@ -17,6 +21,6 @@ def encoded(
     sections: list[object] = [
         Described(ULong(0x72), annotations),
         Described(ULong(0x73), [id, *[None] * 9, session]),
-        Described(ULong(0x75), b"body"),
+        Described(ULong(0x75), body),
     ]
     return b"".join(encode_value(section) for section in sections)

@@ -214,6 +214,25 @@ def test_a_late_answer_of_a_fragment_changes_nothing() -> None:
     assert tx.state is TransactionState.OVER and held.held == 0 and tx.failure is None
 
 
+def test_a_discharge_waits_for_requests_that_are_under_way() -> None:
+    tx = transaction()
+    tx.request_begun()
+    tx.discharge(False)
+    assert not tx.is_ready
+    with pytest.raises(TransactionUnknown):
+        settle(tx)
+    tx.request_finished(TransactionUnknown("too late"))
+    assert tx.is_ready and tx.failure is not None
+
+
+def test_a_refused_request_before_the_discharge_changes_nothing() -> None:
+    tx = transaction()
+    tx.request_begun()
+    tx.request_finished(MessageLockLost("lost"))
+    tx.discharge(False)
+    assert tx.is_ready and tx.failure is None
+
+
 # ---- one home
 
 
@@ -485,7 +504,7 @@ def test_parts_are_merged_to_one_of_a_kind() -> None:
     tx.set_state(SESSIONS, 0, 9, None, LISTEN, NOW)
     tx.cancel(SESSIONS, 0, [30], LISTEN, NOW)
     tx.cancel(SESSIONS, 0, [31], LISTEN, NOW)
-    parts = merged_parts(tx.operations(), 77)
+    parts = merged_parts(tx.operations())
     assert [type(part) for part in parts] == [Settle] * 4 + [CancelScheduled, SetSessionState, Send]
     assert {part.fragment for part in parts} == {3} and {part.origin for part in parts} == {77}
     settles = [part for part in parts if isinstance(part, Settle)]

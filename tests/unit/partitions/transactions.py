@@ -63,7 +63,7 @@ def transaction(
 ) -> Transaction:
     scope = TransactionScope()
     scope.via = via
-    return Transaction(b"T", scope, limits, held or Bytes())
+    return Transaction(b"T", 77, scope, limits, held or Bytes())
 
 
 def lock(fragment: int, *numbers: int) -> tuple[int, list[int], list[int], list[int]]:

@@ -57,7 +57,9 @@ class CoordinatorLink:
     def arrived(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.settled:
-                text = "A declare or discharge has to be sent unsettled: its answer is part of the transaction."
+                text = (
+                    "A declare or discharge has to be sent unsettled: its answer is part of the transaction."
+                )
                 self._peer.end_link(self._link, InvalidOperation.condition, text)
                 return
             try:
@@ -71,7 +73,9 @@ class CoordinatorLink:
 
     def _perform(self, delivery: Delivery) -> None:
         if delivery.oversized:
-            raise ProtocolError("amqp:decode-error", f"A request to a coordinator has at most {MAX_REQUEST} bytes.")
+            raise ProtocolError(
+                "amqp:decode-error", f"A request to a coordinator has at most {MAX_REQUEST} bytes."
+            )
         request = coordinator_request(delivery.payload)
         if request.code == DECLARE:
             self._declare(delivery.id, request)
@@ -84,7 +88,7 @@ class CoordinatorLink:
         if not self._peer.is_authenticated:
             raise Unauthorized("A transaction cannot be declared before a token was put to $cbs.")
         id = secrets.token_bytes(ID_BYTES)
-        self._peer.transactions.declare(self._link, id)
+        self._peer.transactions.declare(self._link, id, self._peer.origin)
         self._link.declared(delivery_id, id)
 
     def _discharge(self, delivery_id: int, request: CoordinatorRequest) -> None:
@@ -155,7 +159,7 @@ class _Commit:
 
     def _transact(self, leader: int) -> None:
         peer = self._peer
-        parts = merged_parts(self._transaction.operations(), peer.origin)
+        parts = merged_parts(self._transaction.operations())
         peer.command(Transact(leader, peer.origin, peer.expect(self), parts))
 
     def answered(self, effect: Effect, now: int) -> None:
@@ -168,9 +172,10 @@ class _Commit:
 
     async def _change_rules(self) -> None:
         operations = self._transaction.operations()
-        changes = [change for operation in operations for change in operation.rules]
+        ((path, rule),) = [change for operation in operations for change in operation.rules]
+        broker = self._peer.service.broker
         try:
-            await self._peer.service.broker.change_rules(operations[0].home, changes)
+            await (broker.delete(path) if rule is None else broker.create(path, rule))
         except asyncio.CancelledError:
             raise
         except BusbarError as error:

@@ -1,9 +1,9 @@
 """The transactions of one client connection, and what its AMQP sessions say about them.
 
 Rules:
-1. A transaction belongs to its connection: its id is good on all AMQP sessions of the connection, and on no other connection.
-2. It is rolled back when its coordinator link, the AMQP session of that link or the connection ends, and when its time is over.
-   The ids of the last REMEMBERED ones that timed out are kept, so that their client learns why they are gone.
+1. A transaction belongs to its connection: its id is good on all AMQP sessions of the connection, and on no other one.
+2. It is rolled back when its coordinator link, the AMQP session of that link or the connection ends, and when its time is
+   over. The ids of the last REMEMBERED ones that timed out are kept, so that their client learns why they are gone.
 3. The end of any other link is no rollback.
 4. An AMQP session crosses entities if a coordinator is attached on it before any link to an entity (`$cbs` and `$management`
    do not count). The first link to an entity that is not refused, in the order of attach frames, names the via entity: its
@@ -55,7 +55,9 @@ class GatewayTransactionBytes:
 
     def take(self, size: int, most: int) -> None:
         if self.held + size > most:
-            raise ServerBusy(f"Open transactions hold {self.held} bytes; {most} are allowed. Try again later.")
+            raise ServerBusy(
+                f"Open transactions hold {self.held} bytes; {most} are allowed. Try again later."
+            )
         self.held += size
 
     def give_back(self, size: int) -> None:
@@ -66,7 +68,9 @@ class _ConnectionBytes:
     """What the open transactions of one connection keep; two messages always fit."""
 
     def __init__(self, limits: Limits, gateway: GatewayTransactionBytes) -> None:
-        self._most = max(limits.max_transaction_bytes, 2 * (limits.max_message_size + OPERATION_COST + ITEM_COST))
+        self._most = max(
+            limits.max_transaction_bytes, 2 * (limits.max_message_size + OPERATION_COST + ITEM_COST)
+        )
         self._most_of_all = max(limits.max_all_transaction_bytes, self._most)
         self._gateway = gateway
         self._held = 0
@@ -170,14 +174,14 @@ class ConnectionTransactions:
 
     # ---- transactions ----------------------------------------------------------------------------
 
-    def declare(self, coordinator: Link, id: bytes) -> None:
-        """A new transaction. Raises QuotaExceeded."""
+    def declare(self, coordinator: Link, id: bytes, origin: int) -> None:
+        """Begin a transaction. Raises QuotaExceeded."""
         if len(self._open) >= self._limits.max_transactions:
             raise QuotaExceeded(
                 f"The connection has {len(self._open)} open transactions; more are not allowed."
             )
         scope = self._scope(coordinator.session)
-        self._open[id] = Transaction(id, scope, self._limits, self._buffered)
+        self._open[id] = Transaction(id, origin, scope, self._limits, self._buffered)
         self._coordinators[id] = coordinator
 
     def find(self, id: bytes) -> Transaction:
@@ -208,6 +212,18 @@ class ConnectionTransactions:
     ) -> None:
         """A fragment cannot do it."""
         transaction.withdraw(operation, error, is_answered)
+        self._probed(transaction)
+
+    def request_begun(self, id: bytes) -> Transaction | None:
+        """A management request names a transaction: its discharge waits for the request. None if there is none."""
+        transaction = self._open.get(id)
+        if transaction is not None:
+            transaction.request_begun()
+        return transaction
+
+    def request_finished(self, transaction: Transaction, error: BusbarError | None) -> None:
+        """A management request that names the transaction was answered."""
+        transaction.request_finished(error)
         self._probed(transaction)
 
     def _probed(self, transaction: Transaction) -> None:
