@@ -476,7 +476,7 @@ async def test_rights_are_looked_at_again_at_the_discharge(broker: Transactional
         sender = await wire.sender("q")
         txn = await coordinator.declare()
         assert code_and_txn(await sender.send(encoded(), txn)) == (ACCEPTED, txn)
-        await until(lambda: sender.over, 5)
+        await until(lambda: sender.over)
         outcome = await coordinator.discharge(txn)
         assert condition(outcome) == "amqp:transaction:rollback" and "right Send" in text(outcome)
         assert not broker.said(Transact)
