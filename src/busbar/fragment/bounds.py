@@ -27,6 +27,11 @@ class Bounds:
         self.fan_out_copies: i64 = 40_000
         self.fan_out_bytes: i64 = 32 * 1024 * 1024
         self.judging_steps: i64 = 128 * 1024 * 1024  # of rules, while a sender waits for them
+        # The outbox
+        self.outbox_records: i64 = 1_000  # for one target in memory; a single target has no more in the store
+        self.outbox_bytes: i64 = 1024 * 1024
+        self.outbox_run: i64 = 256  # messages without a key to one fragment of a target before the next
+        self.reserved_numbers: i64 = 10_000  # for transactions that schedule; the oldest are forgotten
         # Message sessions
         self.line_page: i64 = 500  # waiting sessions read at once
         self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page

@@ -35,8 +35,7 @@ from busbar.fragment.bloom_filter import GENERATIONS, ROOM, RotatingBloomFilter
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, IdRow
 from busbar.fragment.reads import Read, ReadIdPage, ReadIds
-from busbar.model.commands import Send
-from busbar.model.effects import Effect, Sent
+from busbar.model.effects import Done, Effect, MovedTaken, Sent
 from busbar.model.message import Draft
 
 LATEST: Final = 100
@@ -100,14 +99,14 @@ class DuplicateDetector:
         self._recent: dict[bytes, Known] = {}
         self._older: dict[bytes, Known] = {}
         self._found: dict[bytes, Known] = {}
-        self._prepared: Send | None = None
+        self._prepared: list[Draft] | None = None
         self._ids: list[bytes] = []
 
     # ---- a message comes ----
 
-    def reads(self, command: Send) -> list[Read]:
+    def reads(self, drafts: list[Draft]) -> list[Read]:
         """What must be looked up before it is known which messages are duplicates."""
-        ids = self._prepare(command)
+        ids = self._prepare(drafts)
         table = self._filter
         loaded = self._unloaded == 0
         recent = self._recent
@@ -126,9 +125,9 @@ class DuplicateDetector:
             return []
         return [ReadIds(some, self._segments_of(generations)) for generations, some in unsure.items()]
 
-    def _prepare(self, command: Send) -> list[bytes]:
-        self._prepared = command
-        self._ids = [id_of(draft) for draft in command.drafts]
+    def _prepare(self, drafts: list[Draft]) -> list[bytes]:
+        self._prepared = drafts
+        self._ids = [id_of(draft) for draft in drafts]
         return self._ids
 
     def _segments_of(self, generations: i64) -> list[int]:
@@ -138,15 +137,15 @@ class DuplicateDetector:
             if not segment.loaded or (generations >> segment.generation) & 1 == 1
         ]
 
-    def ids_of(self, command: Send, supplied: list[Read]) -> list[bytes]:
+    def ids_of(self, drafts: list[Draft], supplied: list[Read]) -> list[bytes]:
         """The ids of the messages, in their order, with what was read about them at hand for `original`."""
         self._found = {}
         for read in supplied:
             if isinstance(read, ReadIds):
                 self._found.update(read.found)
-        if self._prepared is command:
+        if self._prepared is drafts:
             return self._ids
-        return self._prepare(command)
+        return self._prepare(drafts)
 
     def release(self) -> None:
         """The command for which ids were prepared is applied."""
@@ -433,9 +432,14 @@ class DuplicateDetector:
             if batch.ids_upto is not None:
                 self._sweeping = True
         for effect in effects:
+            dropped: i64 = 0
             if isinstance(effect, Sent):
-                for _ in effect.duplicates:
-                    self.dropped -= 1
-                    if self.latest:
-                        self.latest.pop()
+                dropped = len(effect.duplicates)
+            elif isinstance(effect, (MovedTaken, Done)):
+                dropped = effect.dropped
+            while dropped > 0:
+                dropped -= 1
+                self.dropped -= 1
+                if self.latest:
+                    self.latest.pop()
         self._prepared = None

@@ -19,7 +19,17 @@ from typing import final
 
 from mypy_extensions import i64
 
-from busbar.fragment.changes import Changes, Head, IdRow, Keep, Lock, MessageEdit, SessionChange, TapRow
+from busbar.fragment.changes import (
+    Changes,
+    Head,
+    IdRow,
+    Keep,
+    Lock,
+    MessageEdit,
+    OutboxChange,
+    SessionChange,
+    TapRow,
+)
 from busbar.model.effects import MessageEvent
 from busbar.model.message import KEPT, KEPT_DEAD, Overlay, Record
 
@@ -65,7 +75,7 @@ class Ledger:
         self.head.last = last
 
     def passed_on(self, count: i64) -> None:
-        """Numbers were given to messages that are kept elsewhere."""
+        """Numbers were given to messages that are kept elsewhere, or will come later."""
         self._open().weight += count
 
     def edit(
@@ -264,6 +274,17 @@ class Ledger:
         if state is not None:
             changes.bytes += len(state)
         self.head.size += more
+
+    # ---- the outbox ----
+
+    def count_outbox(self, target: i64, path: str, more: i64) -> None:
+        """A target has so many records more, or fewer."""
+        outbox = self._open().outbox
+        change = outbox.get(target)
+        if change is None:
+            change = OutboxChange(path)
+            outbox[target] = change
+        change.count += more
 
     # ---- ended locks, and taking the changes ----
 

@@ -33,33 +33,41 @@ for (Demand, Leave) stays: it was never durable. Of sessions: session_ending.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64
 
 from busbar.fragment import (
     browsing,
+    forwarding,
+    moving,
     publishing,
+    reading,
+    scheduling,
     sending,
     serving,
     session_accepting,
     session_ending,
     session_serving,
     settling,
+    taking,
     tap_reading,
+    transacting,
 )
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, Lock, TapRow
+from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
-from busbar.fragment.reads import Read, ReadByNumber, ReadExpiry, ReadPage, ReadWaitingSessions
+from busbar.fragment.reads import Read
 from busbar.fragment.sessions import MessageSessions
 from busbar.fragment.state import State
-from busbar.fragment.sub_queues import sub_queue_of
 from busbar.fragment.taps import NOW, TapSet
+from busbar.fragment.transacting import PartsCheck
 from busbar.model.commands import (
     AcceptSession,
     AdvanceTap,
+    AvoidTargets,
     AwaitSession,
     CancelAwait,
     CancelScheduled,
@@ -67,28 +75,36 @@ from busbar.model.commands import (
     CommitWrites,
     Demand,
     FindTime,
+    ForgetMarks,
     GetSessionState,
     Inspect,
     InspectDuplicates,
     Leave,
     ListSessions,
     Peek,
+    Probe,
+    PullOutbox,
     Purge,
     ReadTap,
     ReceiveDeferred,
+    RemoveMoved,
     Renew,
     RenewSession,
+    ReserveNumbers,
     ResumeTap,
     Send,
     SetSessionState,
     Settle,
     ShowTaps,
     StoreCopies,
+    TakeMoved,
     Tick,
+    Transact,
+    TransactionPart,
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
-from busbar.model.message import ACTIVE, Publication, Record
+from busbar.model.message import ACTIVE, Draft, Publication, Record
 from busbar.model.settings import FragmentSettings
 
 
@@ -105,9 +121,12 @@ class Fragment:
         segments: list[int] | None = None,
         taps: list[TapRow] | None = None,
         writers: dict[str, tuple[int, int]] | None = None,
+        outbox: dict[int, OutboxRow] | None = None,
+        draft_of: Callable[[bytes], Draft] | None = None,
     ) -> None:
         """A fragment as its store knows it; `locks` were kept over a clean shutdown, `segments` hold ids, `writers` are
-        their committed batches and when those were."""
+        their committed batches and when those were, `outbox` its targets. `draft_of` reads the keys of a message from its
+        content: without it nothing can be forwarded to a partitioned entity."""
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
@@ -120,6 +139,8 @@ class Fragment:
             segments if segments is not None else [],
             [row.copy() for row in taps] if taps is not None else [],
             writers if writers is not None else {},
+            outbox if outbox is not None else {},
+            draft_of,
         )
 
     # ---- a command's way through ----
@@ -129,104 +150,15 @@ class Fragment:
         state = self._state
         state.settings = self.settings
         state.now = now
-        if isinstance(command, Send):
-            reads: list[Read] = []
-            if self.settings.duplicate_window_ms > 0:
-                reads = state.duplicates.reads(command)
-            if command.writer is not None:
-                reads += state.writers.reads(command, command.writer)
-            return reads
-        elif isinstance(command, Demand):
-            here = sub_queue_of(command.sub)
-            if command.credit > 0 and state.serves(here) and (state.sessions is None or here != ACTIVE):
-                return serving.window_reads(state, state.window(here))
-        elif isinstance(command, Tick):
-            reads = sending.due_reads(state, now)
-            reads += state.duplicates.tick_reads(now, self.settings.duplicate_window_ms)
-            if state.taps is not None:
-                reads += state.taps.tick_reads(state.ledger.head)
-            for window in (state.main, state.dead, state.transfer_dead):
-                if serving.could_serve(state, window):
-                    reads += serving.window_reads(state, window)
-            if state.sessions is not None:
-                reads += session_serving.session_reads(state.sessions, now)
-                reads += session_accepting.line_reads(state, state.sessions, now)
-            return reads
-        elif isinstance(command, ReceiveDeferred):
-            return serving.deferred_reads(state, command)
-        elif isinstance(command, Peek):
-            return browsing.peek_reads(state, command)
-        elif isinstance(command, CancelScheduled):
-            return sending.cancel_reads(state, command)
-        elif isinstance(command, Purge):
-            return serving.purge_reads(state, command)
-        elif isinstance(command, ReadTap):
-            return tap_reading.tap_reads(state, command)
-        elif isinstance(command, FindTime):
-            return tap_reading.time_reads(state, command)
-        elif state.sessions is not None:
-            return self._session_needs(state.sessions, command, now)
-        return []
-
-    def _session_needs(self, sessions: MessageSessions, command: Command, now: i64) -> list[Read]:
-        state = self._state
-        if isinstance(command, AcceptSession):
-            return session_accepting.accept_reads(state, sessions, command, now)
-        if isinstance(command, GetSessionState):
-            return session_accepting.state_reads(sessions, command.origin, command.consumer, True)
-        if isinstance(command, SetSessionState):
-            return session_accepting.state_reads(sessions, command.origin, command.consumer, False)
-        if isinstance(command, ListSessions):
-            return session_accepting.list_reads(state, command)
-        return []
+        return reading.reads_of(state, command, now)
 
     def supply(self, reads: list[Read]) -> None:
         """The reads that `needs` asked for, filled. `apply` of the same command follows."""
-        state = self._state
-        held = state.locks.held
-        last = state.ledger.head.last
-        rest: list[Read] = []
-        for read in reads:
-            if isinstance(read, ReadPage):
-                if (
-                    state.main.absorb_page(read, held, last)
-                    or state.dead.absorb_page(read, held, last)
-                    or state.transfer_dead.absorb_page(read, held, last)
-                ):
-                    continue
-            elif isinstance(read, ReadByNumber) and (
-                state.main.absorb_stubs(read)
-                or state.dead.absorb_stubs(read)
-                or state.transfer_dead.absorb_stubs(read)
-            ):
-                continue
-            if state.sessions is None or not self._supply_session(state.sessions, read):
-                rest.append(read)
-        state.supplied = rest
-
-    def _supply_session(self, sessions: MessageSessions, read: Read) -> bool:
-        state = self._state
-        head = state.ledger.head
-        if isinstance(read, ReadPage):
-            session = sessions.held.get(read.session) if read.session is not None else None
-            if session is None or not session.window.absorb_page(read, state.locks.held, head.last):
-                return False
-            session.complete = read.complete or not read.records
-            sessions.changed[session.id] = session
-            return True
-        if isinstance(read, ReadWaitingSessions):
-            return sessions.line.absorb(read, set(sessions.held), head.turn)
-        if isinstance(read, ReadExpiry):
-            return session_serving.absorb_expiry(sessions, read)
-        if isinstance(read, ReadByNumber):
-            for session in sessions.asked:
-                if session.window.absorb_stubs(read):
-                    sessions.changed[session.id] = session
-                    return True
-        return False
+        reading.take_reads(self._state, reads)
 
     def to_publish(self, command: Command, now: i64) -> list[Publication]:
-        """Of a topic, right before `apply` of a Send or a Tick: the messages to evaluate rules for, in order."""
+        """Of a topic, right before `apply` of a Send, Tick, TakeMoved or Transact: the messages to evaluate rules for, in
+        order."""
         state = self._state
         state.settings = self.settings
         state.now = now
@@ -234,7 +166,11 @@ class Fragment:
             if isinstance(command, Send):
                 return sending.to_publish(state, command, now)
             if isinstance(command, Tick):
-                return sending.due_to_publish(state)
+                return scheduling.due_to_publish(state)
+            if isinstance(command, TakeMoved):
+                return taking.to_publish(state, command, now)
+            if isinstance(command, Transact):
+                return transacting.to_publish(state, command.parts, now)
         return []
 
     def apply(self, command: Command, now: i64, nonce: i64) -> None:
@@ -262,13 +198,23 @@ class Fragment:
             elif isinstance(command, StoreCopies):
                 publishing.store_copies(state, command, now)
             elif isinstance(command, Tick):
-                sending.activate(state, command, now)
-                sending.forget_ids(state, now)
+                scheduling.activate(state, command, now)
+                scheduling.forget_ids(state, now)
                 state.writers.tick(state.ledger, now)
+                if self.settings.forward is not None and state.sessions is not None:
+                    forwarding.forward_sessions(state, command, now)
+            elif isinstance(command, TakeMoved):
+                taking.take_moved(state, command, now)
+            elif isinstance(command, Transact):
+                transacting.transact(state, command, now)
             else:
                 self._apply_rare(command, now)
         if state.supplied:
             state.supplied = []
+        if self.settings.forward is not None or self.settings.forward_dead_letters is not None:
+            budget = forwarding.forward_available(state, now, budget)
+        if state.outbox.unannounced:
+            moving.announce(state)
         if state.sessions is not None:
             session_accepting.offer(state, state.sessions, now)
             budget = session_serving.serve(state, state.sessions, now, nonce, budget)
@@ -315,7 +261,7 @@ class Fragment:
             if state.sessions is not None and command.consumer == 0:
                 session_accepting.forget_awaits(state.sessions, command.origin)
         elif isinstance(command, CancelScheduled):
-            sending.cancel(state, command)
+            scheduling.cancel(state, command)
         elif isinstance(command, Inspect):
             browsing.inspect(state, command)
         elif isinstance(command, InspectDuplicates):
@@ -332,6 +278,18 @@ class Fragment:
             tap_reading.find_time(state, command)
         elif isinstance(command, CommitWrites):
             sending.commit_writes(state, command, now)
+        elif isinstance(command, Probe):
+            transacting.probe(state, command, now)
+        elif isinstance(command, ReserveNumbers):
+            transacting.reserve(state, command)
+        elif isinstance(command, PullOutbox):
+            moving.pull(state, command)
+        elif isinstance(command, RemoveMoved):
+            moving.remove(state, command, now)
+        elif isinstance(command, AvoidTargets):
+            state.outbox.avoid(command.targets)
+        elif isinstance(command, ForgetMarks):
+            taking.forget_marks(state, command, now)
         elif state.sessions is not None:
             self._apply_to_sessions(state.sessions, command, now)
         else:
@@ -393,6 +351,8 @@ class Fragment:
     def wake_at(self) -> i64:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
         state = self._state
+        if state.outbox.unannounced:
+            return NOW
         wake = state.locks.earliest()
         due = 0 if state.holds_due else state.due
         if wake == 0 or (0 < due < wake):
@@ -431,11 +391,20 @@ class Fragment:
             session_serving.has_work(state, sessions) or session_accepting.could_offer(state, sessions, now)
         ):
             return True
-        return (
-            serving.could_serve(state, state.main)
-            or serving.could_serve(state, state.dead)
-            or serving.could_serve(state, state.transfer_dead)
-        )
+        for window in (state.main, state.dead, state.transfer_dead):
+            if serving.could_serve(state, window) or forwarding.could_forward(state, window):
+                return True
+        return False
+
+    # ---- transactions over several fragments ----
+
+    def refusal_of(self, parts: list[TransactionPart], now: i64, freed: i64) -> tuple[str, str] | None:
+        """Why a Transact with these parts would be refused now: condition and text; None if it would not. `freed` are
+        bytes that it frees in other fragments of the quota. The rules of a topic are left out."""
+        state = self._state
+        state.settings = self.settings
+        state.now = now
+        return PartsCheck(state, parts, now).refusal(None, freed, quota=True, rules=False)
 
     # ---- when things go wrong, and at the end ----
 
@@ -447,11 +416,12 @@ class Fragment:
         next_due: i64,
         taps: list[TapRow] | None = None,
         writers: dict[str, tuple[int, int]] | None = None,
+        outbox: dict[int, OutboxRow] | None = None,
     ) -> None:
         """Commits have failed, and none of the effects was performed.
 
-        The batches are newest first; `head`, `next_due`, `taps` and `writers` are the store's. The host has taken all
-        changes and effects before.
+        The batches are newest first; `head`, `next_due`, `taps`, `writers` and `outbox` are the store's. The host has taken
+        all changes and effects before.
         """
         state = self._state
         held = state.locks.held
@@ -468,6 +438,8 @@ class Fragment:
         state.ledger.head.dropped = state.duplicates.dropped
         self._undo_taps(taps)
         state.writers.undo(batches, writers if writers is not None else state.writers.rows())
+        state.outbox.undo(outbox if outbox is not None else state.outbox.rows())
+        state.reserved = {n: True for n in state.reserved if n <= head.last}
         state.due = next_due
         state.main.forget(1)
         state.dead.forget(1)

@@ -21,6 +21,7 @@ Rules
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
   its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
   required, goes to its dead-letter queue.
+- Copies have the hops of their message. From a topic to its subscriptions is no hop.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from busbar.fragment.arriving import put_active
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import OVERHEAD
-from busbar.fragment.session_serving import arrive
 from busbar.fragment.state import State
 from busbar.fragment.text import NO_SESSION, dead_letter, reason_of
 from busbar.model.commands import StoreCopies
 from busbar.model.effects import DEAD_LETTERED
-from busbar.model.message import ACTIVE, DEAD, Record, Selection, SubscriptionCopy, overlay_size
+from busbar.model.message import DEAD, Record, Selection, SubscriptionCopy, overlay_size
 
 AT_ONCE: Final = 1
 """The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
@@ -90,9 +91,11 @@ class PassedOn:
         self._bytes: i64 = 0
         self.messages: i64 = 0
 
-    def collect_copies(self, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:
+    def collect_copies(
+        self, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None, hops: i64
+    ) -> i64:
         """Hand the copies of one message to its subscriptions; the bytes that they will keep."""
-        size = _hand_over(self._state, copies, ttl, session_id)
+        size = _hand_over(self._state, copies, ttl, session_id, hops)
         self._bytes += size
         self.messages += 1
         return size
@@ -102,11 +105,14 @@ class PassedOn:
         return self._bytes // self.messages if self.messages > 0 else 0
 
 
-def _hand_over(state: State, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None) -> i64:
+def _hand_over(
+    state: State, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None, hops: i64
+) -> i64:
     size: i64 = 0
     for copy in copies:
         copy.ttl = ttl
         copy.session_id = session_id
+        copy.hops = hops
         taking = state.copies.get(copy.fragment)
         if taking is None:
             taking = StoreCopies(copy.fragment)
@@ -119,8 +125,6 @@ def _hand_over(state: State, copies: list[SubscriptionCopy], ttl: i64, session_i
 
 def store_copies(state: State, command: StoreCopies, now: i64) -> None:
     sessions = state.sessions
-    window = state.main
-    direct = sessions is None and state.unread(window) == 0
     most = state.settings.ttl_ms
     puts: list[Record] = []
     dead: list[Record] = []
@@ -143,23 +147,17 @@ def store_copies(state: State, command: StoreCopies, now: i64) -> None:
             overlay = dead_letter(reason, description)
             number = state.ledger.next_dead()
             size += overlay_size(overlay)
-            buried = Record(n, now, ttl, 0, 0, size, copy.content, overlay, session_id, number)
+            buried = Record(n, now, ttl, 0, 0, size, copy.content, overlay, session_id, number, copy.hops)
             dead.append(buried)
             dead_bytes += size
             continue
         record = Record(n, now, ttl, 0, 0, size, copy.content, None, session_id)
+        record.hops = copy.hops
         puts.append(record)
         put_bytes += size
-        if direct and window.has_room():
-            window.arrive(record, 0)
-        else:
-            direct = False
-    state.ledger.put(ACTIVE, puts, put_bytes)
+    put_active(state, puts, put_bytes, now)
     state.ledger.put(DEAD, dead, dead_bytes)
     state.ledger.given(n)
-    if sessions is not None:
-        for record in puts:
-            arrive(state, sessions, record)
     for record in dead:
         state.dead.arrive(record, unread_dead)
         if state.dead.cursor <= record.n:

@@ -24,7 +24,6 @@ from mypy_extensions import i64
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.locks import FOREVER
 from busbar.fragment.reads import Read, ReadByNumber, ReadPage
-from busbar.fragment.sending import known_numbers
 from busbar.fragment.session_ending import give_up
 from busbar.fragment.sessions import MessageSession
 from busbar.fragment.state import State
@@ -154,7 +153,7 @@ def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budge
         records = window.take(limit, burst_bytes, clock)
         count: i64 = len(records)
         if count == 0:
-            expired = _take_expired(window, clock, budget)
+            expired = take_expired(window, clock, budget)
             if not expired:
                 break  # nothing is there, or a read is needed first
             budget -= len(expired)
@@ -178,7 +177,8 @@ def _serve(state: State, window: Window, now: i64, clock: i64, nonce: i64, budge
     return budget
 
 
-def _take_expired(window: Window, now: i64, limit: i64) -> list[Record]:
+def take_expired(window: Window, now: i64, limit: i64) -> list[Record]:
+    """Take out the first messages of a window, as far as they have expired."""
     expired: list[Record] = []
     while len(expired) < limit:
         record = window.first()
@@ -237,7 +237,7 @@ def refuse_receiving(state: State, command: Command) -> None:
 
 def deferred_reads(state: State, command: ReceiveDeferred) -> list[Read]:
     lane = deferred_lane(command.sub)
-    numbers = known_numbers(state, command.numbers)
+    numbers = state.known_numbers(command.numbers)
     if not numbers or state.ledger.head.counts[lane] == 0:
         return []
     return [ReadByNumber(lane, numbers)]

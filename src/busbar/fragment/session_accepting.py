@@ -16,6 +16,8 @@ Rules
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from busbar.fragment.changes import state_size
@@ -186,15 +188,21 @@ def _take(
 # ---- the holder's own ----
 
 
+NOT_HELD: Final = "The session lock has expired or was released; accept the session again."
+
+
+def _held_by(sessions: MessageSessions, origin: i64, consumer: i64, now: i64) -> MessageSession | None:
+    session = sessions.of(origin, consumer)
+    return session if session is not None and session.until > now else None
+
+
 def _of_holder(
     state: State, sessions: MessageSessions, command: Command, consumer: i64, now: i64
 ) -> MessageSession | None:
-    session = sessions.of(command.origin, consumer)
-    if session is not None and session.until > now:
-        return session
-    text = "The session lock has expired or was released; accept the session again."
-    state.refuse(command, SessionLockLost.condition, text)
-    return None
+    session = _held_by(sessions, command.origin, consumer, now)
+    if session is None:
+        state.refuse(command, SessionLockLost.condition, NOT_HELD)
+    return session
 
 
 def renew(state: State, sessions: MessageSessions, command: RenewSession, now: i64) -> None:
@@ -219,9 +227,21 @@ def read_state(state: State, sessions: MessageSessions, command: GetSessionState
 
 
 def write_state(state: State, sessions: MessageSessions, command: SetSessionState, now: i64) -> None:
-    session = _of_holder(state, sessions, command, command.consumer, now)
-    if session is None:
+    refusal = state_refusal(state, sessions, command, now)
+    if refusal is not None:
+        state.refuse(command, refusal[0], refusal[1])
         return
+    set_state(state, sessions, command, now)
+    state.effects.append(Done(command.origin, command.request))
+
+
+def state_refusal(
+    state: State, sessions: MessageSessions, command: SetSessionState, now: i64
+) -> tuple[str, str] | None:
+    """Why a state cannot be set; None if it can."""
+    session = _held_by(sessions, command.origin, command.consumer, now)
+    if session is None:
+        return SessionLockLost.condition, NOT_HELD
     _supplied(state, session)
     before = session.state_size
     after = state_size(session.id, command.state)
@@ -232,11 +252,17 @@ def write_state(state: State, sessions: MessageSessions, command: SetSessionStat
             f"The maximum entity size has been reached: the entity holds {size} bytes, a session state that counts {after} "
             f"bytes instead of {before} would exceed its maximum of {quota} bytes."
         )
-        state.refuse(command, QuotaExceeded.condition, text)
-        return
-    state.ledger.set_state(session.id, now, command.state, after - before)
+        return QuotaExceeded.condition, text
+    return None
+
+
+def set_state(state: State, sessions: MessageSessions, command: SetSessionState, now: i64) -> None:
+    """Set a state that `state_refusal` has no objection to."""
+    session = _held_by(sessions, command.origin, command.consumer, now)
+    assert session is not None, "it was looked at"
+    after = state_size(session.id, command.state)
+    state.ledger.set_state(session.id, now, command.state, after - session.state_size)
     session.state_size = after
-    state.effects.append(Done(command.origin, command.request))
 
 
 def _supplied(state: State, session: MessageSession) -> bytes | None:

@@ -28,7 +28,7 @@ from mypy_extensions import i64
 
 from busbar.fragment.changes import Lock
 from busbar.fragment.locks import FOREVER
-from busbar.fragment.state import State
+from busbar.fragment.state import NO_TAPS, State
 from busbar.fragment.sub_queues import deferred_lane, in_dead_letter_queue
 from busbar.fragment.text import merged, too_many_deliveries
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
@@ -43,98 +43,157 @@ from busbar.model.effects import (
 from busbar.model.errors import ArgumentError, InvalidOperation, MessageLockLost, QuotaExceeded
 from busbar.model.message import ACTIVE, Overlay, Record, overlay_size
 
+NO_SENSE: Final = "A settlement with the outcome {} makes no sense."
 LOST: Final = (
     "The lock of message {} is not held any more: it has expired, or the message was settled already."
 )
 
 
 def settle(state: State, command: Settle, now: i64) -> None:
+    if _makes_no_sense(command):
+        state.refuse(command, ArgumentError.condition, NO_SENSE.format(command.outcome))
+        return
     numbers = command.numbers
     nonces = command.nonces
-    if len(numbers) != len(nonces) or not COMPLETE <= command.outcome <= RELEASE:
-        state.refuse(
-            command,
-            ArgumentError.condition,
-            f"A settlement with the outcome {command.outcome} makes no sense.",
-        )
-        return
     held = state.locks.held
-    sessions = state.sessions
     ended: list[Lock] = []
     lost: list[int] = []
     for i in range(len(numbers)):
         n = numbers[i]
         lock = held.get(n)
-        if lock is not None:
-            nonce: int = lock.nonce  # compared as Python's int: a forged one may have any size
-            if nonce == nonces[i] and lock.until > now and (sessions is None or sessions.valid(lock, now)):
-                del held[n]
-                ended.append(lock)
-                continue
-        lost.append(i)
+        if lock is not None and _is_valid(state, lock, nonces[i], now):
+            del held[n]
+            ended.append(lock)
+        else:
+            lost.append(i)
     if lost and command.atomic:
         _hold_again(state, ended)
         state.refuse(command, MessageLockLost.condition, LOST.format(numbers[lost[0]]))
         return
-    if ended and not _end(state, command, ended, numbers if not lost else None):
-        return
+    if ended:
+        overlays = _overlays(command, ended)
+        refusal = _objection(state, command, ended, overlays)
+        if refusal is not None:
+            _hold_again(state, ended)
+            state.refuse(command, refusal[0], refusal[1])
+            return
+        _end(state, command, ended, overlays, numbers if not lost else None)
     state.effects.append(Settled(command.origin, command.request, lost))
 
 
-def _end(state: State, command: Settle, ended: list[Lock], numbers: list[int] | None) -> bool:
-    """Let locks end with an outcome; False if that was refused. `numbers` are theirs, if that is known."""
+def _makes_no_sense(command: Settle) -> bool:
+    return len(command.numbers) != len(command.nonces) or not COMPLETE <= command.outcome <= RELEASE
+
+
+def _is_valid(state: State, lock: Lock, given: int, now: i64) -> bool:
+    nonce: int = lock.nonce  # compared as Python's int: a forged one may have any size
+    if nonce != given or lock.until <= now:
+        return False
+    sessions = state.sessions
+    return sessions is None or sessions.valid(lock, now)
+
+
+def refusal(state: State, command: Settle, now: i64, seen: set[int]) -> tuple[str, str] | None:
+    """Why an atomic settlement cannot be done; None if it can. `seen` has the numbers that others settle with it."""
+    if _makes_no_sense(command):
+        return ArgumentError.condition, NO_SENSE.format(command.outcome)
+    locks: list[Lock] = []
+    for i in range(len(command.numbers)):
+        n = command.numbers[i]
+        lock = state.locks.held.get(n)
+        if lock is None or n in seen or not _is_valid(state, lock, command.nonces[i], now):
+            return MessageLockLost.condition, LOST.format(n)
+        seen.add(n)
+        locks.append(lock)
+    return _objection(state, command, locks, _overlays(command, locks))
+
+
+def end_checked(state: State, command: Settle) -> None:
+    """Do an atomic settlement that `refusal` has no objection to."""
+    if command.numbers:
+        ended = [state.locks.held.pop(n) for n in command.numbers]
+        _end(state, command, ended, _overlays(command, ended), command.numbers)
+
+
+def _overlays(command: Settle, ended: list[Lock]) -> list[Overlay | None]:
+    """The overlays of the messages afterwards; none for those that go."""
+    if command.outcome == COMPLETE:
+        return []
+    return [merged(lock.record.overlay, command.overlay) for lock in ended]
+
+
+def _objection(
+    state: State, command: Settle, ended: list[Lock], overlays: list[Overlay | None]
+) -> tuple[str, str] | None:
+    """Why locks that are held cannot end with this outcome; None if they can."""
     outcome = command.outcome
     if outcome == COMPLETE:
-        _released(state, ended)
-        _complete(state, ended, numbers)
-        state.ledger.note_unlocked(ended)
-        return True
-    overlays: list[Overlay | None] = []
-    for lock in ended:
-        overlay = merged(lock.record.overlay, command.overlay)
-        overlays.append(overlay)
-        text = ""
+        return None
+    for i in range(len(ended)):
+        lock = ended[i]
         if outcome == DEAD_LETTER and in_dead_letter_queue(lock.lane):
             text = f"Message {lock.record.n} is already in the dead-letter queue and cannot be dead-lettered again."
-        elif command.overlay and overlay is not None and overlay_size(overlay) > state.bounds.overlay_bytes:
+            return InvalidOperation.condition, text
+        overlay = overlays[i]
+        if command.overlay and overlay is not None and overlay_size(overlay) > state.bounds.overlay_bytes:
             text = (
                 f"The properties of message {lock.record.n} that were set by settlements would take "
                 f"{overlay_size(overlay)} bytes; at most {state.bounds.overlay_bytes} are allowed."
             )
-        if text:
-            _hold_again(state, ended)
-            state.refuse(command, InvalidOperation.condition, text)
-            return False
+            return InvalidOperation.condition, text
     if command.overlay and not _has_room(state, ended, overlays):
-        _hold_again(state, ended)
         text = "The maximum entity size has been reached: the properties set by this settlement do not fit."
-        state.refuse(command, QuotaExceeded.condition, text)
-        return False
+        return QuotaExceeded.condition, text
+    return None
+
+
+def _end(
+    state: State,
+    command: Settle,
+    ended: list[Lock],
+    overlays: list[Overlay | None],
+    numbers: list[int] | None,
+) -> None:
+    """Let locks end with an outcome. `numbers` are theirs, if that is known."""
+    outcome = command.outcome
     _released(state, ended)
-    ledger = state.ledger
+    if outcome == COMPLETE:
+        _complete(state, ended, numbers)
+        state.ledger.note_unlocked(ended)
+        return
     for i in range(len(ended)):
         lock = ended[i]
-        record = lock.record
-        lane = lock.lane
         overlay = overlays[i]
         if outcome == ABANDON:
             fail_delivery(state, lock, overlay, ABANDONED)
         elif outcome == DEAD_LETTER:
-            state.dead_letter(lane, record, record.deliveries, overlay)
+            state.dead_letter(lock.lane, lock.record, lock.record.deliveries, overlay)
         elif outcome == DEFER:
-            to = deferred_lane(lane)
-            if lane == ACTIVE:
-                state.leave_session(record)
-            if to != lane or command.overlay:
-                ledger.edit(lane, record, to, record.deliveries, overlay, record.dead_letter_number)
-            state.record_event(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
+            _defer(state, command, lock, overlay)
         else:
-            if command.overlay:
-                ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead_letter_number)
-                record = record.changed(record.deliveries, overlay)
-            state.give_back(lane, record)
-    ledger.note_unlocked(ended)
-    return True
+            _release(state, command, lock, overlay)
+    state.ledger.note_unlocked(ended)
+
+
+def _defer(state: State, command: Settle, lock: Lock, overlay: Overlay | None) -> None:
+    record = lock.record
+    lane = lock.lane
+    to = deferred_lane(lane)
+    if lane == ACTIVE:
+        state.leave_session(record)
+    if to != lane or command.overlay:
+        state.ledger.edit(lane, record, to, record.deliveries, overlay, record.dead_letter_number)
+    if lane not in NO_TAPS:
+        state.record_event(record, DEFERRED_BY_RECEIVER, record.deliveries, "")
+
+
+def _release(state: State, command: Settle, lock: Lock, overlay: Overlay | None) -> None:
+    record = lock.record
+    lane = lock.lane
+    if command.overlay:
+        state.ledger.edit(lane, record, lane, record.deliveries, overlay, record.dead_letter_number)
+        record = record.changed(record.deliveries, overlay)
+    state.give_back(lane, record)
 
 
 def _has_room(state: State, ended: list[Lock], overlays: list[Overlay | None]) -> bool:
@@ -190,7 +249,8 @@ def fail_delivery(state: State, lock: Lock, overlay: Overlay | None, outcome: i6
         state.dead_letter(lane, record, deliveries, merged(overlay, too_many_deliveries(deliveries)))
         return None
     state.ledger.edit(lane, record, lane, deliveries, overlay, record.dead_letter_number)
-    state.record_event(record, outcome, deliveries, "")
+    if lane not in NO_TAPS:
+        state.record_event(record, outcome, deliveries, "")
     record = record.changed(deliveries, overlay)
     state.give_back(lane, record)
     return record

@@ -8,16 +8,18 @@ A message leaves its sub-queue for good in one place, `delete`, where taps may k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Head, Lock, TapRow
+from busbar.fragment.changes import Head, Lock, OutboxRow, TapRow
 from busbar.fragment.consumers import Consumer
 from busbar.fragment.duplicates import DuplicateDetector
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.locks import LockTable
+from busbar.fragment.outbox import Outbox
 from busbar.fragment.reads import Read
 from busbar.fragment.sessions import Key, MessageSessions
 from busbar.fragment.sub_queues import in_dead_letter_queue
@@ -35,10 +37,11 @@ from busbar.model.message import (
     SCHEDULED,
     TRANSFER_DEAD,
     TRANSFER_DEAD_DEFERRED,
+    Draft,
     Overlay,
     Record,
 )
-from busbar.model.settings import FragmentSettings
+from busbar.model.settings import ForwardSettings, FragmentSettings
 
 NO_TAPS: Final = (SCHEDULED, OUTBOX, TRANSFER_DEAD, TRANSFER_DEAD_DEFERRED)
 """The lanes of messages that no tap sees, now or later."""
@@ -56,6 +59,8 @@ class State:
         segments: list[int],
         taps: list[TapRow],
         writers: dict[str, tuple[int, int]],
+        outbox: dict[int, OutboxRow],
+        draft_of: Callable[[bytes], Draft] | None,
     ) -> None:
         self.settings = settings
         self.now: i64 = 0  # of the turn
@@ -80,6 +85,10 @@ class State:
         if settings.taps or not found.idle(head):
             self.taps = found
         self.writers = Writers(bounds, writers)
+        self.outbox = Outbox(bounds, outbox)
+        self.draft_of = draft_of
+        self.not_forwarded: ForwardSettings | None = None  # dead letters came back from there (moving.py)
+        self.reserved: dict[int, bool] = {}  # numbers that were given to no message so far, in their order
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.copies: dict[int, StoreCopies] = {}  # of a topic: by the fragments of its subscriptions
         self.topic_bytes: i64 = (
@@ -125,6 +134,11 @@ class State:
         if window.cursor > head.last:
             return 0
         return head.counts[window.lane] - self.locks.counts[window.lane] - window.available()
+
+    def known_numbers(self, numbers: list[int]) -> list[int]:
+        """Each number once, and only those that were ever given: the rest needs no read."""
+        last: int = self.ledger.head.last
+        return [n for n in dict.fromkeys(numbers) if 0 < n <= last]
 
     def room(self) -> i64:
         """Bytes that may still be kept for locked and returned messages."""

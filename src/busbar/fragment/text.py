@@ -37,6 +37,7 @@ EXPIRED: Final[Overlay] = {
 
 
 NO_SESSION: Final = "Session ID is null"
+NEEDS_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
 
 def dead_letter(reason: str, description: str) -> Overlay:

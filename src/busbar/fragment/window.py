@@ -79,6 +79,24 @@ class Window:
             self.bytes += record.size
             self.cursor = record.n + 1
 
+    def append(self, records: list[Record], size: i64) -> None:
+        """New messages of the lane, ascending, of which nothing is unread; as many as there is room for."""
+        if not records:
+            return
+        bounds = self.bounds
+        count: i64 = len(self.ready) - self.at + len(records)
+        if self.bytes + size < bounds.ready_bytes and count <= bounds.ready_records:
+            self.ready.extend(records)
+            self.bytes += size
+            self.cursor = records[-1].n + 1
+            return
+        for record in records:
+            if not self.has_room():
+                break
+            self.ready.append(record)
+            self.bytes += record.size
+            self.cursor = record.n + 1
+
     def give_back(self, record: Record) -> None:
         """A message of the lane is available again."""
         n: int = record.n

@@ -12,6 +12,10 @@ Rules
   many as it likes.
 - All this is written with the commit of the messages, beside the duplicate detection of the entity, which holds as well.
 
+Marks. What a fragment has taken from the outbox of another one (taking.py) is a row of the same kind: the name says of which
+fragment, the batch is the highest number taken. It has no ids and counts as no writer. The mark of a fragment that is gone
+goes when it is MARK_MS old, never by time alone.
+
 What is in memory. Of a writer that the store has not heard of, all ids are known here, so that its sends need no read. When
 they become too many, and after a start or an undo, the store is asked with every send: it is, then, that knows.
 """
@@ -27,9 +31,11 @@ from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.reads import Read, ReadWritten
-from busbar.model.commands import MAX_BATCH, Send
+from busbar.model.commands import MAX_BATCH
+from busbar.model.message import Draft
 
 FENCE_MS: Final = 7 * 24 * 3_600_000
+MARK_MS: Final = 3_600_000
 MARK: Final = "\0"
 """What the names of marks begin with: no writer's does."""
 
@@ -37,6 +43,11 @@ MARK: Final = "\0"
 def mark_name(source: int) -> str:
     """The row of what this fragment has taken from the outbox of another one."""
     return f"{MARK}move/{source}"
+
+
+def mark_source(name: str) -> int:
+    """The fragment whose mark has this name."""
+    return int(name.rpartition("/")[2])
 
 
 def written_id(message_id: str) -> bytes:
@@ -63,36 +74,41 @@ class Writers:
         self._writers: dict[str, WriterState] = {}
         self._count: i64 = 0  # ids in memory
         self._fence: i64 = 0  # when the first row goes; 0: never
-        self._prepared: Send | None = None
+        self._prepared: list[Draft] | None = None
+        self._marks: dict[int, tuple[int, int]] = {}  # by source: what was taken of it, and when
+        self._seen: dict[int, int] = {}  # by source: the highest fence; memory
         self._ids: list[bytes] = []
         self._take(rows)
 
     def _take(self, rows: dict[str, tuple[int, int]]) -> None:
         for name, (batch, at) in rows.items():
-            self._writers[name] = WriterState(batch, at, False)
+            if name.startswith(MARK):
+                self._marks[mark_source(name)] = (batch, at)
+            else:
+                self._writers[name] = WriterState(batch, at, False)
         self._find_fence()
 
     # ---- sends ----
 
-    def reads(self, command: Send, name: str) -> list[Read]:
+    def reads(self, drafts: list[Draft], name: str, batch: i64) -> list[Read]:
         """What must be looked up before it is known which messages were sent before."""
-        ids = self._prepare(command)
+        ids = self._prepare(drafts)
         writer = self._writers.get(name)
-        if writer is None or writer.complete or command.batch < writer.batch:
+        if writer is None or writer.complete or batch < writer.batch:
             return []
         asked = [id for id in ids if id]
         return [ReadWritten(name, asked)] if asked else []
 
-    def _prepare(self, command: Send) -> list[bytes]:
-        self._prepared = command
-        self._ids = [written_id(draft.message_id) for draft in command.drafts]
+    def _prepare(self, drafts: list[Draft]) -> list[bytes]:
+        self._prepared = drafts
+        self._ids = [written_id(draft.message_id) for draft in drafts]
         return self._ids
 
-    def ids_of(self, command: Send) -> list[bytes]:
+    def ids_of(self, drafts: list[Draft]) -> list[bytes]:
         """Of the messages, in their order."""
-        if self._prepared is command:
+        if self._prepared is drafts:
             return self._ids
-        return self._prepare(command)
+        return self._prepare(drafts)
 
     def release(self) -> None:
         """The command for which ids were prepared is applied."""
@@ -191,10 +207,44 @@ class Writers:
                 del self._writers[name]
         self._find_fence()
 
+    # ---- marks ----
+
+    def mark(self, source: i64) -> i64:
+        """The highest number of another fragment's outbox that was taken here; 0: none."""
+        found = self._marks.get(source)
+        if found is None:
+            return 0
+        n: i64 = found[0]
+        return n
+
+    def set_mark(self, ledger: Ledger, source: i64, n: i64, now: i64) -> None:
+        self._marks[source] = (n, now)
+        ledger.set_writer(mark_name(source), n, now)
+
+    def is_late(self, source: i64, fence: i64) -> bool:
+        """Whether a command with a higher fence was seen. This fence counts as seen from now on."""
+        highest = self._seen.get(source, -1)
+        if fence < highest:
+            return True
+        self._seen[source] = fence
+        return False
+
+    def forget_marks(self, ledger: Ledger, sources: list[int], before: i64) -> None:
+        """Forget the marks of fragments that are gone, as far as they were set before a time."""
+        for source in sources:
+            mark = self._marks.get(source)
+            if mark is not None and mark[1] < before:
+                del self._marks[source]
+                self._seen.pop(source, None)
+                ledger.drop_writer(mark_name(source))
+
     # ---- when commits have failed ----
 
     def rows(self) -> dict[str, tuple[int, int]]:
-        return {name: (writer.batch, writer.at) for name, writer in self._writers.items()}
+        found = {name: (int(writer.batch), int(writer.at)) for name, writer in self._writers.items()}
+        for source, mark in self._marks.items():
+            found[mark_name(source)] = mark
+        return found
 
     def undo(self, batches: list[Changes], rows: dict[str, tuple[int, int]]) -> None:
         """The rows are the store's. What was discarded may be in the store after all: it is asked from now on."""
@@ -206,9 +256,13 @@ class Writers:
                 doubtful.add(name)
         old = self._writers
         self._writers = {}
+        self._marks = {}
         self._count = 0
         self._prepared = None
         for name, row in rows.items():
+            if name.startswith(MARK):
+                self._marks[mark_source(name)] = row
+                continue
             self._writers[name] = WriterState(row[0], row[1], False)
             before = old.get(name)
             if before is not None and before.complete and name not in doubtful:

@@ -403,13 +403,16 @@ TransactionPart = Send | Settle | CancelScheduled | SetSessionState
 class Transact(Command):
     """Do what all parts say, in one commit, or nothing. Answer: Done or Refused.
 
-    Parts are Send, Settle, CancelScheduled and SetSessionState. Their own requests are not answered. All are of this
-    fragment, unless the commit loop divides them: those of a topic and its subscriptions may come in one command.
+    Parts are Send, Settle, CancelScheduled and SetSessionState. Their own requests are not answered. A gateway may name
+    fragments of a topic and of its subscriptions; the commit loop makes one command for each of them. It sets `freed`, the
+    bytes that the parts free in the other fragments of the quota, and of a topic `selected`, before a machine applies it.
     """
 
     def __init__(self, fragment: i64, origin: i64, request: i64, parts: list[TransactionPart]) -> None:
         super().__init__(fragment, origin, request)
         self.parts = parts
+        self.freed: i64 = 0
+        self.selected: Selection | None = None
 
 
 @final
@@ -495,7 +498,7 @@ class RemoveMoved(Command):
     """What became of records for a fragment, as its MovedTaken says: those up to `upto` go. No answer.
 
     The next `refused` ones, for the same reason, go to a dead-letter queue or wait (fragment/outbox.py has the table). The
-    condition of a target that is not there any more is EntityNotFound's: all records for it go.
+    condition of a target that is not there any more is EntityNotFound's. Then `refused` counts all records of the page.
     """
 
     def __init__(

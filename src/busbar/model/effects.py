@@ -352,6 +352,7 @@ class MovedTaken(Effect):
         self.refused = refused
         self.condition = condition
         self.text = text
+        self.dropped: i64 = 0  # duplicates; the fragment's own, for an undo
 
 
 @final
@@ -365,8 +366,11 @@ class NumbersReserved(Effect):
 
 @final
 class Done(Effect):
+    """What was asked for is done."""
+
     def __init__(self, origin: i64, request: i64) -> None:
         super().__init__(origin, request)
+        self.dropped: i64 = 0  # duplicates; the fragment's own, for an undo
 
 
 @final

@@ -1,0 +1,104 @@
+"""A fragment takes messages that another one has in its outbox.
+
+Rules
+- Here they are sent: status, quota, sessions, duplicates, rules, taps and schedules count as in a send (intake.py). A
+  duplicate is dropped, which counts as taken.
+- The mark of a source is the highest of its numbers that was taken here. It is a row of writers.py, written in the commit
+  of the messages. What lies at or below it is skipped, so a record is taken once, however often it is offered.
+- Messages are taken in their order, up to the first refusal. The mark never passes a refused record: if the answer were
+  lost, the record would look as if it had been taken.
+- The answer says how many records from there on are refused for the same reason: all of them if the entity is disabled or
+  full, else one.
+- The fence rises with each attempt of a source. A command with a lower one than was seen is refused: the mover gave it up,
+  or its process is gone. The highest is kept in memory, since a late command does not outlive the process either.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from busbar.fragment.intake import Intake
+from busbar.fragment.reads import Read
+from busbar.fragment.sending import release_ids
+from busbar.fragment.state import State
+from busbar.fragment.writers import MARK_MS
+from busbar.model.commands import ForgetMarks, TakeMoved
+from busbar.model.effects import MovedTaken
+from busbar.model.errors import ArgumentError, InvalidOperation, QuotaExceeded
+from busbar.model.message import Draft, Publication
+
+LATE: Final = "A later attempt to move messages of this source was seen: this one is not applied."
+
+
+def _skipped(state: State, command: TakeMoved) -> i64:
+    """How many of the messages were taken before."""
+    mark = state.writers.mark(command.source)
+    count: i64 = 0
+    for n in command.numbers:
+        if n > mark:
+            break
+        count += 1
+    return count
+
+
+def _not_taken(state: State, command: TakeMoved) -> list[Draft]:
+    skipped = _skipped(state, command)
+    return command.drafts[skipped:] if skipped < len(command.drafts) else []
+
+
+def take_reads(state: State, command: TakeMoved) -> list[Read]:
+    if state.settings.duplicate_window_ms <= 0:
+        return []
+    return state.duplicates.reads(_not_taken(state, command))
+
+
+def to_publish(state: State, command: TakeMoved, now: i64) -> list[Publication]:
+    """What a topic publishes of moved messages, but for what is certainly refused, dropped or scheduled."""
+    intake = Intake(state, _not_taken(state, command), now, False)
+    return [] if intake.refusal() is not None else intake.to_publish()
+
+
+def take_moved(state: State, command: TakeMoved, now: i64) -> None:
+    if len(command.numbers) != len(command.drafts):
+        state.refuse(command, ArgumentError.condition, "A move names a number for each message.")
+        return
+    if state.writers.is_late(command.source, command.fence):
+        state.refuse(command, InvalidOperation.condition, LATE)
+        return
+    answer = MovedTaken(command.origin, command.request, state.writers.mark(command.source))
+    drafts = _not_taken(state, command)
+    if drafts:
+        _take(state, command, drafts, answer, now)
+    state.effects.append(answer)
+
+
+def _take(state: State, command: TakeMoved, drafts: list[Draft], answer: MovedTaken, now: i64) -> None:
+    intake = Intake(state, drafts, now, False)
+    refusal = intake.refusal()
+    release_ids(state)
+    if refusal is not None:
+        answer.refused = len(drafts)
+        answer.condition, answer.text = refusal
+        return
+    if state.settings.topic is not None:
+        intake.select(command.selected)
+    taken: i64 = 0
+    for draft in drafts:
+        if not intake.take(draft):
+            break
+        taken += 1
+    intake.store()
+    if taken > 0:
+        last = command.numbers[len(command.numbers) - len(drafts) + taken - 1]
+        state.writers.set_mark(state.ledger, command.source, last, now)
+        answer.upto = last
+        answer.dropped = len(intake.repeated) if intake.repeated is not None else 0
+    if taken < len(drafts):
+        _, answer.condition, answer.text = intake.refused[0]
+        answer.refused = len(drafts) - taken if answer.condition == QuotaExceeded.condition else 1
+
+
+def forget_marks(state: State, command: ForgetMarks, now: i64) -> None:
+    state.writers.forget_marks(state.ledger, command.sources, now - MARK_MS)
