@@ -18,7 +18,7 @@ from types import EllipsisType
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
-from busbar.amqp.outcomes import DECLARED, Outcome, transactional_state
+from busbar.amqp.outcomes import DECLARED, REJECTED, Outcome, transactional_state
 from busbar.amqp.performatives import Terminus
 from busbar.amqp.session import Session
 from busbar.amqp.transactions import declare_message, discharge_message
@@ -228,3 +228,21 @@ class WireSession:
     def end(self) -> None:
         self.session.end()
         self.connection.flush()
+
+
+def code_and_txn(outcome: Outcome | None) -> tuple[int, bytes | None]:
+    """The descriptor of an outcome, and the transaction it names."""
+    assert outcome is not None
+    return int(outcome.code), outcome.txn
+
+
+def condition(outcome: Outcome | None) -> str:
+    """The condition of a rejection."""
+    assert outcome is not None and outcome.code == REJECTED and outcome.error is not None, outcome
+    return outcome.error.condition
+
+
+def text(outcome: Outcome | None) -> str:
+    """The description of a rejection."""
+    assert outcome is not None and outcome.error is not None
+    return outcome.error.description

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from busbar.amqp.events import Delivery
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.message.parsing import parse_message
@@ -18,10 +19,32 @@ from busbar.model.limits import Limits
 from busbar.model.message import Record
 from busbar.model.sas import SasRule
 from harness.amqp_driver import KEY_NAME
+from harness.transaction_driver import WireReceiver
+from harness.waiting import until
 from tests.unit.gateway.scripted_port import ScriptedPort
 from tests.unit.partitions.messages import encoded
+from tests.unit.partitions.transactions import (
+    OTHER,
+    PARTITIONED,
+    PARTITIONED_SUBSCRIPTION,
+    PARTITIONED_TOPIC,
+    QUEUE,
+    SESSIONS,
+    SUBSCRIPTION,
+    TOPIC,
+)
 
 KEY = "SAS_KEY_VALUE"
+ENTITIES = (
+    QUEUE,
+    OTHER,
+    SESSIONS,
+    TOPIC,
+    SUBSCRIPTION,
+    PARTITIONED,
+    PARTITIONED_TOPIC,
+    PARTITIONED_SUBSCRIPTION,
+)
 LOCK_END = 1 << 45
 
 
@@ -109,3 +132,10 @@ async def gateway_on(
         yield gateway, await gateway.listen("127.0.0.1", 0)
     finally:
         await gateway.stop()
+
+
+async def received(broker: TransactionalPort, receiver: WireReceiver, count: int = 1) -> list[Delivery]:
+    """Messages that the broker delivers as soon as the receiver has asked for some."""
+    await until(lambda: bool(broker.said(Demand)))
+    broker.deliver(count)
+    return [await receiver.take() for _ in range(count)]
