@@ -111,18 +111,20 @@ async def test_values_out_of_range_are_refused_with_their_names(admin: Administr
     assert (unchanged.requires_session, unchanged.requires_duplicate_detection) == (False, False)
 
 
-async def test_dead_letters_that_would_not_be_forwarded_are_not_promised(
-    admin: Administration, name: str
-) -> None:
-    await admin.create_queue(f"{name}-target")
+async def test_dead_letters_are_forwarded_to_what_exists(admin: Administration, name: str) -> None:
     forwarding = {"forward_dead_lettered_messages_to": f"{name}-target"}
-    says = "does not forward dead letters yet"
-    await refused(admin.create_queue(name, **forwarding), HttpResponseError, 501, says)
+    says = "there is no queue or topic of that name"
+    await refused(admin.create_queue(name, **forwarding), HttpResponseError, 400, says)
     queue = await admin.create_queue(name)
-    await refused(admin.update_queue(queue, **forwarding), HttpResponseError, 501, says)
+    await refused(admin.update_queue(queue, **forwarding), HttpResponseError, 400, says)
     await admin.create_topic(f"{name}-topic")
-    await refused(admin.create_subscription(f"{name}-topic", "s", **forwarding), HttpResponseError, 501, says)
+    await refused(admin.create_subscription(f"{name}-topic", "s", **forwarding), HttpResponseError, 400, says)
     assert (await admin.get_queue(name)).forward_dead_lettered_messages_to is None
+    await admin.create_queue(f"{name}-target")
+    await admin.update_queue(queue, **forwarding)
+    await admin.create_subscription(f"{name}-topic", "s", **forwarding)
+    shown = (await admin.get_queue(name)).forward_dead_lettered_messages_to
+    assert shown is not None and shown.endswith(f"/{name}-target")
 
 
 async def test_an_express_queue_is_made(admin: Administration, name: str) -> None:

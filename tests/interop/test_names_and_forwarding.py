@@ -64,7 +64,7 @@ async def test_what_is_no_name_is_refused(admin: Administration, name: str) -> N
 async def test_destinations_are_taken_as_the_service_takes_them(
     admin: Administration, azure_async: Azure
 ) -> None:
-    """To itself, and from what requires sessions. Forwarding is not served yet, and clients are told so."""
+    """To itself, and from what requires sessions. Receivers of what forwards are told so."""
     queue = await admin.create_queue("itself")
     queue.forward_to = "itself"
     await admin.update_queue(queue)
@@ -73,7 +73,7 @@ async def test_destinations_are_taken_as_the_service_takes_them(
     assert sessions.requires_session and sessions.forward_to.endswith("/itself")
     with pytest.raises(HttpResponseError, match="no queue or topic"):
         await admin.create_queue("not-there-yet", forward_to="not-there-yet")
-    with pytest.raises(ServiceBusError, match="automatic forwarding"):
+    with pytest.raises(ServiceBusError, match="auto-forwarding enabled"):
         await azure_async.receiver("itself").opened()
     await admin.delete_queue("forwards-sessions")
     await admin.delete_queue("itself")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.broker.store_host import FULL_PAUSE
+from busbar.broker.store_lifecycle import FULL_PAUSE
 from busbar.client import blocking
 from harness.serving import Busbar, config_text
 from tests.robustness.test_full_disk import MEGABYTE, RETRYABLE, fill_up, send
@@ -72,7 +72,7 @@ def use_up(wire: Wire, tried: int, accepted: int) -> tuple[int, int, int]:
         if confirmed < count:
             break
         if first == 0:
-            time.sleep(FULL_PAUSE + 0.1)  # for as long sends are refused without a look at the disk
+            time.sleep(FULL_PAUSE / 1000 + 0.1)  # for as long sends are refused without a look at the disk
             more, taken = fill_up(wire, tried)
             tried, accepted = tried + more, accepted + taken
     return tried, accepted, completed

@@ -1,1 +1,1 @@
-"""The composition root: configuration is read once here, and here alone concrete stores and gateways are named."""
+"""The composition root: the only room that reads configuration and names concrete stores and gateways."""

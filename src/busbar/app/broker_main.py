@@ -1,9 +1,11 @@
 """The program of a broker process; `busbar serve --brokers N` starts it.
 
-python -m busbar.app.broker_main NAME DIRECTORY CHANNEL FD_SOCKET TIMEOUT: the name is for people who look at the list of
-processes, the next two are the descriptors of its ends of the channel and of the socket that clients are passed over, the
-last is how many seconds a disk may take to answer. It lives as long as the channel: signals that a terminal or a
-supervisor sends to all processes at once are the controller's affair, which drains before it lets go.
+    python -m busbar.app.broker_main NAME DIRECTORY CHANNEL FD_SOCKET TIMEOUT
+
+NAME is for people who look at the list of processes. CHANNEL and FD_SOCKET are the descriptors of its ends of the channel
+and of the socket over which client sockets are passed. TIMEOUT is the number of seconds that a disk may take to answer. The
+process lives as long as the channel. It ignores signals that a terminal or a supervisor sends to all processes at once: the
+controller handles them, and drains before it closes the channel.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
         )
 
     def end() -> None:
-        if channel.hosts:  # the controller was killed: what is not durable was not promised
+        if channel.hosts:  # the controller was killed: what is not durable was not acknowledged
             os._exit(1)
         ended.set()
 

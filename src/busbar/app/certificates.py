@@ -1,20 +1,20 @@
-"""The certificates of an instance: a CA of its own and a server certificate that it signed, made on the first start.
+"""The certificates of an instance: its own CA and a server certificate that the CA signed, created on the first start.
 
-    DIR/tls/ca.pem          what clients are told to trust (`busbar trust`)
-    DIR/tls/ca-key.pem      its key, readable by its owner alone
+    DIR/tls/ca.pem          the CA that clients trust (`busbar trust`)
+    DIR/tls/ca-key.pem      its key, readable by its owner only
     DIR/tls/server.pem      the server certificate, followed by the CA's
-    DIR/tls/server-key.pem  its key, readable by its owner alone
+    DIR/tls/server-key.pem  its key, readable by its owner only
 
-1. The CA is made once and kept: clients have been told to trust it.
-2. It may sign for the names that are served when it is made, and what is below them, and for no others (name constraints,
-   RFC 5280 4.2.1.10): who steals its key cannot pass for other sites at its clients. One that an earlier Busbar made has no
+1. The CA is created once and kept, because clients were configured to trust it.
+2. The CA may sign for the names that are served at its creation and names below them, and for no others (name constraints,
+   RFC 5280 4.2.1.10). So a stolen key cannot be used for other sites at its clients. A CA of an earlier Busbar has no
    constraints and is kept as it is.
-3. A name that is asked for later and that the CA may not sign for is refused: only the operator knows when clients can be
-   told to trust another. An address or host name that this machine merely has is left out of the certificate, and a warning
-   says so.
-4. The server certificate is made again when it lacks a name that is asked for, ends within 90 days, was signed by another
-   CA, or does not belong to its key (a start was interrupted).
-5. Every file is written beside its place and renamed: a crash leaves a whole file or none.
+3. If a name is requested later and the CA may not sign for it, the start is refused: only the operator can decide when
+   clients trust another CA. If this machine merely has an address or host name, it is left out of the certificate, with a
+   warning.
+4. The server certificate is created again in these cases: it lacks a requested name, expires within 90 days, was signed by
+   another CA, or does not belong to its key (a start was interrupted).
+5. Every file is written under a temporary name and renamed: a crash leaves a whole file or none.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ RENEW_BEFORE = timedelta(days=90)
 
 
 class CertificateError(Exception):
-    """TLS cannot be served as asked; the text is for the operator."""
+    """TLS cannot be served as requested; the text is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificate and key that the server shows are; `ca` is the file to trust, if it is ours."""
+    """The files of the server's certificate and key; `ca` is the file to trust, if Busbar created it."""
 
     certificate: Path
     key: Path
     ca: Path | None
     left_out: tuple[str, ...] = ()
-    """Names of this machine for which our CA may not sign."""
+    """Names of this machine for which the CA may not sign."""
 
 
 def tls_directory(data: Path) -> Path:
@@ -64,7 +64,7 @@ def tls_directory(data: Path) -> Path:
 
 
 def given_files(certificate: Path | None, key: Path | None) -> TlsFiles | None:
-    """The user's own certificate; None if none was given."""
+    """The user's own certificate; None if there is none."""
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
@@ -75,8 +75,8 @@ def given_files(certificate: Path | None, key: Path | None) -> TlsFiles | None:
 def own_files(
     data: Path, asked: Iterable[str], now: datetime | None = None, found: Iterable[str] = ()
 ) -> TlsFiles:
-    """The instance's own certificate, made now if need be: for the local names, those that are asked for, and those that
-    were found to be this machine's."""
+    """The instance's own certificate, created now if necessary. It is for the local names, the requested ones, and those
+    that this machine has."""
     now = now or datetime.now(UTC)
     directory = tls_directory(data)
     needed = {name: _general_name(name) for name in (*LOCAL_NAMES, *asked)}
@@ -129,7 +129,8 @@ def _permitted(ca: x509.Certificate) -> list[x509.GeneralName] | None:
 
 
 def _subtrees(names: Iterable[x509.GeneralName]) -> list[x509.GeneralName]:
-    """What a CA for these names is bound to: loopback, other addresses one by one, host names with what is below them."""
+    """The name constraints of a CA for these names: loopback, other addresses one by one, host names with names
+    below them."""
     trees: list[x509.GeneralName] = [x509.IPAddress(network) for network in LOOPBACK]
     for name in names:
         if isinstance(name, x509.IPAddress):
@@ -150,7 +151,7 @@ def _not_permitted(directory: Path, ca: x509.Certificate, refused: list[str]) ->
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """TLS 1.2 or later, and nobody negotiates twice: a renegotiation costs the server far more than the client."""
+    """The TLS context: TLS 1.2 or later, without renegotiation, which costs the server far more than the client."""
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -168,7 +169,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 def _authority(
     directory: Path, names: list[x509.GeneralName], now: datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The CA that is there, or a new one for these names."""
+    """The existing CA, or a new one for these names."""
     certificate_file, key_file = directory / "ca.pem", directory / "ca-key.pem"
     if certificate_file.exists():
         try:
@@ -199,7 +200,7 @@ def _authority(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    # The key first: ca.pem is the mark that both are there.
+    # The key first: ca.pem marks that both exist.
     write_file(key_file, _key_bytes(key), PRIVATE)
     write_file(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), PUBLIC)
     return certificate, key

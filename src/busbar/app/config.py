@@ -1,12 +1,11 @@
-"""The vendor emulator's Config.json: the entities of the namespace, and our own limits beside them.
+"""Reads the vendor emulator's Config.json: the entities of the namespace, and Busbar's own limits beside them.
 
-Rules:
-1. The format is the emulator's (UserConfig, Namespaces, Queues, Topics, Subscriptions, Rules); its limits are not ours.
-   Names of keys are read in any case, as the emulator does.
-2. `"Busbar": {"Tier": ..., "Limits": {...}, "AuthorizationRules": [...]}` are ours: the tier, limits that differ from the
-   tier's by their names in model/limits.py, and rules of the namespace beside the one that the server is started with.
-3. An unknown key is a warning that names it and its place; a bad value is an error that names the file, its place, the
-   value and the rule.
+1. The format is the emulator's (UserConfig, Namespaces, Queues, Topics, Subscriptions, Rules); its limits do not apply.
+   Names of keys are read in any case, as in the emulator.
+2. `"Busbar": {"Tier": ..., "Limits": {...}, "AuthorizationRules": [...]}` is Busbar's own part. It has the tier, limits that
+   differ from the tier's by their names in model/limits.py, and rules of the namespace beside the server's own.
+3. An unknown key is a warning that names it and its place. A bad value is an error that names the file, its place, the value
+   and the rule.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ from busbar.model.properties import PropertyType, properties_of
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text is for the one who wrote it."""
+    """The configuration cannot be used; the text is for its author."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceConfig:
-    """What a Config.json asks for."""
+    """The content of a Config.json."""
 
     name: str
     entities: tuple[tuple[str, Description], ...]
-    """Each after what it belongs to: a topic, its subscriptions, each followed by its rules."""
+    """Each after the one it belongs to: a topic, its subscriptions, each followed by its rules."""
     limits: Limits
     warnings: tuple[str, ...]
     tier: Tier = Tier.STANDARD
@@ -77,7 +76,7 @@ def read_config(path: Path) -> NamespaceConfig:
 
 
 def parse_config(text: str, file: str) -> NamespaceConfig:
-    """`file` is the name that errors and warnings give it."""
+    """Parse a configuration; `file` is its name in errors and warnings."""
     try:
         value = parse(text)
     except JsonError as error:
@@ -85,7 +84,7 @@ def parse_config(text: str, file: str) -> NamespaceConfig:
     return _ConfigReader(file).namespace(value)
 
 
-# How a property is read: the field it sets, and the value of it (ValueError says which rule was broken).
+# How a property is read: the field it sets, and its value (a ValueError names the broken rule).
 _Property = tuple[str, Callable[[object], object]]
 
 
@@ -169,7 +168,7 @@ _LIMITS = {field.name for field in fields(Limits)}
 
 
 class _Object:
-    """A JSON object at its place in the file, whose keys are found in any case."""
+    """A JSON object at its place in the file, with keys that are found in any case."""
 
     def __init__(self, reader: _ConfigReader, place: str, value: object) -> None:
         if not isinstance(value, dict):
@@ -181,7 +180,7 @@ class _Object:
         }
 
     def take(self, key: str, default: object = None) -> object:
-        """The value of a key, which is known from now on."""
+        """The value of a key, which counts as known from now on."""
         return self._by_key.pop(key.lower(), ("", default))[1]
 
     def inner(self, key: str) -> _Object:
@@ -199,7 +198,7 @@ class _Object:
             yield f"{self.place}{key}[{index}].", item
 
     def rest(self) -> list[tuple[str, object]]:
-        """Keys that nobody has taken, as they are spelled."""
+        """Keys that were not taken, as they are spelled."""
         rest = list(self._by_key.values())
         self._by_key.clear()
         return rest
@@ -210,7 +209,7 @@ class _Object:
 
 
 class _ConfigReader:
-    """Reads one file; gathers its warnings."""
+    """Reads one file, and collects its warnings."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -238,7 +237,7 @@ class _ConfigReader:
         busbar.end()
         user = root.inner("UserConfig")
         root.end()
-        user.take("Logging")  # where we log is not the file's business
+        user.take("Logging")  # the file does not decide where Busbar logs
         namespaces = list(user.items("Namespaces"))
         user.end()
         if len(namespaces) > 1:
@@ -354,7 +353,7 @@ class _ConfigReader:
         return tuple(rules)
 
     def _own_name(self, item: _Object, kind: str) -> str:
-        """The name of something that has a path below another's."""
+        """The name of an entity with a path below another's."""
         place = item.place + "Name"
         name: str = self._value(place, item.take("Name"), _text)
         self._check(place, lambda: check_name(name, kind, self._limits))

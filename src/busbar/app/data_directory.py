@@ -1,9 +1,9 @@
 """The directory in which an instance keeps its stores and its key. It belongs to one process at a time.
 
-The claim is a lock of the kernel on DIR/busbar.lock, which ends with the process however it ends. The file's text names the
-holder: its process, and an instance id that is drawn at each claim. The text counts only while the lock is held: that of a
-copied directory names nobody. Broker processes hold the lock too: when the one that started them was killed they end, and
-the next one waits for that.
+The claim is a lock of the kernel on DIR/busbar.lock, which ends with the process however it ends. The file names the holder:
+its process, and an instance id that is drawn at each claim. The text is valid only while the lock is held, so that of a
+copied directory names no process. Broker processes hold the lock too. If the controller was killed, its brokers end, and the
+next controller waits for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from busbar.store.sqlite.directory import stores_in
 
 LEFT_BEHIND_SECONDS = 5.0
 LOOK_SECONDS = 0.25
-"""For so long a claim is tried again in any case: a command that looks who serves the directory locks it for a moment."""
+"""A claim is retried for so long in any case: a command that checks which process serves the directory locks it for a
+moment."""
 LOCK_NAME = "busbar.lock"
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -52,12 +53,12 @@ class DataDirectory:
                 "Stop it first, or choose another directory with --data."
             ) from None
         self.instance = secrets.token_hex(16)
-        """Whoever finds it in a file of this directory knows that the holder of the lock wrote it."""
+        """If a file of this directory has this id, the holder of the lock wrote it."""
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n{self.instance}\n".encode(), 0)
 
     def _claim(self) -> str:
-        """Empty, or whose it is."""
+        """Lock the directory; returns '' or a description of its holder."""
         began = time.monotonic()
         while True:
             try:
@@ -72,7 +73,7 @@ class DataDirectory:
 
     @property
     def lock(self) -> int:
-        """The descriptor that holds it, for processes that are part of this one."""
+        """The descriptor of the lock, for processes that are part of this one."""
         return self._lock
 
     @property
@@ -83,11 +84,11 @@ class DataDirectory:
 
     @property
     def is_new(self) -> bool:
-        """No store has been made here yet."""
+        """Whether no store has been created here yet."""
         return not stores_in(self.path)
 
     def key(self) -> str:
-        """The namespace's own key: made on the first start, readable by its owner alone."""
+        """The namespace's own key: created on the first start, readable by its owner only."""
         file = self.path / "sas.key"
         try:
             key = file.read_text("ascii").strip()
@@ -105,7 +106,7 @@ class DataDirectory:
         return key
 
     def release(self) -> None:
-        """Let another process have it (idempotent)."""
+        """Release the directory for another process (idempotent)."""
         if self._lock >= 0:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
@@ -113,8 +114,8 @@ class DataDirectory:
 
 
 def instance_serving(path: Path) -> str | None:
-    """The instance id of the process that holds the lock of this directory; empty if it has just begun, None if none does.
-    Raises OSError if that cannot be found out."""
+    """The instance id of the process that holds the lock of this directory; '' if it has just started, None if there is
+    none. Raises OSError if that cannot be determined."""
     try:
         lock = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -135,7 +136,7 @@ def _holder(lock: int) -> tuple[str, str]:
 
 
 def _is_gone(owner: str) -> bool:
-    """Whether the process of this number has ended: then what holds the lock is what is left of it."""
+    """Whether the process with this number has ended: then its broker processes still hold the lock."""
     if not owner.isdigit():
         return False
     try:

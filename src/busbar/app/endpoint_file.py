@@ -1,9 +1,9 @@
-"""DIR/endpoint.json: where the instance that serves a data directory answers, for commands on the same machine.
+"""DIR/endpoint.json: the address of the instance that serves a data directory, for commands on the same machine.
 
-It is there from the moment connections are accepted until a clean stop. After a crash it is stale, and in a copy of the
-directory it describes the original: it counts only if `is_of` says that the holder of the directory's lock wrote it for this
-very directory. It has the key, so it is readable by its owner alone. It is written beside its place and renamed: a reader
-sees a whole file or none.
+It exists from the moment connections are accepted until a clean stop. After a crash it is stale, and in a copy of the
+directory it describes the original. So it is valid only if `is_of` confirms that the holder of the directory's lock wrote it
+for this very directory. It contains the key, so it is readable by its owner only. It is written under a temporary name and
+renamed: a reader gets a whole file or none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunningEndpoint:
     ca: str | None = None
     """The file of the certificate authority to trust, if it is the instance's own."""
     instance: str = ""
-    """The id that the claim of the data directory was given."""
+    """The id of the claim of the data directory."""
     device: int = 0
     inode: int = 0
     """Of the data directory, which a copy does not share (one of hard links shares all its files)."""
@@ -52,7 +52,7 @@ class RunningEndpoint:
         return True
 
     def is_of(self, directory: Path) -> bool:
-        """Whether the process that serves this directory wrote it. Raises OSError if that cannot be found out."""
+        """Whether the process that serves this directory wrote it. Raises OSError if that cannot be determined."""
         found = directory.stat()
         serving = instance_serving(directory)
         return (
@@ -67,7 +67,7 @@ def write_endpoint(directory: Path, endpoint: RunningEndpoint) -> None:
 
 
 def read_endpoint(directory: Path) -> RunningEndpoint | None:
-    """None if none is there. Raises ValueError for a file that is not one of ours, OSError if it cannot be read."""
+    """Read the file; None if there is none. Raises ValueError for a file of another format, OSError if it cannot be read."""
     file = directory / FILE_NAME
     try:
         found = json.loads(file.read_text("utf-8"))
@@ -101,6 +101,6 @@ def _integer(value: object) -> int:
 
 
 def remove_endpoint(directory: Path) -> None:
-    """At a clean stop; idempotent."""
+    """Remove the file at a clean stop; idempotent."""
     with suppress(FileNotFoundError):
         (directory / FILE_NAME).unlink()

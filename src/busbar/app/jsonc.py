@@ -1,6 +1,6 @@
-"""JSON as people write it in configuration files: with // and /* */ comments and trailing commas.
+"""Parses JSON with // and /* */ comments and trailing commas, as people write it in configuration files.
 
-What is taken out is replaced by spaces, so that the line and column of a syntax error are those of the file.
+Removed parts are replaced by spaces, so that the line and column of a syntax error are those of the file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-# A string is matched first, so that nothing inside it is taken for a comment or a comma before a bracket.
+# A string is matched first, so that nothing inside it counts as a comment or a comma before a bracket.
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<open>/\*)""", re.DOTALL
 )
@@ -16,7 +16,7 @@ _TRAILING_COMMA = re.compile(r"""("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])""", re.DOTALL
 
 
 class JsonError(ValueError):
-    """Not JSON; the text says where."""
+    """The text is not JSON; the message names the place."""
 
 
 def parse(text: str) -> object:

@@ -1,12 +1,13 @@
-"""Files with secrets: how they are written, and who may get at them in a data directory.
+"""Files with secrets: how they are written, and which users may reach them in a data directory.
 
-1. A file is made exclusively, under a name beside its place, with its final mode from the first moment, and renamed. A crash
-   leaves a whole file or none. What somebody planted under either name, a link to another file say, is replaced and never
+1. A file is created exclusively, under a temporary name, with its final mode from the first moment, and renamed. A crash
+   leaves a whole file or none. If another user has placed a file or link under either name, it is replaced and never
    followed.
-2. Nobody but its owner and root may write into a data directory. Who may could replace a key there.
-3. A file with secrets is for its owner alone, whatever the directory's mode is: modes of directories change with backups.
-4. Owner is the user that serves, or root. Root itself may serve the directory of another user, which is how containers
-   are given one, and is told so.
+2. Only its owner and root may write into a data directory. Any other writer could replace a key there.
+3. A file with secrets is for its owner only, independently of the directory's mode, because modes of directories change with
+   backups.
+4. The owner is the user that serves, or root. Root may serve the directory of another user, as in containers, and gets a
+   warning.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from busbar.store.durable_names import move
 
 PRIVATE, PUBLIC = 0o600, 0o644
 SECRET_NAMES = ("sas.key", "endpoint.json", "tls/*key.pem", "store-*.db*")
-"""In a data directory. A store has messages, and the keys of entities' rules."""
+"""Patterns in a data directory. A store has messages, and the keys of entities' rules."""
 NOT_SECRET = (".lock", ".reserve")
 SHOWN = 3
 
 
 class UnsafeFiles(Exception):
-    """Others can get at what is secret; the text is for the operator and has the command that mends it."""
+    """Other users can reach a secret; the text is for the operator and has the command that corrects it."""
 
 
 def write_file(file: Path, content: bytes, mode: int = PRIVATE) -> None:
     """Write a file, or replace it, durably. Raises OSError."""
     fresh = file.with_name(file.name + ".new")
     with suppress(FileNotFoundError):
-        fresh.unlink()  # left by a crash, or planted: neither its mode nor its target counts
+        fresh.unlink()  # left by a crash, or placed by another user: neither its mode nor its target counts
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as stream:
-        os.fchmod(descriptor, mode)  # a umask may have taken from it
+        os.fchmod(descriptor, mode)  # a umask may have removed bits
         stream.write(content)
         stream.flush()
         os.fsync(descriptor)
@@ -47,7 +48,8 @@ def write_file(file: Path, content: bytes, mode: int = PRIVATE) -> None:
 
 
 def check_private(directory: Path, user: int) -> list[str]:
-    """Whether a data directory keeps its secrets when this user serves it. Warnings; raises UnsafeFiles or OSError."""
+    """Check whether a data directory keeps its secrets when this user serves it. Returns warnings; raises UnsafeFiles or
+    OSError."""
     warnings = _check_owner(directory, user)
     for place in (directory, directory / "tls"):
         if place.is_dir():
@@ -86,7 +88,7 @@ def _check_modes(directory: Path, user: int) -> None:
     too_open = []
     for file in secret_files(directory):
         found = file.stat()
-        # What root gives to another user has to be readable for a group of that user.
+        # A file that root provides for another user has to be readable for a group of that user.
         forbidden = 0o037 if found.st_uid == 0 and user != 0 else 0o077
         if found.st_mode & forbidden:
             too_open.append(f"{file} (mode {stat.S_IMODE(found.st_mode):04o})")
@@ -111,13 +113,13 @@ def _check_file_owners(directory: Path, user: int) -> None:
 
 
 def secret_files(directory: Path) -> list[Path]:
-    """Those that are there."""
+    """The files with secrets that exist."""
     found = [file for pattern in SECRET_NAMES for file in directory.glob(pattern)]
     return sorted(file for file in found if not file.name.endswith(NOT_SECRET) and file.is_file())
 
 
 def _writers(found: os.stat_result) -> str:
-    """Who may write into a directory beside its owner; empty for nobody."""
+    """Which users may write into a directory beside its owner; empty if none."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, found.st_uid):
@@ -126,7 +128,7 @@ def _writers(found: os.stat_result) -> str:
 
 
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether nobody but this user is in it: many systems give each user such a group, and a umask that lets it write."""
+    """Whether only this user is in the group: many systems give each user such a group, and a umask that lets it write."""
     try:
         owner = pwd.getpwuid(user).pw_name
         members = {*grp.getgrgid(group).gr_mem}

@@ -1,9 +1,9 @@
-"""Makes the namespace what its configuration says.
+"""Creates and updates the entities of the namespace as its configuration declares.
 
-Rules:
-1. What the file names becomes as it says; what it does not name stays as it is, authorization rules of entities included.
-2. What is forwarded to comes before what forwards to it, wherever they stand in the file.
-3. A new subscription gets the first of its rules in the file instead of the one that lets everything through.
+1. An entity in the file becomes as the file describes it. An entity that is not in the file stays as it is. Authorization
+   rules of entities stay, too.
+2. The target of a forward is created before the entity that forwards to it, in any order in the file.
+3. A new subscription gets the first of its rules in the file instead of the default rule, which matches every message.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from busbar.app.config import ConfigError, NamespaceConfig
 from busbar.catalogue.catalogue import Catalogue
+from busbar.catalogue.planning import ChangePlanner
 from busbar.model.api import NamedRule
 from busbar.model.entities import (
     Description,
@@ -28,7 +29,7 @@ _WITH_RIGHTS = QueueDescription | TopicDescription
 
 
 async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[str]:
-    """Returns what could not be done for now, since a store is unavailable."""
+    """Apply the configuration. Returns the entities that could not be changed now, because a store is unavailable."""
     first_rules: dict[str, NamedRule] = {}
     for path, description in namespace.entities:
         if isinstance(description, RuleDescription):
@@ -36,10 +37,10 @@ async def provision(catalogue: Catalogue, namespace: NamespaceConfig) -> list[st
             first_rules.setdefault(key_of(parent), (name, description))
     later: list[str] = []
     try:
-        async with catalogue.batch():
+        async with catalogue.batch() as plan:
             for path, description in _in_order(namespace):
                 try:
-                    await _ensure(catalogue, path, description, first_rules.get(key_of(path)))
+                    _ensure(plan, path, description, first_rules.get(key_of(path)))
                 except ServerBusy as error:
                     later.append(
                         f"the entity '{path}' is not as the configuration says: {error} Start again then."
@@ -55,14 +56,14 @@ def _in_order(namespace: NamespaceConfig) -> Iterator[tuple[str, Description]]:
         named = {key_of(path) for path, _ in waiting}
         now = [item for item in waiting if not _needs(item, named)]
         if not now:
-            now = waiting  # they wait for each other: the first one's error says so
+            now = waiting  # they need each other: the error of the first one states it
         done = {key_of(path) for path, _ in now}
         yield from now
         waiting = [item for item in waiting if key_of(item[0]) not in done]
 
 
 def _needs(item: tuple[str, Description], named: set[str]) -> bool:
-    """Does it need another one of those that wait?"""
+    """Whether it needs another one of those that wait."""
     path, description = item
     needs = {key_of(parent_and_name(path)[0])}
     if isinstance(description, QueueDescription | SubscriptionDescription):
@@ -70,19 +71,17 @@ def _needs(item: tuple[str, Description], named: set[str]) -> bool:
     return bool(needs & (named - {key_of(path)}))
 
 
-async def _ensure(
-    catalogue: Catalogue, path: str, description: Description, first_rule: NamedRule | None
-) -> None:
+def _ensure(plan: ChangePlanner, path: str, description: Description, first_rule: NamedRule | None) -> None:
     try:
         try:
-            there = catalogue.find(path).description
+            there = plan.find(path).description
         except EntityNotFound:
-            await catalogue.create(path, description, first_rule)
+            plan.create(path, description, first_rule)
             return
         if isinstance(there, _WITH_RIGHTS) and isinstance(description, _WITH_RIGHTS):
             description = replace(description, authorization_rules=there.authorization_rules)
         if there != description:
-            await catalogue.update(path, description)
+            plan.update(path, description)
     except ServerBusy:
         raise
     except BusbarError as error:

@@ -39,6 +39,7 @@ from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_end
 from busbar.app.provisioning import provision
 from busbar.app.system import nonce_source, raise_descriptor_limit
 from busbar.broker.host_api import StoreHost
+from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
@@ -57,7 +58,6 @@ from busbar.model.entities import (
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
-    TopicDescription,
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
@@ -311,6 +311,7 @@ async def _broker(
     port.serve(stores, catalogue)
     members.watch()
     broker = _Broker(port, catalogue, stores, processes)
+    moves = MoveRunner(port, loop, stores.routes.sink_of) if processes is None else None
     try:
         try:
             if processes is not None:
@@ -323,8 +324,12 @@ async def _broker(
             broker.notes.append(
                 f"there are {brokers} brokers, although {config.brokers} were asked for: one for each store"
             )
+        if moves is not None:
+            moves.start(namespace.limits.transfer_patience)
         yield broker
     finally:
+        if moves is not None:
+            await moves.stop()
         await catalogue.close()
         if not await stores.close(DRAIN_SECONDS):
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
@@ -486,9 +491,3 @@ def _missing(description: Description) -> Iterator[str]:
         return
     if not isinstance(description, SubscriptionDescription) and description.enable_express:
         yield "EnableExpress has no effect, messages are written durably at once"
-    if isinstance(description, TopicDescription):
-        return
-    if description.forward_to:
-        yield "forwarding is not served yet; clients of these entities are refused"
-    if description.forward_dead_lettered_messages_to:
-        yield "dead letters are not forwarded yet; they stay in the dead-letter queue of"

@@ -1,8 +1,8 @@
-"""Giving a store up while Busbar does not run: the way out when it cannot start, since most of its stores are lost.
+"""Discards a store while Busbar does not run. It is the way out if Busbar cannot start because most of its stores are lost.
 
-The namespace is opened as for serving, but with whatever stores are there and without listeners; the store is re-created, as
-an operator's `reset` does in a running one, and all is closed again. The entities are those that the remaining stores know:
-a change that only lost stores had is lost with them.
+The namespace is opened as for serving, but with the stores that can be opened and without listeners. The store is
+re-created, as by an operator's `reset` in a running instance, and all stores are closed again. The entities are those in the
+catalogue of the remaining stores. A change that only lost stores had is lost with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from busbar.store.sqlite.directory import SqliteLocation, stores_in
 
 
 async def reset_store(data: Path, name: str) -> StoreView:
-    """Begin a store of a data directory anew that nobody serves. Raises DataDirectoryError, StoreError, BusbarError."""
+    """Re-create a store, empty, in a data directory that no process serves. Raises DataDirectoryError, StoreError,
+    BusbarError."""
     directory = DataDirectory(data)
     try:
         return await _reset(directory.path, name)

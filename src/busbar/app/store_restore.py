@@ -1,13 +1,14 @@
-"""Putting back a store that `reset` replaced, while Busbar does not run.
+"""Puts back a store that `reset` replaced, while Busbar does not run.
 
-Since the reset the namespace has another store in that place, whose id is on its list, and it went on: entities and taps
-came and went, numbers were given. Rules:
-1. The store in the place must be readable and hold no message, neither to receive nor for a tap: nothing is overwritten. It
-   is renamed in turn.
-2. The one that is put back takes over its catalogue and its identity: entities are those of now.
-3. No number is given twice: each fragment goes on after the higher one of its two counters. Fragments and taps that were
-   made since come along, with their positions. Fragments of entities that were deleted since go.
-4. Before its files are moved the store is complete. If the process ends in between, `reset` and another restore help.
+Since the reset the namespace has another store in that place, with an id of its own. Entities and taps were created and
+deleted since, and numbers were assigned.
+
+1. The current store must be readable and hold no message, neither for receivers nor for a tap, because nothing is
+   overwritten. It is renamed in turn.
+2. The store that is put back gets the catalogue and the identity of the current one: entities are those of now.
+3. No number is assigned twice: each fragment continues after the higher one of its two counters. Fragments and taps that
+   were created since are taken over with their positions. Fragments of entities that were deleted since are removed.
+4. The store is complete before its files are moved. If the process ends in between, `reset` and another restore help.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from busbar.app.data_directory import DataDirectory
 from busbar.broker.fragment_loading import open_store
-from busbar.catalogue.catalogue import served_fragments
+from busbar.catalogue.change import served_fragments
 from busbar.catalogue.membership import read_copy
 from busbar.fragment.changes import Changes, Head, empty_head
 from busbar.model.errors import ArgumentError, InvalidOperation
@@ -30,8 +31,8 @@ SLICE = 10_000
 
 
 def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
-    """Put back the newest file of a store that a reset replaced, or the one of that name; the file, and its messages.
-    Raises DataDirectoryError, StoreError, OSError, ArgumentError, InvalidOperation."""
+    """Put back the newest file of a store that a reset replaced, or the one of that name; returns the file and the number of
+    its messages. Raises DataDirectoryError, StoreError, OSError, ArgumentError, InvalidOperation."""
     directory = DataDirectory(data)
     try:
         if name not in stores_in(directory.path):
@@ -53,7 +54,7 @@ def restore_store(data: Path, name: str, aside: str = "") -> tuple[Path, int]:
 
 
 def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
-    """Make the replaced store fit for the namespace as it is; how many messages it has."""
+    """Adapt the replaced store to the namespace as it is now; returns the number of its messages."""
     current, _ = open_store(place.open)
     try:
         _check_empty(current, name)
@@ -72,7 +73,7 @@ def _prepare(file: Path, place: SqliteLocation, name: str) -> int:
 
 
 def _check_empty(current: Store, name: str) -> None:
-    """Check that the store in the place can be read and holds no message."""
+    """Check that the current store can be read and holds no message."""
     held = sum(sum(head.counts) for head in current.heads())
     if held:
         raise InvalidOperation(

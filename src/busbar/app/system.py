@@ -1,4 +1,4 @@
-"""What brokers get from the machine they run on: chance, descriptors and an event loop."""
+"""What brokers get from the machine they run on: random numbers, descriptors and an event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 
 def nonce_source() -> Callable[[], int]:
-    """48 random bits each, never 0: what a lock token has room for beside a fragment id and a message number."""
+    """A source of random numbers of 48 bits, never 0: the room of a lock token beside a fragment id and a message number."""
     chance = random.Random(secrets.randbits(128))
     draw = chance.getrandbits
     return lambda: draw(48) or 1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop where there is one."""
+    """The faster event loop, if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -27,7 +27,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def raise_descriptor_limit() -> None:
-    """A connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use select()."""
+    """Raise the soft limit of descriptors: a connection is a descriptor, and the usual 1,024 is for programs that use
+    select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

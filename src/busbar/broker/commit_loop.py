@@ -1,15 +1,19 @@
-"""Applying commands in bounded turns, committing their changes in groups, and performing their effects.
+"""Applies commands in bounded turns, commits their changes in groups, and emits their effects. No thread, no clock, no I/O.
+
+In: `submit` (commands), `job_done` and `job_failed` (what became of a job), `timer` (time has passed), each with the time.
+Out: `step` returns the next job for the store and the effects to perform; `wake_at` says when `timer` is due. The caller
+steps whenever `has_turn`. The rules of outages (store_lifecycle.py) and the shell that runs jobs (store_host.py) are the
+callers; the simulation is another one.
 
 Rules:
-1. Commands of a fragment are applied in their order, at once where nothing has to be read first. Where the machine needs
-   a read, the fragment (and no other) waits; the read is done right after the commit of what the fragment changed before.
-2. Group commit is self-clocked: a job starts at the end of the loop's turn, or as soon as the one before it has returned;
-   what is applied meanwhile gathers in the next group, from all fragments. A full group (GROUP_MESSAGES or GROUP_BYTES)
+1. Commands of a fragment are applied in their order, at once where nothing has to be read first. If the machine needs a
+   read, that fragment alone waits. The read is done right after the commit of what the fragment changed before.
+2. Group commit is self-clocked: a job starts with the next step, or with the one after the job before it has returned.
+   What is applied meanwhile gathers in the next group, from all fragments. A full group (GROUP_MESSAGES or GROUP_BYTES)
    takes no more: further commands stay in their inboxes, unapplied. A command is never split over groups.
-3. Commit, then speak: the effects of a fragment are performed in apply order, and only when all its earlier changes are
-   durable. A fragment with nothing under way speaks at the end of the turn.
-4. A turn applies at most TURN_COMMANDS commands, then lets the loop breathe. What a topic's rules take counts, too:
-   STEPS_OF_A_COMMAND are one.
+3. Effects are emitted in apply order, and only when all earlier changes of their fragment are durable. The effects of a
+   fragment with nothing to commit are emitted by the next step.
+4. A step applies at most TURN_COMMANDS commands. What a topic's rules take counts, too: STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
    subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
 6. The rules of a topic are evaluated right before the machine applies a command (topic_selection.py). What the topic's
@@ -17,24 +21,21 @@ Rules:
    is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads that its
    subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a turn is
    passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
-
-What happens when a job fails is the host's business (store_host.py): it halts the turns, discards, and resumes them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from busbar.broker.slot import Slot
-from busbar.broker.store_thread import StoreThread
 from busbar.broker.timers import FragmentTimers
 from busbar.broker.topic_selection import select
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, Tick
+from busbar.fragment.reads import Read
+from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, TakeMoved, Tick
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError
 from busbar.rules.selection import RuleCompiler
@@ -44,6 +45,9 @@ GROUP_MESSAGES = 1_000
 GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
 STEPS_OF_A_COMMAND = 10_000
+
+SENDING = (Send, TakeMoved)
+"""Commands that bring messages."""
 
 _log = logging.getLogger(__name__)
 GROUP_FAILED = (
@@ -57,12 +61,37 @@ class GroupFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """What the store has to do next: commit a group, then read."""
+
+    batches: list[Changes]
+    reads: list[tuple[int, list[Read]]]
+    """By fragment. The store fills in what each asks for."""
+
+    def run(self, store: Store) -> None:
+        if self.batches:
+            store.commit(self.batches)
+        for fragment, wanted in self.reads:
+            store.read(fragment, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step asks of the caller: start the job, then perform the effects."""
+
+    job: Job | None
+    effects: list[Effect] = field(default_factory=list)
+    has_more: bool = False
+    """Step again at once. The job came first, so that the store works while commands are applied."""
+
+
+@dataclass(frozen=True, slots=True)
 class RolledBack:
-    """What one fragment had under way when its group failed."""
+    """What one fragment had not committed when its group failed."""
 
     slot: Slot
     batches: list[Changes]
-    """Newest first: the way back."""
+    """Newest first: the order in which they are undone."""
     effects: list[Effect]
     """In apply order; none of them was performed."""
     given: int
@@ -70,29 +99,15 @@ class RolledBack:
 
 
 class CommitLoop:
-    """The work of one store's fragments. Lives on the event loop; only jobs run on the store's thread."""
+    """The commands, changes and effects of one store's fragments."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        thread: StoreThread,
-        clock: Callable[[], int],
-        nonces: Callable[[], int],
-        emit: Callable[[list[Effect]], None],
-        failed: Callable[[BaseException], None],
-        rules: RuleCompiler,
-    ) -> None:
+    def __init__(self, nonces: Callable[[], int], rules: RuleCompiler) -> None:
+        """`nonces` gives a number for the locks of each command."""
         self.slots: dict[int, Slot] = {}
-        self.store: Store | None = None
         self._sends_refused: BusbarError | None = None
-        self._loop = loop
-        self._thread = thread
-        self._clock = clock
         self._nonces = nonces
-        self._emit = emit
-        self._failed = failed
         self._rules = rules
-        self._timers = FragmentTimers(loop, clock, self._wake)
+        self._timers = FragmentTimers()
         self._running = False
         self._winding_down = False
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
@@ -100,20 +115,20 @@ class CommitLoop:
         self._reading: list[Slot] = []  # wait for a read that no job has taken yet
         self._flight: list[Slot] = []  # have changes in the job under way
         self._job_reads: list[Slot] = []  # wait for a read of the job under way
+        self._supplied: list[Slot] = []  # their read is done; the next step applies what waited for it
         self._job_under_way = False
         self._gathered = 0
         self._gathered_bytes = 0
         self._group_failed = False
         self._out: list[Effect] = []
-        self._turn_due = False
 
-    # ---- what the host does with them ----
+    # ---- fragments ----
 
     def add(self, slot: Slot) -> None:
         self.slots[slot.id] = slot
-        self._timers.want(slot, slot.machine.wake_at(), self._clock())
+        self._timers.want(slot, slot.machine.wake_at())
 
-    def link_topic(self, topic: Slot) -> None:
+    def link_topic(self, topic: Slot, now: int) -> None:
         """Give a topic the fragments of its subscriptions (rule 6), and their rules. It is new, or its settings changed."""
         before, topic.subscriptions = topic.subscriptions, []
         for one in before:
@@ -125,76 +140,125 @@ class CommitLoop:
         for one in topic.subscriptions:
             one.topic = topic
         if topic.reads_awaited and self._subscriptions_ready(topic):
-            self._resume_topic(topic, self._clock())
+            self._resume_topic(topic, now)
         for one in before:
             if one.yields_to_topic and one.topic is None:
                 one.yields_to_topic = False
                 self._queue(one)
 
     def remove(self, fragment: int) -> Slot | None:
-        """Take a fragment out of service. What it has in flight still ends as usual."""
+        """Take a fragment out of service. What it is committing still ends as usual."""
         slot = self.slots.pop(fragment, None)
         if slot is not None:
             self._close_slot(slot, EntityNotFound(f"fragment {fragment}"))
-            self._end_of_turn()
         return slot
 
-    def tick(self, slot: Slot) -> None:
+    def tick(self, slot: Slot, now: int) -> None:
         """Let the fragment look at its settings and its clock."""
         slot.tick()
         self._queue(slot)
-        self._apply_ready()
-        self._end_of_turn()
+        self._apply_ready(now)
 
-    def resume(self) -> None:
-        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may be gone with the job
-        that failed, and its wake-up is not wished for again."""
+    def clear(self) -> None:
+        """Take all fragments out of service: others will be added in their place."""
+        for slot in self.slots.values():
+            slot.broken = True  # for what still refers to it: timers, the list of the ready
+        self.slots = {}
+
+    def quarantine(self, slot: Slot) -> None:
+        """Take a fragment that failed out of service. What the machine gathered may not be whole, so it is not committed."""
+        if slot.broken:
+            return
+        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
+        topic = slot.topic or slot
+        gathered = any(one.dirty for one in (topic, *topic.subscriptions))
+        self._close_slot(slot, _BROKEN)
+        if topic is not slot:
+            self._close_slot(topic, _BROKEN)
+        if gathered and topic.subscriptions:
+            self.pause()
+            self._group_failed = True
+
+    # ---- running ----
+
+    def resume(self, now: int) -> None:
+        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may have been lost with the
+        job that failed, and its wake-up is not asked for again."""
         self._running = True
-        now = self._clock()
         for slot in self.slots.values():
             if not slot.broken:
                 self._schedule(slot, now)
-        self._apply_ready()
-        self._end_of_turn()
-
-    def take_in(self, refusal: BusbarError | None) -> None:
-        """Whether messages come in: with a refusal sends get it, and what is due waits."""
-        self._sends_refused = refusal
-        for slot in self.slots.values():
-            if not slot.broken:
-                slot.machine.hold_due(refusal is not None)
-        if self._running and refusal is None:
-            self.resume()
+        self._apply_ready(now)
 
     def pause(self) -> None:
         """Apply nothing from now on; commands gather in the inboxes."""
         self._running = False
 
+    def refuse_sends(self, refusal: BusbarError) -> None:
+        """Refuse new messages; those that are due wait."""
+        self._sends_refused = refusal
+        self._hold_due(True)
+
+    def accept_sends(self, now: int) -> None:
+        self._sends_refused = None
+        self._hold_due(False)
+        if self._running:
+            self.resume(now)
+
+    def _hold_due(self, held: bool) -> None:
+        for slot in self.slots.values():
+            if not slot.broken:
+                slot.machine.hold_due(held)
+
     def stop_timers(self) -> None:
-        """Begin nothing by itself any more: what is due waits for the next owner. Commands are still applied."""
+        """Begin nothing that no client asked for: what is due waits for the next owner. Commands are still applied."""
         self._winding_down = True
 
     def stop(self) -> None:
         self.pause()
-        self._timers.stop()
+        self._timers.clear()
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is under way."""
         return not (
-            self._job_under_way or self._out or self._ready or self._dirty or self._reading or self._flight
+            self._job_under_way
+            or self._out
+            or self._ready
+            or self._dirty
+            or self._reading
+            or self._flight
+            or self._supplied
         )
 
     @property
     def job_under_way(self) -> bool:
         return self._job_under_way
 
+    @property
+    def group_failed(self) -> bool:
+        """What is gathered must be rolled back (rule 5). What is being committed is whole, and ends first."""
+        return self._group_failed and not self._job_under_way
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a step has something to do."""
+        if self._out:
+            return True
+        return self._running and bool(
+            self._supplied
+            or (self._ready and not self._group_full())
+            or (not self._job_under_way and (self._dirty or self._reading))
+        )
+
+    # ---- when a group failed ----
+
     def roll_back(self) -> list[RolledBack]:
-        """Forget all that is not durable: what was in flight and what gathered after it. Waiting reads are forgotten
+        """Forget all that is not durable: what is being committed and what gathered after it. Waiting reads are forgotten
         too, since after an undo another page may be needed."""
-        for slot in (*self._job_reads, *self._reading):
+        for slot in (*self._supplied, *self._job_reads, *self._reading):
             slot.reads = None
-        self._job_reads, self._reading = [], []
+        self._supplied, self._job_reads, self._reading = [], [], []
         for slot in self.slots.values():
             if slot.reads_awaited:
                 slot.reads_awaited, slot.reads = 0, None
@@ -215,21 +279,19 @@ class CommitLoop:
         return discarded
 
     def emit(self, effects: Iterable[Effect]) -> None:
-        """Perform effects that rest on nothing, at the end of this turn."""
+        """Have the next step perform effects that rest on nothing."""
         self._out += effects
-        self._end_of_turn()
 
     def refuse_queued(self, error: BusbarError) -> None:
-        """Answer every command that waits for an answer; keep the others (what consumers and timers said)."""
+        """Refuse every command that has an answer; keep the others, which come from consumers and timers."""
         for slot in self.slots.values():
             if slot.inbox:
                 for command in slot.inbox:
                     self._refuse(command, error)
                 slot.inbox = deque(command for command in slot.inbox if command.request == 0)
-        self._end_of_turn()
 
     def take_queued(self, error: BusbarError) -> list[Command]:
-        """Answer every command that waits for an answer, and take the others out of the inboxes."""
+        """Refuse every command that has an answer, and take the others out of the inboxes."""
         self.refuse_queued(error)
         taken: list[Command] = []
         for slot in self.slots.values():
@@ -238,36 +300,9 @@ class CommitLoop:
             slot.tick_queued = False
         return taken
 
-    def clear(self) -> None:
-        """Take all fragments out of service: others will be added in their place."""
-        for slot in self.slots.values():
-            slot.broken = True  # to those who still hold it: timers, the list of the ready
-        self.slots = {}
-
-    def quarantine(self, slot: Slot) -> None:
-        """Take a fragment that failed out of service. What the machine gathered is not committed: nobody can say whether
-        it is whole."""
-        if slot.broken:
-            return
-        _log.exception("fragment %d failed and is out of service until the broker is restarted", slot.id)
-        topic = slot.topic or slot
-        gathered = any(one.dirty for one in (topic, *topic.subscriptions))
-        self._close_slot(slot, _BROKEN)
-        if topic is not slot:
-            self._close_slot(topic, _BROKEN)
-        if gathered and topic.subscriptions:
-            self.pause()
-            self._group_failed = True
-            self._loop.call_soon(self._fail_group)  # not now: the host may be in the middle of a recovery
-
-    def _fail_group(self) -> None:
-        """What is in flight is whole, and ends first."""
-        if self._group_failed and not self._job_under_way:
-            self._failed(GroupFailed())
-
     # ---- commands ----
 
-    def submit(self, commands: Iterable[Command]) -> None:
+    def submit(self, commands: Iterable[Command], now: int) -> None:
         """Apply what can be applied now; the rest waits its turn. Every command with an answer gets one."""
         slots = self.slots
         for command in commands:
@@ -278,8 +313,7 @@ class CommitLoop:
             slot.inbox.append(command)
             if not slot.queued:
                 self._queue(slot)
-        self._apply_ready()
-        self._end_of_turn()
+        self._apply_ready(now)
 
     def _queue(self, slot: Slot) -> None:
         if (
@@ -292,12 +326,9 @@ class CommitLoop:
             slot.queued = True
             self._ready.append(slot)
 
-    def _apply_ready(self) -> None:
+    def _apply_ready(self, now: int) -> None:
         """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
         ready = self._ready
-        if not ready:
-            return
-        now = self._clock()
         budget = TURN_COMMANDS
         while ready and budget > 0 and self._running and not self._group_full():
             slot = ready.popleft()
@@ -324,7 +355,7 @@ class CommitLoop:
                 command = inbox[0]
                 if not self._fits_group(slot, command):
                     continue
-                if slot.subscriptions and type(command) is Send and machine.owes_copies():
+                if slot.subscriptions and isinstance(command, SENDING) and machine.owes_copies():
                     slot.tick_first()
                     continue
                 reads = machine.needs(command, now)
@@ -348,7 +379,7 @@ class CommitLoop:
 
     def _fits_group(self, slot: Slot, command: Command) -> bool:
         """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
-        if type(command) is Send:
+        if isinstance(command, SENDING):
             size = len(command.drafts) * (1 + len(slot.subscriptions))
             if self._sends_refused is not None:
                 self._refuse(slot.inbox.popleft(), self._sends_refused)
@@ -358,7 +389,7 @@ class CommitLoop:
         else:
             return True
         if self._gathered and self._gathered + size > GROUP_MESSAGES:
-            self._gathered = GROUP_MESSAGES  # full: this ends the caller's loop; the next group counts anew
+            self._gathered = GROUP_MESSAGES  # full: this ends the caller's loop; the next group counts from 0
             return False
         return True
 
@@ -368,7 +399,7 @@ class CommitLoop:
             slot.tick_queued = False
         elif command.origin:  # what the broker itself asks is no use of the entity
             slot.last_used = now
-        if slot.subscriptions and type(command) is Send:
+        if slot.subscriptions and isinstance(command, SENDING):
             machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
         elif slot.topic is not None and type(command) is SetSessionState:
             topic = slot.topic
@@ -392,7 +423,7 @@ class CommitLoop:
                 self._dirty.append(slot)
             self._gathered += weight - slot.change_count
             slot.change_count = weight
-            if type(command) is Send:
+            if isinstance(command, SENDING):
                 self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
             elif type(command) is StoreCopies:
                 self._gathered_bytes += sum([len(copy.content) for copy in command.copies])
@@ -457,58 +488,47 @@ class CommitLoop:
         if slot.reads is None and not self._winding_down and machine.has_work(now):
             slot.tick()
         self._queue(slot)
-        self._timers.want(slot, machine.wake_at(), now)
+        self._timers.want(slot, machine.wake_at())
 
-    def _wake(self, slots: list[Slot], now: int) -> None:
-        if self._winding_down:
-            return
-        for slot in slots:
-            if slot.broken:
+    @property
+    def wake_at(self) -> int:
+        """When `timer` is due, in ms (0: never)."""
+        return self._timers.next_at
+
+    def timer(self, now: int) -> None:
+        """Tick the fragments whose time has come."""
+        for slot in self._timers.take_due(now):
+            if slot.broken or self._winding_down:
                 continue
             at = slot.machine.wake_at()
             if at and at <= now:
                 slot.tick()
                 self._queue(slot)
             else:
-                self._timers.want(slot, at, now)
-        self._apply_ready()
-        self._end_of_turn()
+                self._timers.want(slot, at)
+        self._apply_ready(now)
 
-    # ---- the end of a turn, and the group commit ----
+    # ---- steps, and the group commit ----
 
-    def _end_of_turn(self) -> None:
-        """See to it that effects are performed and a job is started, once the loop has let everyone submit."""
-        if self._turn_due:
-            return
-        if self._out or (
-            self._running
-            and (
-                (self._ready and not self._group_full()) or (not self._job_under_way and self._work_for_job())
-            )
-        ):
-            self._turn_due = True
-            self._loop.call_soon(self._turn)
+    def step(self, now: int) -> Step:
+        """Start a job if one can be, else apply what waits. Effects come last, since performing them may submit commands."""
+        job = self._next_job()
+        if job is not None and (self._supplied or self._ready):
+            return Step(job, has_more=True)
+        if self._running:
+            supplied, self._supplied = self._supplied, []
+            for slot in supplied:
+                self._supply(slot, now)
+            self._apply_ready(now)
+        if job is None:
+            job = self._next_job()
+        effects, self._out = self._out, []
+        return Step(job, effects)
 
-    def _work_for_job(self) -> bool:
-        return bool(self._dirty or self._reading)
-
-    def _turn(self) -> None:
-        self._turn_due = False
-        self._start_job()
-        self._apply_ready()
-        self._emit_effects()
-        self._end_of_turn()
-
-    def _emit_effects(self) -> None:
-        """Last in every turn: whoever hears an effect may submit at once."""
-        if self._out:
-            out, self._out = self._out, []
-            self._emit(out)
-
-    def _start_job(self) -> None:
+    def _next_job(self) -> Job | None:
         """Commit what was gathered, then read what fragments wait for."""
-        if self._job_under_way or not self._running or not self._work_for_job():
-            return
+        if self._job_under_way or not self._running or not (self._dirty or self._reading):
+            return None
         batches: list[Changes] = []
         for slot in self._dirty:
             slot.committing = slot.machine.take_changes()
@@ -523,42 +543,23 @@ class CommitLoop:
         self._job_reads, self._reading = self._reading, []
         self._gathered = self._gathered_bytes = 0
         self._job_under_way = True
-        store = self.store
-        assert store is not None, "turns run only while the store is open"
+        return Job(batches, reads)
 
-        def work() -> None:
-            if batches:
-                store.commit(batches)
-            for fragment, wanted in reads:
-                store.read(fragment, wanted)
-
-        self._thread.post(work, self._job_done)
-
-    def _job_done(self, _: object, error: BaseException | None) -> None:
+    def job_done(self) -> None:
+        """The job under way was committed, and its reads are filled in."""
         self._job_under_way = False
-        if error is not None:
-            self._failed(error)
-            return
         for slot in self._flight:
             self._out += slot.committing_effects
             slot.commit_finished()
         self._flight = []
-        if self._group_failed:
-            self._fail_group()
-            self._emit_effects()
-            return
-        reading, self._job_reads = self._job_reads, []
-        self._start_job()  # first, so that the thread syncs while we apply and speak
-        now = self._clock()
-        for slot in reading:
-            self._supply(slot, now)
-        self._apply_ready()
-        self._start_job()
-        self._emit_effects()
-        self._end_of_turn()
+        self._supplied, self._job_reads = self._job_reads, []
+
+    def job_failed(self) -> None:
+        """The job under way has ended without success. What it was to commit stays until `roll_back`."""
+        self._job_under_way = False
 
     def _supply(self, slot: Slot, now: int) -> None:
-        """The read is there: apply the command that waited for it. It is not asked again what it needs."""
+        """The read is there: apply the command that waited for it, without asking again what it needs."""
         if slot.subscriptions and not slot.broken and not self._subscriptions_ready(slot):
             return
         reads, slot.reads = slot.reads, None
@@ -589,7 +590,7 @@ class CommitLoop:
             self._dirty.remove(slot)
             slot.dirty = False
             slot.change_count = 0
-            if not self._dirty:  # no job will start the count anew
+            if not self._dirty:  # no job will start the count again
                 self._gathered = self._gathered_bytes = 0
         for command in slot.inbox:
             self._refuse(command, error)

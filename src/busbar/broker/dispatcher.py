@@ -1,12 +1,12 @@
-"""Who asks fragments, and who hears their effects: the connections of gateways, by the number of their origin.
+"""Routes commands to the hosts of their fragments, and effects back to the gateway connections (origins) they are for.
 
 Rules:
-1. A sink is called once for each batch of effects, with its own effects in their order; what it raises hurts no other.
-   Nobody knows what became of the effects then: the connection is ended, so that its client learns that it has to ask again.
+1. A sink is called once for each batch of effects, with its own effects in their order. If it raises, other sinks are not
+   affected. It is not known then what became of the effects, so the connection is ended: its client has to ask again.
 2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
    their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
-3. A command goes to the host of its fragment (`FragmentRoutes`); one for a fragment that nobody hosts is refused as an
-   unknown entity.
+3. A command goes to the host of its fragment (`FragmentRoutes`). If no host has the fragment, it is refused as an unknown
+   entity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from busbar.model.commands import (
     Leave,
     Settle,
 )
-from busbar.model.effects import Delivered, Effect, Refused
+from busbar.model.effects import MOVER_ORIGIN, Delivered, Effect, Refused
 from busbar.model.errors import EntityNotFound
 from busbar.model.message import ACTIVE
 
@@ -41,7 +41,7 @@ REGISTERING = (Demand, AwaitSession, AcceptSession)
 
 class CommandRouter(Protocol):
     def submit(self, commands: Commands) -> Commands:
-        """Hand them to whoever has their fragments; those that nobody has are returned."""
+        """Hand commands to the hosts of their fragments; those whose fragment no host has are returned."""
 
 
 class EffectDispatcher:
@@ -63,6 +63,10 @@ class EffectDispatcher:
         self._consuming[self._last_origin] = set()
         return self._last_origin
 
+    def connect_mover(self, sink: EffectSink) -> None:
+        """Effects for the mover of this process go to `sink`."""
+        self._sinks[MOVER_ORIGIN] = sink
+
     def disconnect(self, origin: int) -> None:
         if origin not in self._sinks:
             return
@@ -73,8 +77,8 @@ class EffectDispatcher:
         self._failed.pop(origin, None)
 
     def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
-        """Nobody can be reached there, and somebody may believe that it holds message sessions: these consumers (each with
-        its fragment) stay, without credit, until `disconnect`. All others leave; what is on its way is released."""
+        """The origin cannot be reached, and may still take itself for the holder of message sessions. These consumers (each
+        with its fragment) stay, without credit, until `disconnect`. All others leave; messages for them are released."""
         if origin not in self._sinks:
             return
         kept = {fragment for fragment, _ in holding}
@@ -94,12 +98,12 @@ class EffectDispatcher:
             self.submit(releases)
 
     def submit(self, commands: Commands) -> None:
-        assert self.routes is not None, "nobody said where fragments are"
+        assert self.routes is not None, "routes are set before commands come"
         for command in commands:
             if type(command) in REGISTERING:
                 fragments = self._consuming.get(command.origin)
                 if fragments is None:
-                    # Its origin is gone: nobody would ever take the consumer away again.
+                    # Its origin is gone, and no `disconnect` would ever remove the consumer.
                     commands = [other for other in commands if other is not command]
                 else:
                     fragments.add(command.fragment)
@@ -153,8 +157,8 @@ def _refusals(unknown: Commands) -> Effects:
 
 
 def releases_of(effects: list[Effect]) -> list[Command]:
-    """Commands that give messages back: what gives messages back that nobody is there to receive. What was received and
-    deleted is gone: at most once is what that mode promises."""
+    """Commands that release the messages of effects whose receiver is gone. What was received and deleted is gone: that mode
+    promises at most once."""
     return [
         Settle(
             effect.fragment,
@@ -172,7 +176,7 @@ def releases_of(effects: list[Effect]) -> list[Command]:
 
 
 class CommandSink(Protocol):
-    """Whoever commands for the fragments of a store can be given to."""
+    """A host of a store's fragments, in this process or in another one, which takes their commands."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""What the host has done on the store's thread besides commits: loading fragments, reloading, comparing locks."""
+"""Work on the store's thread besides commits: loading fragments, reloading them, comparing locks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class LastKnownNumbers:
     last_dead: int
     last_event: int
     lost: bool
-    """It held something, or nobody knows."""
+    """It held something, or it is not known whether it did."""
 
 
 def predecessor_of(head: Head | None, started: int) -> LastKnownNumbers:
-    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
+    """By its last counters. If these are not known, numbers go on from the time at which the new store was created."""
     if head is None:
         return LastKnownNumbers(started, started, started, lost=True)
     held = sum(head.counts) + head.events > 0

@@ -1,7 +1,7 @@
-"""What consumers say while their store is unavailable, kept for its return.
+"""Keeps what consumers ask for while their store is unavailable, until it is open again.
 
 Rules:
-1. However long it lasts, there is one demand for each consumer: credit adds up, and who leaves is forgotten.
+1. There is one demand for each consumer, however long the outage lasts: credit adds up. A consumer that leaves is forgotten.
 2. A drain is answered at once: nothing is available, and the consumer's credit is forgotten, also by its machine.
 3. That a consumer leaves, or awaits a session no more, is passed on only if its machine knows of it; settlements without an
    answer (released messages) are kept as they are: there are no more of them than locks.
@@ -17,7 +17,7 @@ from busbar.model.effects import Drained
 ALL_CREDIT = 1 << 40
 
 Key = tuple[int, int]
-"""A consumer: its origin, and its number there. Or someone who awaits: its origin, and the request."""
+"""A consumer: its origin, and its number there. Of an AwaitSession: its origin, and the request."""
 
 
 class _Fragment:
@@ -67,7 +67,7 @@ class OfflineBuffer:
         return commands
 
     def reset(self, fragment: int, demands: Iterable[Demand]) -> list[Drained]:
-        """Another machine comes in its place, which knows nobody. What consumers still wait for (`demands`) is asked again,
+        """Another machine without consumers takes its place. What consumers still wait for (`demands`) is asked again,
         and drains that were not answered are."""
         here = self._at(fragment)
         forgotten = here.gone | here.emptied.keys()

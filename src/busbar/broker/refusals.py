@@ -1,10 +1,11 @@
-"""What those hear whose messaging store fails them, and whether it is certain that nothing was changed."""
+"""What clients are told when a messaging store fails, and whether it is certain that nothing was changed."""
 
 from __future__ import annotations
 
 from busbar.broker.commit_loop import RolledBack
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
+from busbar.store.contract import StoreError
 
 STORE_FULL = (
     "The messaging store is full; nothing was changed. Retry later: completing messages makes room, and where taps keep "
@@ -18,13 +19,26 @@ STORE_FENCED = "The messaging store belongs to another broker now. Retry later."
 OFFLINE = "taken offline by an operator"
 
 
+class StoreHung(StoreError):
+    """The store does not answer. What `began` may still take place when it does; what did not never will."""
+
+    def __init__(self, patience: float, *, began: bool) -> None:
+        super().__init__(f"its disk has not answered for {patience:g} s")
+        self.began = began
+
+
+def never_began(error: BaseException) -> bool:
+    """Whether what failed certainly did not take place, since its store was not even asked for it."""
+    return isinstance(error, StoreHung) and not error.began
+
+
 def busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
     return Refused(origin, request, ServerBusy.condition, text, certain)
 
 
 def refusals(item: RolledBack, text: str, *, certain: bool) -> list[Effect]:
-    """For everyone whose answer was discarded. Each command with an answer had exactly one effect with its request. Unless
-    it is `certain` that the store did nothing of what was given to it, nobody knows of that."""
+    """For every client whose answer was discarded. Each command with an answer had exactly one effect with its request. If
+    it is not `certain` that the store did nothing of what was given to it, the outcome of that is unknown."""
     unknown = 0 if certain else item.given
     return [
         busy(effect.origin, effect.request, STORE_FAILED, certain=False)

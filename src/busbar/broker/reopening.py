@@ -1,129 +1,96 @@
-"""When a store that is unavailable is opened again: by itself, with growing pauses, or as an operator says."""
+"""When a store that is unavailable is opened again, and when it is re-created empty instead. Pure: times come in, in ms.
+
+Rules:
+1. The store is tried at once, then after pauses that double from MIN_BACKOFF to MAX_BACKOFF. What an operator says, and a
+   disk that answers again, end the pause.
+2. While an operator has taken the store offline, it is not tried.
+3. An operator may reset the store: it is re-created empty. One that was not taken offline may be whole again, so it is
+   opened instead if that succeeds at once.
+4. A store that was served and has been missing for MISSING_FILE_GRACE is re-created empty.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-
-from busbar.broker.store_thread import StoreThread
-from busbar.store.location import StoreLocation, StoreMissing
-
-MIN_BACKOFF = 0.1
-MAX_BACKOFF = 5.0
-MISSING_FILE_GRACE = 5.0
-"""Seconds for which a file that was removed under us may still be put back."""
-WATCH_SECONDS = 1.0
-"""Between looks at the place of a store: one that is idle finds out that its file is gone."""
-
-Attempt = Callable[[], Awaitable[None]]
+MIN_BACKOFF = 100
+MAX_BACKOFF = 5_000
+MISSING_FILE_GRACE = 5_000
+"""For so long a file that was removed while in use may still be put back."""
 
 
-class ReopenLoop:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+class ReopenSchedule:
+    def __init__(self) -> None:
         self.offline = False
-        """An operator wants the store to be left alone."""
+        """An operator wants the store to be ignored."""
+        self.next_attempt = 0
+        """When the next attempt is due (0: it is not by itself)."""
+        self._replaces = False
         self._resetting = False
         self._tries_first = False
-        self._told = asyncio.Event()
-        self._loop = loop
+        self._falls_back = False
+        self._hurried = False
+        self._missing_since = -1
+        self._backoff = MIN_BACKOFF
+
+    # ---- what operators ask for ----
 
     def take_offline(self) -> None:
         self.offline = True
-        self._told.set()
+        self.next_attempt = 0
 
     def bring_online(self) -> None:
         self.offline = False
-        self._told.set()
+        self.hurry()
 
     def reset(self) -> None:
-        """Make the store anew. One that was not taken offline may be whole again: it is opened instead, if it can be."""
+        """Re-create the store (rule 3)."""
         self._resetting = True
         self._tries_first = not self.offline
         self.bring_online()
 
-    def try_now(self) -> None:
-        """What kept the store out may be over."""
-        self._told.set()
+    def hurry(self) -> None:
+        """The cause of the outage may be over: if an attempt is under way and fails, the next one follows at once."""
+        self._hurried = True
+        self._backoff = MIN_BACKOFF
 
-    async def run(
-        self, again: Attempt, anew: Attempt, failed: Callable[[Exception], bool], *, replaces: bool
-    ) -> bool:
-        """Try to open the store `again` until that succeeds. It is made `anew` instead when an operator says so, and by
-        itself when it `replaces` a store that has been missing for too long. `failed` hears why not, and answers whether
-        to go on; if not, the answer is False."""
-        pause = MIN_BACKOFF
-        missing_since = 0.0
-        while True:
-            now = self._loop.time()
-            vanished = replaces and missing_since and now - missing_since >= MISSING_FILE_GRACE
-            try:
-                if self._resetting or (vanished and not self.offline):
-                    tries_first, self._tries_first = self._tries_first, False
-                    if not (self._resetting and tries_first and await _succeeds(again)):
-                        self._resetting = False
-                        await anew()
-                    self._resetting = False
-                    return True
-                if not self.offline:
-                    await again()
-                    return True
-            except Exception as error:
-                missing_since = (missing_since or now) if isinstance(error, StoreMissing) else 0.0
-                if not failed(error):
-                    return False
-            self._told.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), None if self.offline else pause)
-                pause = MIN_BACKOFF
-            pause = min(pause * 2, MAX_BACKOFF)
+    # ---- attempts ----
 
+    def begin(self, *, replaces: bool) -> None:
+        """The store is unavailable from now on. Has it been served, so that an empty one may replace it (rule 4)?"""
+        self._replaces = replaces
+        self._falls_back = False
+        self._missing_since = -1
+        self._backoff = MIN_BACKOFF
 
-async def _succeeds(attempt: Attempt) -> bool:
-    try:
-        await attempt()
-    except Exception:
-        return False
-    return True
+    def is_due(self, now: int) -> bool:
+        return 0 < self.next_attempt <= now
 
+    def recreates(self, now: int) -> bool:
+        """Whether the attempt that begins now re-creates the store instead of opening it."""
+        self._hurried = False
+        if self._resetting:
+            self._falls_back = self._tries_first
+            self._resetting = self._tries_first = False
+            return not self._falls_back
+        missing = self._replaces and self._missing_since >= 0
+        return missing and now - self._missing_since >= MISSING_FILE_GRACE and not self.offline
 
-class FileWatch:
-    """Looks whether a store is still in its place, and whether its disk answers. A commit does so by itself; this is for a
-    store that has none to make. A look touches the disk, and so is a piece of work of the store's thread."""
+    def falls_back(self) -> bool:
+        """Whether an attempt to open that has failed is followed by one to re-create (rule 3)."""
+        falls_back, self._falls_back = self._falls_back, False
+        return falls_back
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        place: StoreLocation,
-        thread: StoreThread,
-        failed: Callable[[BaseException], None],
-    ) -> None:
-        self._loop = loop
-        self._place = place
-        self._thread = thread
-        self._failed = failed
-        self._mark: object = None
-        self._stopped = False
-        self._timer = loop.call_later(WATCH_SECONDS, self._look)
-        thread.post(place.fingerprint, self._begun)
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(WATCH_SECONDS, self._look)
-        if self._thread.idle:
-            self._thread.post(self._place.fingerprint, self._seen)
-
-    def _begun(self, mark: object, error: BaseException | None) -> None:
-        self._mark = mark
-        self._seen(mark, error)
-
-    def _seen(self, mark: object, error: BaseException | None) -> None:
-        if self._stopped:
+    def failed(self, now: int, *, missing: bool) -> None:
+        """The attempt failed: because there is no store in its place, or for another reason."""
+        if not missing:
+            self._missing_since = -1
+        elif self._missing_since < 0:
+            self._missing_since = now
+        if self.offline:
+            self.next_attempt = 0
             return
-        if error is not None:
-            self._failed(error)
-        elif mark != self._mark and self._thread.idle:  # what is under way finds out by itself
-            self._failed(StoreMissing("its file was removed or replaced while in use"))
+        self.next_attempt = now if self._hurried else now + self._backoff
+        self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+
+    def succeeded(self) -> None:
+        self._resetting = self._tries_first = self._falls_back = False
+        self.next_attempt = 0

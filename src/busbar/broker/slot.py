@@ -1,4 +1,4 @@
-"""A fragment in its host: the machine, the commands it has not seen yet, and what waits for the disk."""
+"""A fragment in its commit loop: the machine, the commands it has not applied yet, and what waits for the store."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from busbar.rules.selection import TopicSelector
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """Where a fragment stands.
+    """The state of a fragment in the commit loop.
 
-    A change is first *gathered* (in the machine), then *in flight* (being committed), then durable. Effects are held with
-    the newest change they may rest on: `gathered_effects` with the gathered ones, `committing_effects` with those that
-    are being committed.
+    A change is first *gathered* (in the machine), then *committing* (given to the store), then durable. Effects are held
+    with the newest change they may rest on: `gathered_effects` with the gathered ones, `committing_effects` with those
+    that are being committed.
     """
 
     id: int
     machine: Fragment
     inbox: deque[Command] = field(default_factory=deque)
     queued: bool = False
-    """In the host's list of slots that have commands to apply."""
+    """In the loop's list of slots that have commands to apply."""
     tick_queued: bool = False
     """A Tick stands in the inbox; a second one would add nothing."""
     reads: list[Read] | None = None
@@ -40,7 +40,7 @@ class Slot:
     committing: Changes | None = None
     committing_effects: list[Effect] = field(default_factory=list)
     timer_at: int = 0
-    """When the host will look at this fragment's clock again (0: never)."""
+    """When the fragment's clock is looked at again (0: never)."""
     last_used: int = 0
     """When a command of a gateway was last applied (0: never)."""
     broken: bool = False
@@ -74,7 +74,7 @@ class Slot:
         return spent
 
     def commit_finished(self) -> None:
-        """What was in flight is durable, or was given up."""
+        """What was being committed is durable, or was rolled back."""
         self.is_committing = False
         self.committing = None
         self.committing_effects = []

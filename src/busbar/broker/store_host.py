@@ -1,25 +1,12 @@
-"""Hosting of the fragments of one messaging store: opening, closing, and life with a store that fails or is unavailable.
+"""The shell around the fragments of one messaging store: it runs jobs and operations on the store's thread, sets one
+timer, and passes effects on. What happens is decided by the commit loop (commit_loop.py) and the lifecycle of the store
+(store_lifecycle.py).
 
-Rules of failure:
-1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
-   applied after it. Locks and credit come back, and whoever waits for an answer is told to retry. For a while after a store
-   was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
-2. After an unknown outcome the store is closed and never written again: it is unavailable. So it is when it cannot be
-   opened at the start, and when an operator takes it offline (what was under way is finished then). It is opened anew,
-   with growing pauses or when the operator says so.
-3. While a store is unavailable, commands that have an answer are refused at once, and it is certain that they changed
-   nothing; what consumers asked for is kept (offline_buffer.py). When the store is back the undo is done against what it
-   really has, and locks of messages that are not there any more are forgotten. If another owner had it meanwhile, all is
-   read anew.
-4. A store whose file is gone is not made again silently. If that happened while it was served, it is re-created empty, after
-   MISSING_FILE_GRACE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on from
-   where they were, or, if nobody knows, from the time in ms, which no fragment has reached by counting. Taps are told that
-   they lost what was before.
-5. A store that another owner has claimed is not ours: the host stops and refuses everything.
-6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
-7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of what its thread was
-   given is unknown; what had not been given to it certainly did not take place. The store is opened anew when the call
-   that hung has returned, and not before: only then does anybody know what it did, and only one thread touches a store.
+Rules:
+1. Whatever comes in (commands, the end of a job or an operation, the timer, an operator) is passed to the lifecycle. Then
+   what it asks for is started, and if it has a turn, one is taken at the end of the event loop's turn.
+2. One job is on the thread at a time. Effects are performed last in a turn, since performing them may submit commands.
+3. The timer is set by the wall clock, which may jump: it never sleeps longer than LONGEST_SLEEP.
 """
 
 from __future__ import annotations
@@ -27,50 +14,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
-from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop, GroupFailed, RolledBack
-from busbar.broker.fragment_loading import (
-    DurableState,
-    LastKnownNumbers,
-    load,
-    lost_locks,
-    open_store,
-    predecessor_of,
-    read_catalogue,
-    reload,
-    save_locks,
-    slices,
-)
+from busbar.broker.commit_loop import CommitLoop
+from busbar.broker.fragment_loading import DurableState, load, read_catalogue, save_locks, slices
 from busbar.broker.host_api import Admit, Rows, StoreState
-from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import (
-    OFFLINE,
     STORE_FAILED,
-    STORE_FENCED,
     STORE_FULL,
     STORE_UNAVAILABLE,
-    busy,
-    refusals,
+    StoreHung,
+    never_began,
 )
-from busbar.broker.reopening import FileWatch, ReopenLoop
 from busbar.broker.slot import Slot
-from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreHung, StoreThread, never_began
+from busbar.broker.store_lifecycle import StoreLifecycle
+from busbar.broker.store_operations import Admit as AdmitOperation
+from busbar.broker.store_operations import (
+    CheckLocks,
+    Recreate,
+    Release,
+    Reopen,
+    StoreAccess,
+    StoreOpened,
+    StoreOperation,
+)
+from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
 from busbar.fragment.machine import Fragment
-from busbar.model.commands import Command, Tick
+from busbar.message.parsing import read_draft
+from busbar.model.commands import Command
 from busbar.model.effects import Effect
-from busbar.model.errors import BusbarError, ServerBusy
-from busbar.model.message import KEPT
+from busbar.model.errors import ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
-from busbar.store.contract import Fenced, Store, StoreError, StoreFull
-from busbar.store.location import StoreLocation, StoreLoss, StoreTakenOffline
+from busbar.store.contract import Store, StoreError, StoreFull
+from busbar.store.location import StoreLocation, StoreLoss
 
-FULL_PAUSE = 1.0
 DROP_SLICE = 1_000
+LONGEST_SLEEP = 1_000
+_PATIENCES: dict[type[StoreOperation], int] = {
+    Release: LONG,
+    Reopen: HOWEVER_LONG,
+    Recreate: HOWEVER_LONG,
+    CheckLocks: HOWEVER_LONG,
+}
+"""How long operations may take; one that is not named has one patience."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -93,9 +83,9 @@ class LocalStoreHost:
         rules: RuleCompiler | None = None,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
-        locks of each command, `emit` performs effects; `fenced` hears that another owner took the store. Without a
-        `place`, a store that is not there is made by the factory. `patience` is in seconds (rule 7). Hosts with the
-        same `rules` compile those of a topic once for all of them."""
+        locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
+        `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
+        with the same `rules` compile those of a topic once for all of them."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -107,81 +97,104 @@ class LocalStoreHost:
         self.loss: StoreLoss | None = None
         self.admit: Admit | None = None
         self.shown: Callable[[], None] | None = None
-        """Hears that the state, the reason or the loss is another one."""
+        """Called when the state, the reason or the loss is another one."""
         self.clock = clock
-        self._factory = factory
+        self.commit_loop = CommitLoop(nonces, rules or RuleCompiler(uuid4))
+        self._lifecycle = StoreLifecycle(
+            name, self.commit_loop, has_place=place is not None, on_change=self._state_changed
+        )
+        self._access = StoreAccess(factory, place)
         self._loop = loop
+        self._emit = emit
         self._fenced = fenced
         self._thread = StoreThread(f"busbar-{name}", loop, patience)
-        self._turns = CommitLoop(
-            loop, self._thread, clock, nonces, emit, self._failed, rules or RuleCompiler(uuid4)
-        )
-        self._parking = OfflineBuffer()
-        self._full_pause: asyncio.TimerHandle | None = None
-        self._recovering: asyncio.Task[None] | None = None
-        self._epoch = 0
-        self._claims = 0
-        """Since that epoch."""
-        self._has_served = False
-        self._reopening = ReopenLoop(loop)
-        self._thread.returned = self._reopening.try_now
-        self._watch: FileWatch | None = None
-        self._predecessor: Callable[[int], LastKnownNumbers] | None = None
+        self._thread.returned = self._disk_answers
+        self._admitting: asyncio.Task[None] | None = None
+        self._turn_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_for = (0, 0)
 
     # ---- opening and closing ----
 
     async def open(self) -> None:
         """Claim the store. Raises what the store raises."""
-        await self._open(self._factory)
+        await self._open(self._access.open)
 
     async def create(self) -> None:
         """Claim a new store in a place where none should be."""
-        assert self.place is not None
-        await self._open(self.place.create)
+        await self._open(self._access.create)
 
-    async def _open(self, factory: Callable[[], Store]) -> None:
-        opened = await self._thread.call(
-            lambda: open_store(factory), LONG, unwanted=lambda opened: opened[0].close()
-        )
-        self._turns.store, self._epoch = opened
-        self._enter(StoreState.OPEN)
-        self._turns.resume()
+    async def _open(self, work: Callable[[], StoreOpened]) -> None:
+        opened = await self._thread.call(work, LONG, unwanted=lambda opened: self._access.close())
+        self._lifecycle.opened(opened, self._monotonic(), self.clock())
+        self._proceed()
 
     async def mark_unavailable(self, reason: str) -> None:
         """Do not serve it for now: it could not be opened, or is not what should be there."""
-        self._has_served = False
-        self._turns.pause()
-        self._enter(StoreState.UNAVAILABLE, reason)
+        self._lifecycle.mark_unavailable(reason)
         await self._shut()
 
     def start_reopening(self) -> None:
         """Open it when that is possible."""
-        if self.state is StoreState.UNAVAILABLE and self._recovering is None:
-            self._recovering = self._loop.create_task(self._guarded(self._reopen_until_open([])))
+        self._lifecycle.start_reopening(self._monotonic())
+        self._proceed()
 
-    def _enter(self, state: StoreState, reason: str = "") -> None:
-        if state is not self.state:
-            self.since = self.clock()
-        self.state, self.reason = state, reason
-        if state is StoreState.OPEN:
-            self._has_served = True
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
-        if state is StoreState.OPEN and self.place is not None:
-            self._watch = FileWatch(self._loop, self.place, self._thread, self._failed)
-        self._show()
+    async def drain(self, timeout: float) -> bool:
+        """Wait until all that was submitted is durable and answered; False if that takes too long."""
+        deadline = self._loop.time() + timeout
+        while self.is_open and not self.commit_loop.idle:
+            if self._loop.time() > deadline:
+                return False
+            await asyncio.sleep(0.002)
+        return True
 
-    def _show(self) -> None:
-        if self.shown is not None:
-            self.shown()
+    async def close(self) -> None:
+        """Keep the message locks for the next owner, release the store and end the thread. Drain first: locks of a
+        fragment that still has changes to commit are not kept, since they rest on what may never be durable."""
+        is_clean = self.state is StoreState.OPEN
+        self._lifecycle.stop(ServerBusy(STORE_UNAVAILABLE))
+        self._proceed()
+        if self._admitting is not None:
+            self._admitting.cancel()
+            await asyncio.gather(self._admitting, return_exceptions=True)
+        try:
+            if is_clean:
+                await self._release()
+        except StoreError as error:
+            _log.error("store %s: message locks could not be kept: %s", self.name, error)
+        finally:
+            await self._shut()
+            if self._timer is not None:
+                self._timer.cancel()
+            if not await self._thread.stop():
+                _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
+
+    async def _release(self) -> None:
+        slots = self.commit_loop.slots.values()
+        unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
+        for fragment, held in [(slot.id, slot.machine.locks()) for slot in unchanged]:
+            if held:
+                await self._on_store(partial(save_locks, fragment=fragment, held=held))
+        await self._on_store(lambda store: store.release(), LONG)
+
+    async def _shut(self) -> None:
+        """Close the store. If its disk does not answer, it is closed when it does, and that is not waited for."""
+        if self._thread.is_stopped or (self._access.store is None and self._thread.idle):
+            return
+        closed = asyncio.Event()
+        self._thread.post(self._access.close, lambda result, error: closed.set(), HOWEVER_LONG)
+        if not self._thread.hangs:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), self._thread.patience)
+
+    # ---- fragments ----
 
     async def add_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        """Take fragments into service; those that the store does not know are created empty."""
-        missing = {key: of for key, of in fragments.items() if key not in self._turns.slots}
+        """Take fragments into service; those that the store does not have are created empty."""
+        missing = {key: of for key, of in fragments.items() if key not in self.commit_loop.slots}
         if not missing:
             return
-        before = self._predecessor
+        before = self._lifecycle.predecessor
         run = self.on_store if self.state is StoreState.OPEN else self._on_store
         loaded: dict[int, DurableState] = {}
         for some in slices(missing):
@@ -197,399 +210,229 @@ class LocalStoreHost:
                 segments=durable.segments,
                 taps=durable.taps,
                 writers=durable.writers,
+                outbox=durable.outbox,
+                draft_of=read_draft,
             )
             added.append(Slot(fragment, machine))
-            self._turns.add(added[-1])
+            self.commit_loop.add(added[-1])
         for slot in added:
             if slot.machine.settings.topic is not None:
-                self._turns.link_topic(slot)
+                self.commit_loop.link_topic(slot, self.clock())
+        self._proceed()
 
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
         """Other settings from now on."""
+        now = self.clock()
         for fragment, settings in fragments.items():
-            slot = self._turns.slots.get(fragment)
+            slot = self.commit_loop.slots.get(fragment)
             if slot is not None:
                 slot.machine.settings = settings
                 if settings.topic is not None:
-                    self._turns.link_topic(slot)
-                self._turns.tick(slot)
+                    self.commit_loop.link_topic(slot, now)
+                self.commit_loop.tick(slot, now)
+        self._proceed()
 
     async def remove_fragment(self, fragment: int) -> None:
         """Take a fragment out of service and delete its messages, in slices between the commits of others."""
-        slot = self._turns.remove(fragment)
-        self._parking.drop(fragment)
+        slot = self.commit_loop.remove(fragment)
+        self._lifecycle.drop_fragment(fragment)
+        self._proceed()
         while slot is not None and slot.is_committing:
             await self.on_store(lambda store: None)
         while not await self.on_store(lambda store: store.drop(fragment, DROP_SLICE)):
             pass
 
+    @property
+    def fragments(self) -> int:
+        """In service, or waiting for the store."""
+        return len(self.commit_loop.slots)
+
+    def last_used(self, fragment: int) -> int:
+        slot = self.commit_loop.slots.get(fragment)
+        return 0 if slot is None else slot.last_used
+
+    async def refresh_last_used(self, fragments: Sequence[int]) -> None:
+        """All of it is up to date here."""
+
+    def __contains__(self, fragment: int) -> bool:
+        return fragment in self.commit_loop.slots
+
+    # ---- other uses of the store ----
+
     async def on_store(self, work: Callable[[Store], T]) -> T:
         """Do something with the store on its thread, in order with the commits. Raises ServerBusy if the store is
         unavailable or fails; what fails here starts the recovery as a failed commit does."""
         if not self.is_open:
-            raise ServerBusy(self._unavailable_text)
+            raise ServerBusy(self._lifecycle.unavailable_text)
         try:
             return await self._on_store(work)
         except StoreFull as error:
             raise ServerBusy(STORE_FULL) from error
         except StoreError as error:
-            if not self._turns.job_under_way:  # a job that comes after this one fails too, and says so
-                self._failed(error)
-            certain = never_began(error)
-            failure = ServerBusy(self._unavailable_text if certain else STORE_FAILED)
-            failure.certain = certain
+            if (
+                not self.commit_loop.job_under_way
+            ):  # a job that comes after this one fails too, and reports it
+                self._lifecycle.fail(error, self._monotonic())
+                self._proceed()
+            is_certain = never_began(error)
+            failure = ServerBusy(self._lifecycle.unavailable_text if is_certain else STORE_FAILED)
+            failure.certain = is_certain
             raise failure from error
 
     async def write_catalogue(self, rows: Rows) -> None:
         await self.on_store(lambda store: store.write_catalogue(rows))
 
     async def read_catalogue(self) -> tuple[dict[str, bytes], int]:
-        """Its copy, and the highest id of its fragments. This and `repair_catalogue` are for the one who admits the store,
-        also while it is being opened: they raise what the store raises."""
+        """Its copy, and the highest id of its fragments. This and `repair_catalogue` are for the catalogue when it admits
+        the store, also while it is being opened: they raise what the store raises."""
         return await self._on_store(read_catalogue, LONG)
 
     async def repair_catalogue(self, rows: Rows) -> None:
         await self._on_store(lambda store: store.write_catalogue(rows), LONG)
 
     async def _on_store(self, work: Callable[[Store], T], patiences: int = 1) -> T:
-        store = self._turns.store
-        if store is None:
+        if self._access.store is None:
             raise ServerBusy(STORE_UNAVAILABLE)
-        return await self._thread.call(lambda: work(store), patiences)
+        return await self._thread.call(lambda: self._access.use(work), patiences)
 
     @property
     def is_open(self) -> bool:
-        return self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK
+        return self._lifecycle.is_open
 
     @property
-    def fragments(self) -> int:
-        """In service, or waiting for the store."""
-        return len(self._turns.slots)
-
-    def last_used(self, fragment: int) -> int:
-        slot = self._turns.slots.get(fragment)
-        return 0 if slot is None else slot.last_used
-
-    async def refresh_last_used(self, fragments: Sequence[int]) -> None:
-        """All of it is known here."""
-
-    def __contains__(self, fragment: int) -> bool:
-        return fragment in self._turns.slots
+    def epoch(self) -> int:
+        return self._lifecycle.epoch
 
     def stop_timers(self) -> None:
-        """The end is near: a million messages that are due now must not keep it from coming."""
-        self._turns.stop_timers()
+        """The end is near: a million messages that are due now must not delay it."""
+        self.commit_loop.stop_timers()
 
-    async def drain(self, timeout: float) -> bool:
-        """Wait until all that was submitted is durable and answered; False if that takes too long."""
-        deadline = self._loop.time() + timeout
-        while self.is_open and not self._turns.idle:
-            if self._loop.time() > deadline:
-                return False
-            await asyncio.sleep(0.002)
-        return True
-
-    async def close(self) -> None:
-        """Keep the message locks for the next owner, give the store up and end the thread. Drain first: locks of a
-        fragment that still has changes under way are not kept, since they rest on what may never be durable."""
-        clean = self.state is StoreState.OPEN
-        self._stop(ServerBusy(STORE_UNAVAILABLE))
-        if self._recovering is not None:
-            self._recovering.cancel()
-            await asyncio.gather(self._recovering, return_exceptions=True)
-        try:
-            if clean:
-                await self._give_up()
-        except StoreError as error:
-            _log.error("store %s: message locks could not be kept: %s", self.name, error)
-        finally:
-            await self._shut()
-            if not await self._thread.stop():
-                _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
-
-    async def _give_up(self) -> None:
-        unchanged = [s for s in self._turns.slots.values() if not (s.broken or s.dirty or s.is_committing)]
-        for fragment, held in [(slot.id, slot.machine.locks()) for slot in unchanged]:
-            if held:
-                await self._on_store(partial(save_locks, fragment=fragment, held=held))
-        await self._on_store(lambda store: store.release(), LONG)
-
-    def _stop(self, error: BusbarError) -> None:
-        self._enter(StoreState.CLOSED)
-        self._turns.stop()
-        self._turns.refuse_queued(error)
-
-    # ---- commands ----
+    # ---- commands, and what operators ask for ----
 
     def submit(self, commands: Iterable[Command]) -> None:
         """Every command with an answer gets it: its effect, or Refused."""
-        if self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK:
-            self._turns.submit(commands)
-            return
-        out = self.state is StoreState.UNAVAILABLE
-        text = self._unavailable_text if out else STORE_FENCED
-        for command in commands:
-            if command.request > 0:
-                self._turns.emit([busy(command.origin, command.request, text)])
-            elif out:
-                self._buffer(command)
-
-    @property
-    def _unavailable_text(self) -> str:
-        """For clients: where the store lies and what exactly is wrong with it is for operators."""
-        return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
-
-    def _buffer(self, command: Command) -> None:
-        if not isinstance(command, Tick):
-            drained = self._parking.add(command)
-            if drained is not None:
-                self._turns.emit([drained])
-
-    # ---- what operators say ----
+        self._lifecycle.submit(commands, self.clock())
+        self._proceed()
 
     async def take_offline(self) -> None:
-        """Leave the store alone until `bring_online`: what was given to it is finished, and the file closed."""
-        self._reopening.take_offline()
-        while self._reopening.offline and self.is_open:
-            self._turns.pause()
-            if not self._turns.job_under_way:
-                self._failed(StoreTakenOffline())
+        """Ignore the store until `bring_online`: what was given to it is finished, and the file closed."""
+        self._lifecycle.take_offline(self._monotonic())
+        self._proceed()
+        while self._lifecycle.is_offline and self.is_open:
             await asyncio.sleep(0.002)
-        if self._reopening.offline and self.state is StoreState.UNAVAILABLE:
-            self.reason = OFFLINE
-            self._show()
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._reopening.bring_online()
+        self._lifecycle.bring_online(self._monotonic(), self.clock())
+        self._proceed()
 
     def reset(self) -> None:
-        """Make an empty store in place of one that is unavailable; what is there is renamed."""
-        self._reopening.reset()
+        """Create an empty store in place of one that is unavailable; what is there is renamed."""
+        self._lifecycle.reset(self._monotonic())
+        self._proceed()
 
-    # ---- failures ----
+    def _disk_answers(self) -> None:
+        self._lifecycle.disk_answers(self._monotonic())
+        self._proceed()
 
-    def _failed(self, error: BaseException) -> None:
-        """A job failed: apply nothing more until all that was not durable is undone."""
-        if not self.is_open or (self._recovering is not None and not self._recovering.done()):
+    # ---- running what is asked for ----
+
+    def _monotonic(self) -> int:
+        """The lifecycle's clock, in ms. It never goes back."""
+        return int(self._loop.time() * 1000)
+
+    def _proceed(self) -> None:
+        """Start what the lifecycle asks for, and see to it that a turn is taken (rule 1)."""
+        for operation in self._lifecycle.take_operations():
+            self._start(operation)
+        if not self._turn_due and self._lifecycle.has_turn:
+            self._turn_due = True
+            self._loop.call_soon(self._scheduled_turn)
+        self._set_timer()
+
+    def _scheduled_turn(self) -> None:
+        self._turn_due = False
+        self._turn()
+
+    def _turn(self) -> None:
+        has_more = True
+        while has_more:
+            step = self._lifecycle.step(self._monotonic(), self.clock())
+            if step.job is not None:
+                self._thread.post(partial(self._access.commit, step.job), self._job_returned)
+            has_more = step.has_more
+        if step.effects:
+            self._emit(step.effects)
+        self._proceed()
+
+    def _job_returned(self, _: object, error: BaseException | None) -> None:
+        if error is None:
+            self._lifecycle.job_done(self._monotonic())
+        else:
+            self._lifecycle.job_failed(error, self._monotonic())
+        self._turn()
+
+    def _start(self, operation: StoreOperation) -> None:
+        if isinstance(operation, AdmitOperation):
+            self._admitting = self._loop.create_task(self._admit(operation))
             return
-        self._turns.pause()
-        self._recovering = self._loop.create_task(self._guarded(self._recover(error)))
-
-    async def _guarded(self, recovery: Awaitable[None]) -> None:
-        try:
-            await recovery
-        except Exception:
-            _log.exception("store %s: the recovery failed; its fragments are out of service", self.name)
-            self._stop(ServerBusy(STORE_UNAVAILABLE))
-
-    async def _recover(self, error: BaseException) -> None:
-        discarded = self._turns.roll_back()
-        if isinstance(error, StoreTakenOffline):
-            await self._go_offline(discarded)
+        done = partial(self._operation_returned, operation)
+        if isinstance(operation, Reopen | Recreate) and self._thread.hangs:
+            self._loop.call_soon(done, None, StoreHung(self._thread.patience, began=False))
             return
-        if isinstance(error, StoreFull | GroupFailed):
+        self._thread.post(partial(self._access.perform, operation), done, _PATIENCES.get(type(operation), 1))
+
+    async def _admit(self, operation: AdmitOperation) -> None:
+        error: Exception | None = None
+        if self.admit is not None:
             try:
-                await self._undo_refused(discarded, full=isinstance(error, StoreFull))
+                await self.admit(self, operation.recreated)
+            except Exception as raised:
+                error = raised
+        self._operation_returned(operation, None, error)
+
+    def _operation_returned(
+        self, operation: StoreOperation, result: object, error: BaseException | None
+    ) -> None:
+        if error is None:
+            self._lifecycle.operation_done(operation, result, self._monotonic(), self.clock())
+        elif isinstance(error, Exception):
+            self._lifecycle.operation_failed(operation, error, self._monotonic(), self.clock())
+        else:
+            raise error
+        self._proceed()
+
+    def _state_changed(self) -> None:
+        now = self._lifecycle
+        if now.state is not self.state:
+            self.since = self.clock()
+        is_fenced = now.is_fenced and self.state is not StoreState.CLOSED
+        self.state, self.reason, self.loss = now.state, now.reason, now.loss
+        if self.shown is not None:
+            self.shown()
+        if is_fenced and self._fenced is not None:
+            self._loop.call_soon(self._fenced)
+
+    # ---- the timer ----
+
+    def _set_timer(self) -> None:
+        """One timer for all that is due. It is set again when something else comes first."""
+        wake_at, lifecycle_at = self.commit_loop.wake_at, self._lifecycle.wake_at
+        if self._timer is not None:
+            if (wake_at, lifecycle_at) == self._timer_for:
                 return
-            except StoreError as worse:
-                error = worse
-        _log.error("store %s: %s: %s", self.name, type(error).__name__, error)
-        if isinstance(error, Fenced):
-            self._stop_fenced(discarded)
-        else:
-            self._become_unavailable(discarded, str(error), certain=never_began(error))
-            await self._reopen_until_open(discarded)
+            self._timer.cancel()
+            self._timer = None
+        self._timer_for = (wake_at, lifecycle_at)
+        delays = [LONGEST_SLEEP]
+        if wake_at:
+            delays.append(wake_at - self.clock())
+        if lifecycle_at:
+            delays.append(lifecycle_at - self._monotonic())
+        if len(delays) > 1:
+            self._timer = self._loop.call_later(max(min(delays), 0) / 1000, self._fire)
 
-    async def _undo_refused(self, discarded: list[RolledBack], *, full: bool) -> None:
-        """Undo a group that the store certainly did not commit, and refuse its commands."""
-        self._enter(StoreState.ROLLING_BACK)
-        durable = await self._on_store(lambda store: reload(store, [d.slot.id for d in discarded]))
-        if full:
-            self._pause_after_full()
-        self._refuse(discarded, STORE_FULL if full else GROUP_FAILED, certain=True)
-        self._undo(discarded, durable)
-        self._enter(StoreState.OPEN)
-        self._turns.resume()
-
-    def _pause_after_full(self) -> None:
-        if self._full_pause is not None:
-            self._full_pause.cancel()
-        self._full_pause = self._loop.call_later(FULL_PAUSE, self._turns.take_in, None)
-        self._turns.take_in(ServerBusy(STORE_FULL))
-
-    def _become_unavailable(self, discarded: list[RolledBack], reason: str, *, certain: bool) -> None:
-        """Nobody waits for the store to come back: answers are given at once (rule 3). Is it `certain` that nothing of what
-        was given to the store took place?"""
-        self._enter(StoreState.UNAVAILABLE, reason)
-        self._refuse(discarded, self._unavailable_text, certain=certain)
-        for slot in self._turns.slots.values():
-            if not slot.broken:
-                self._parking.seed(slot.id, slot.machine.demands(), slot.machine.awaits())
-        for command in self._turns.take_queued(ServerBusy(self._unavailable_text)):
-            self._buffer(command)
-
-    async def _go_offline(self, discarded: list[RolledBack]) -> None:
-        """What was gathered and not given to the store certainly did not take place."""
-        _log.warning("store %s was taken offline", self.name)
-        self._become_unavailable(discarded, OFFLINE, certain=True)
-        with contextlib.suppress(StoreError, BusbarError):  # then it is closed like a broken one
-            await self._on_store(lambda store: store.release(), LONG)
-        await self._shut()
-        await self._reopen_until_open(discarded)
-
-    async def _reopen_until_open(self, discarded: list[RolledBack]) -> None:
-        """Open the store as soon as it can be, and as the operator wants it."""
-        replaces = self._has_served and self.place is not None
-        if not await self._reopening.run(
-            lambda: self._reopen_same(discarded),
-            lambda: self._recreate_empty(discarded),
-            self._reopen_failed,
-            replaces=replaces,
-        ):
-            self._stop_fenced(discarded)
-            return
-        _log.warning("store %s is back", self.name)
-        self._predecessor = None
-        self._enter(StoreState.OPEN)
-        self._turns.submit(self._parking.replay())
-        self._turns.resume()
-
-    def _reopen_failed(self, error: Exception) -> bool:
-        """Whether it is worth another attempt."""
-        if isinstance(error, Fenced):
-            return False
-        reason = str(error) or type(error).__name__
-        if reason != self.reason:
-            _log.error("store %s is still unavailable: %s: %s", self.name, type(error).__name__, reason)
-            self.reason = reason
-            self._show()
-        if not isinstance(error, StoreError | BusbarError | OSError):
-            _log.debug("store %s: this was not expected", self.name, exc_info=error)
-        return True
-
-    async def _reopen_same(self, discarded: list[RolledBack]) -> None:
-        """The same store again (rule 3)."""
-        durable, epoch = await self._reopen([item.slot.id for item in discarded])
-        if self._reopening.offline:  # said while it was being opened
-            await self._shut()
-            raise StoreTakenOffline(OFFLINE)
-        if self._turns.slots and epoch != self._epoch + self._claims:
-            _log.warning("store %s was changed by another owner; all is read anew", self.name)
-            self._replace_machines(discarded)
-        if self.admit is not None:
-            await self.admit(self, False)
-        self._epoch, self._claims = epoch, 0
-        self._undo(discarded, durable)
-        discarded.clear()
-        await self._forget_lost_locks()
-
-    async def _recreate_empty(self, discarded: list[RolledBack]) -> None:
-        """Create an empty store in place of one that is lost, and go on with it."""
-        assert self.place is not None, "a store without a place is made by its factory"
-        make = self.place.create
-        heads = {slot.id: slot.machine.head() for slot in self._turns.slots.values() if not slot.broken}
-        started = self.clock()
-        self._predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
-        await self._close_broken()
-        self._turns.store, epoch = await self._thread.call(lambda: open_store(make), HOWEVER_LONG)
-        self._epoch, self._claims = epoch, 0
-        self._replace_machines(discarded)
-        if self.admit is not None:
-            await self.admit(self, True)
-        known = bool(heads) or self._has_served
-        messages = sum(sum(head.counts[:KEPT]) for head in heads.values()) if known else -1
-        self.loss = StoreLoss(started, messages, sum(head.size for head in heads.values()))
-        if known:
-            _log.error(
-                "store %s was re-created empty: %d messages (%d bytes) were lost with the old one",
-                self.name,
-                messages,
-                self.loss.size,
-            )
-        else:
-            _log.error("store %s was re-created empty; what the old one held is not known", self.name)
-
-    def _replace_machines(self, discarded: list[RolledBack]) -> None:
-        """New machines will be loaded; what consumers wait for is asked of them again, and with it what was on its way."""
-        unknown = {
-            item.slot.id: DurableState(item.slot.machine.head(), 0, [], [], [], {}) for item in discarded
-        }
-        self._undo(discarded, unknown)
-        discarded.clear()
-        for slot in self._turns.slots.values():
-            if not slot.broken:
-                machine = slot.machine
-                out = self._unavailable_text
-                self._turns.emit([busy(one.origin, one.request, out) for one in machine.awaits()])
-                self._turns.emit(self._parking.reset(slot.id, machine.demands()))
-        self._turns.clear()
-
-    async def _close_broken(self) -> None:
-        if self._thread.hangs:  # rule 7; the reopening is told when it has returned
-            raise StoreHung(self._thread.patience, began=False)
-        await self._shut()
-
-    async def _shut(self) -> None:
-        """Close the store; one that hangs when it has returned. It may be broken, and is forgotten in any case."""
-        store, self._turns.store = self._turns.store, None
-        if store is None:
-            return
-        if self._thread.hangs:
-            self._thread.post(store.close, lambda result, error: None, HOWEVER_LONG)
-            return
-        with contextlib.suppress(Exception):
-            await self._thread.call(store.close)
-
-    async def _reopen(self, fragments: list[int]) -> tuple[dict[int, DurableState], int]:
-        await self._close_broken()
-
-        def work() -> tuple[Store, int, dict[int, DurableState]]:
-            store, epoch = open_store(self._factory)
-            self._claims += 1
-            try:
-                return store, epoch, reload(store, fragments)
-            except BaseException:
-                store.close()
-                raise
-
-        self._turns.store, epoch, durable = await self._thread.call(work, HOWEVER_LONG)
-        return durable, epoch
-
-    async def _forget_lost_locks(self) -> None:
-        """A commit of unknown outcome may have removed what we hold locks of."""
-        held = {slot.id: slot.machine.locks() for slot in self._turns.slots.values() if not slot.broken}
-        lost = await self._on_store(lambda store: lost_locks(store, held), HOWEVER_LONG)
-        for fragment, numbers in lost.items():
-            self._turns.slots[fragment].machine.forget_locks(numbers)
-
-    def _undo(self, discarded: list[RolledBack], durable: Mapping[int, DurableState]) -> None:
-        """Bring the machines back to what is durable; then let them serve their consumers again."""
-        for item in discarded:
-            slot = item.slot
-            if not slot.broken:
-                known = durable[slot.id]
-                try:
-                    slot.machine.undo(
-                        item.batches,
-                        item.effects,
-                        known.head,
-                        known.next_due,
-                        known.taps,
-                        known.writers,
-                    )
-                except Exception:
-                    self._turns.quarantine(slot)
-                else:
-                    slot.tick()
-
-    def _refuse(self, discarded: list[RolledBack], text: str, *, certain: bool) -> None:
-        for item in discarded:
-            self._turns.emit(refusals(item, text, certain=certain))
-
-    def _stop_fenced(self, discarded: list[RolledBack]) -> None:
-        """Another owner has claimed the store. Refuse all pending commands and stop."""
-        self._refuse(discarded, STORE_FENCED, certain=True)
-        self._stop(ServerBusy(STORE_FENCED))
-        if self._fenced is not None:
-            self._fenced()
+    def _fire(self) -> None:
+        self._timer = None
+        self._lifecycle.timer(self._monotonic(), self.clock())
+        self._proceed()

@@ -4,12 +4,11 @@ Rules:
 1. Work is done first in, first out; a piece of work sees all that earlier pieces did.
 2. The outcome of a piece comes back to the event loop by exactly one `call_soon_threadsafe`, in the same order.
 3. Whatever a piece of work raises is an outcome, never the end of the thread.
-4. A piece that does not return within the patience hangs: the disk does not answer. It is given up, which is to say that its
-   outcome is StoreHung, once, whatever becomes of it later. What was posted behind it is taken back and certainly never
-   done. Patience is counted in looks of an event loop that runs: a process that was stopped for a while finds nothing
-   hanging when it goes on.
-5. While a piece that was given up has not returned, the thread hangs. Nobody else can touch the store in its place. Work is
-   refused at once, unless it may wait HOWEVER_LONG that takes; `returned` hears when it is over.
+4. A piece that does not return within the patience hangs: the disk does not answer. It is abandoned: its outcome is
+   StoreHung, once, whatever becomes of it later. What was posted behind it is taken back and certainly never done. Patience
+   is counted in looks of a running event loop: after a process was stopped for a while, nothing is found hanging.
+5. While an abandoned piece has not returned, the thread hangs. No other thread may touch the store in its place. Work is
+   refused at once, unless it may wait HOWEVER_LONG that takes. `returned` is called when the thread no longer hangs.
 6. A thread that hangs keeps no process from ending: it is a daemon, and what it was doing is then as after a crash.
 """
 
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from busbar.store.contract import StoreError
+from busbar.broker.refusals import StoreHung
 
 PATIENCE = 5.0
 LOOKS = 4
@@ -31,7 +30,7 @@ LOOKS = 4
 LONG = 4
 """So many patiences for what may take longer on a slow disk: opening a file, with a log to recover."""
 HOWEVER_LONG = 0
-"""For those who know that the store is unavailable, and whom nobody waits for."""
+"""For work on a store that is known to be unavailable, which no client waits for."""
 SHORTEST_PATIENCE = 0.05
 
 T = TypeVar("T")
@@ -40,21 +39,8 @@ Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
 
 
-class StoreHung(StoreError):
-    """The store does not answer. What `began` may still take place when it does; what did not never will."""
-
-    def __init__(self, patience: float, *, began: bool) -> None:
-        super().__init__(f"its disk has not answered for {patience:g} s")
-        self.began = began
-
-
-def never_began(error: BaseException) -> bool:
-    """Whether what failed certainly did not take place, since its store was not even asked for it."""
-    return isinstance(error, StoreHung) and not error.began
-
-
 class _Job:
-    __slots__ = ("done", "given_up", "looks", "unwanted", "work")
+    __slots__ = ("done", "is_abandoned", "looks", "unwanted", "work")
 
     def __init__(
         self, work: Work, done: Done, looks: int, unwanted: Callable[[Any], object] | None = None
@@ -63,7 +49,7 @@ class _Job:
         self.done = done
         self.looks = looks  # after which it hangs; HOWEVER_LONG: never
         self.unwanted = unwanted
-        self.given_up = False
+        self.is_abandoned = False
 
 
 class StoreThread:
@@ -71,7 +57,7 @@ class StoreThread:
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, patience: float = PATIENCE) -> None:
         self.returned: Callable[[], None] = lambda: None
-        """Hears that what hung has returned."""
+        """Called when what hung has returned."""
         self.patience = max(patience, SHORTEST_PATIENCE)
         self._loop = loop
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -84,8 +70,12 @@ class StoreThread:
 
     @property
     def hangs(self) -> bool:
-        """Whether the call under way was given up and has not returned."""
-        return bool(self._waiting) and self._waiting[0].given_up
+        """Whether the call under way was abandoned and has not returned."""
+        return bool(self._waiting) and self._waiting[0].is_abandoned
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
 
     @property
     def idle(self) -> bool:
@@ -101,8 +91,8 @@ class StoreThread:
         patiences: int = 1,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """Do `work` on the thread and wait for its result. If it comes when nobody waits for it any more, it is `unwanted`,
-        on the thread."""
+        """Do `work` on the thread and wait for its result. If the caller is cancelled, `unwanted` gets the result, on the
+        thread."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: object, error: BaseException | None) -> None:
@@ -148,12 +138,12 @@ class StoreThread:
             return
         self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
         job = self._waiting[0]
-        if job.looks and not job.given_up:
+        if job.looks and not job.is_abandoned:
             self._looks += 1
             if self._looks > job.looks:
-                self._give_up()
+                self._abandon()
 
-    def _give_up(self) -> None:
+    def _abandon(self) -> None:
         taken_back = []
         with contextlib.suppress(Empty):
             while True:
@@ -166,7 +156,7 @@ class StoreThread:
         for job in kept:
             self._jobs.put(job)
         for job in under_way:
-            job.given_up = True
+            job.is_abandoned = True
         for job in refused:
             job.done(None, StoreHung(self.patience, began=False))
         for job in under_way:
@@ -175,7 +165,7 @@ class StoreThread:
     def _finished(self, job: _Job, result: object, error: BaseException | None) -> None:
         self._waiting.popleft()
         self._looks = 0
-        if not job.given_up:
+        if not job.is_abandoned:
             job.done(result, error)
             return
         if error is None:
@@ -201,7 +191,7 @@ class StoreThread:
             try:
                 self._loop.call_soon_threadsafe(self._finished, job, result, error)
             except RuntimeError:
-                # The loop was closed while we worked: nobody is left to be told.
+                # The loop was closed meanwhile: there is nothing to report to.
                 return
             # Do not keep a group's records alive while waiting for the next one.
             del job, result, error

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from busbar.catalogue.index import EntityIndex
+from busbar.catalogue.staged_index import EntityEntries
 from busbar.model.api import EntityView
 from busbar.model.checks import (
     check_name,
@@ -51,7 +51,6 @@ from busbar.model.errors import (
     EntityAlreadyExists,
     EntityNotFound,
     InvalidOperation,
-    NotImplementedHere,
     QuotaExceeded,
     TapNotFound,
     TapOwned,
@@ -70,7 +69,7 @@ D = TypeVar("D", bound=Description)
 
 
 class Admission:
-    def __init__(self, entries: EntityIndex, limits: Limits, tier: Tier) -> None:
+    def __init__(self, entries: EntityEntries, limits: Limits, tier: Tier) -> None:
         self._entries = entries
         self._limits = limits
         self._tier = tier
@@ -183,7 +182,6 @@ class Admission:
             self._check_target(
                 path, "ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to
             )
-            _check_dead_letters_stay(path, description.forward_dead_lettered_messages_to)
 
     def _check_target(self, path: str, name: str, target: str) -> None:
         if not target:
@@ -303,12 +301,3 @@ def _with_keys(rule: AuthorizationRule, old: AuthorizationRule | None, now: int)
 
 def _new_key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
-
-
-def _check_dead_letters_stay(path: str, target: str) -> None:
-    """What would be accepted and not done is refused, so that the client hears of it."""
-    if target:
-        raise NotImplementedHere(
-            f"'{path}': ForwardDeadLetteredMessagesTo is '{target}'; this version of Busbar does not forward dead letters "
-            "yet. Leave it empty: they stay in the dead-letter queue."
-        )

@@ -1,13 +1,23 @@
-"""What the fragments of each entity are told of it, from the catalogue's entries.
+"""The settings of fragments, from the entries of the catalogue.
 
-A queue's fragments and a subscription's all hear the same. A fragment of a topic hears which fragment of each subscription
-is beside it, and by which rules that selects: they lie in the same store, so that what the one passes on and the others take
-in is one commit. Rules stay descriptions here; whoever has the fragments compiles them (rules/selection.py).
+All fragments of a queue have the same settings, and so have those of a subscription. If the entity forwards, each fragment
+gets its own index, the fragments of the target, and whether the target takes messages.
+
+A fragment of a topic gets, for each subscription, the fragment that is beside it and the rules by which it selects. Both lie
+in the same store, so that a message and its copies are one commit. Rules stay descriptions here; the broker that has the
+fragments compiles them (rules/selection.py).
+
+A change can give other settings to fragments of entities that it does not name. `_dependents` finds these entities.
 """
 
 from __future__ import annotations
 
-from busbar.catalogue.index import EntityIndex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from busbar.catalogue.change import BrokerUpdate, CatalogueChange
+from busbar.catalogue.index import targets_of
+from busbar.catalogue.staged_index import EntityEntries
 from busbar.model.api import EntityView
 from busbar.model.entities import (
     Description,
@@ -19,70 +29,183 @@ from busbar.model.entities import (
 )
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.partitioning import FRAGMENTS
-from busbar.model.settings import FragmentSettings
+from busbar.model.settings import (
+    TARGET_DISABLED,
+    TARGET_MISSING,
+    TARGET_OPEN,
+    ForwardSettings,
+    FragmentSettings,
+)
 from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
+
+Subscribers = dict[str, tuple[tuple[int, ...], RuleSet]]
+"""By the key of a subscription: its fragments and its rules."""
+Topics = dict[str, Subscribers | None]
+"""By the key of a topic; None: it is deleted."""
+_Fragments = dict[int, FragmentSettings]
+_ByStore = dict[str, _Fragments]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsPlan:
+    """The settings that a change brings, and the subscribers of topics after it."""
+
+    update: BrokerUpdate
+    topics: Topics
 
 
 class FragmentSettingsBuilder:
-    def __init__(self, entries: EntityIndex) -> None:
-        self._entries = entries
-        self._subscribers: dict[str, dict[str, tuple[tuple[int, ...], RuleSet]]] = {}
-        """By the keys of topics and of their subscriptions: the fragments and the rules of each."""
+    def __init__(self, transfer_patience_ms: int = 60_000) -> None:
+        self._transfer_patience_ms = transfer_patience_ms
+        self._topics: Topics = {}
+        """As they are in force. A rule set that did not change stays the same object, which saves its compilation."""
 
-    def by_store(self, view: EntityView) -> dict[str, dict[int, FragmentSettings]]:
+    def plan(self, change: CatalogueChange, entries: EntityEntries) -> SettingsPlan:
+        """The settings of all fragments that a change concerns; `entries` are those after the change."""
+        topics = self._changed_topics(change, entries)
+        created = change.new_fragments
+        new: _ByStore = {}
+        changed: _ByStore = {}
+        for view in (*change.after, *_dependents(change, entries)):
+            for store, fragments in self._by_store(view, entries, topics).items():
+                for fragment, settings in fragments.items():
+                    target = new if fragment in created else changed
+                    target.setdefault(store, {})[fragment] = settings
+        return SettingsPlan(BrokerUpdate(new, changed, change.entities), topics)
+
+    def adopt(self, plan: SettingsPlan) -> None:
+        """The change is in force."""
+        self._topics.update(plan.topics)
+        for topic in [topic for topic, subscribers in plan.topics.items() if subscribers is None]:
+            del self._topics[topic]
+
+    def in_store(self, store: str, views: Iterable[EntityView], entries: EntityEntries) -> _Fragments:
+        """The settings of all fragments of a store, for entries that are in force."""
+        found: _Fragments = {}
+        for view in views:
+            if store in view.stores:
+                found.update(self._by_store(view, entries, self._topics).get(store, {}))
+        return found
+
+    def _by_store(self, view: EntityView, entries: EntityEntries, topics: Topics) -> _ByStore:
         """By store and fragment; nothing for a rule."""
         description = view.description
-        found: dict[str, dict[int, FragmentSettings]] = {}
+        found: _ByStore = {}
         if isinstance(description, RuleDescription):
             return found
         if isinstance(description, TopicDescription):
-            beside = list(self._of_topic(view.path).values())
+            beside = list(self._of_topic(view.path, entries, topics).values())
             rules = TopicRules(tuple([rules for _fragments, rules in beside]))
             for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
-                settings = description.fragment_settings()
+                settings = self._plain(view, description)
                 settings.topic = TopicSettings(
                     index, tuple([fragments[index] for fragments, _rules in beside]), rules
                 )
                 found.setdefault(store, {})[fragment] = settings
             return found
-        settings = description.fragment_settings()
-        settings.taps = [tap.settings() for tap in view.taps]
-        for fragment, store in zip(view.fragments, view.stores, strict=True):
+        shared = self._plain(view, description)
+        for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
+            settings = shared
+            if targets_of(view):
+                settings = self._plain(view, description)
+                settings.forward = _forward(description.forward_to, index, entries)
+                settings.forward_dead_letters = _forward(
+                    description.forward_dead_lettered_messages_to, index, entries
+                )
             found.setdefault(store, {})[fragment] = settings
         return found
 
-    def changed(self, view: EntityView) -> EntityView | None:
-        """An entry was put or removed. The topic that has to hear of it, since it is of one of its subscriptions."""
-        if isinstance(view.description, TopicDescription) and self._entries.get(view.path) is None:
-            self._subscribers.pop(key_of(view.path), None)
-        topic = topic_of(view)
-        known = self._subscribers.get(key_of(topic)) if topic else None
-        if known is not None:
+    def _plain(
+        self, view: EntityView, description: QueueDescription | TopicDescription | SubscriptionDescription
+    ) -> FragmentSettings:
+        """Without what follows from other entities."""
+        settings = description.fragment_settings()
+        settings.path = view.path
+        settings.taps = [tap.settings() for tap in view.taps]
+        settings.transfer_patience_ms = self._transfer_patience_ms
+        return settings
+
+    def _changed_topics(self, change: CatalogueChange, entries: EntityEntries) -> Topics:
+        """The topics that are deleted, or have a subscription or a rule in the change."""
+        topics: Topics = {
+            key_of(view.path): None for view in change.gone if isinstance(view.description, TopicDescription)
+        }
+        for view in (*change.before, *change.after):
+            topic = key_of(topic_of(view))
+            if not topic or topics.get(topic, {}) is None:
+                continue
+            known = topics.get(topic)
+            if known is None:
+                known = topics[topic] = dict(self._of_topic(topic, entries, {}))
             subscription = _subscription_of(view.path)
-            found = self._entries.get(subscription)
+            found = entries.get(subscription)
             if found is None:
                 known.pop(key_of(subscription), None)
             else:
-                known[key_of(subscription)] = self._subscriber(found)
-        return self._entries.get(topic) if topic else None
+                known[key_of(subscription)] = _subscriber(found, entries)
+        return topics
 
-    def _of_topic(self, path: str) -> dict[str, tuple[tuple[int, ...], RuleSet]]:
-        known = self._subscribers.get(key_of(path))
+    def _of_topic(self, path: str, entries: EntityEntries, topics: Topics) -> Subscribers:
+        """The subscribers of a topic: from `topics`, as they are in force, or from its entries. `topics` has them then."""
+        known = topics.get(key_of(path))
         if known is None:
-            below = self._entries.children(EntityKind.SUBSCRIPTION, path)
-            known = {key_of(view.path): self._subscriber(view) for view in below}
-            self._subscribers[key_of(path)] = known
+            known = self._topics.get(key_of(path))
+        if known is None:
+            below = entries.children(EntityKind.SUBSCRIPTION, path)
+            known = {key_of(view.path): _subscriber(view, entries) for view in below}
+        topics[key_of(path)] = known
         return known
 
-    def _subscriber(self, view: EntityView) -> tuple[tuple[int, ...], RuleSet]:
-        description = view.description
-        assert isinstance(description, SubscriptionDescription)
-        rules = []
-        for one in self._entries.children(EntityKind.RULE, view.path):
-            assert isinstance(one.description, RuleDescription)
-            rules.append((parent_and_name(one.path)[1], one.description))
-        letters = description.dead_lettering_on_filter_evaluation_exceptions
-        return view.fragments, RuleSet(tuple(rules), letters)
+
+def _dependents(change: CatalogueChange, entries: EntityEntries) -> list[EntityView]:
+    """Entities outside the change whose settings follow from it.
+
+    These are the topics of changed subscriptions and rules, and the entities that forward to what comes, goes, is enabled or
+    disabled.
+    """
+    named = {key_of(view.path) for view in change.after}
+    found: dict[str, EntityView | None] = {}
+    for view in (*change.before, *change.after):
+        topic = topic_of(view)
+        if topic:
+            found[key_of(topic)] = entries.get(topic)
+    before = {key_of(view.path): _as_target(view) for view in change.before}
+    after = {key_of(view.path): _as_target(view) for view in change.after}
+    for target in before.keys() | after.keys():
+        if before.get(target) != after.get(target):
+            found.update({key_of(view.path): view for view in entries.sources(target)})
+    return [view for key, view in found.items() if view is not None and key not in named]
+
+
+def _as_target(view: EntityView) -> tuple[tuple[int, ...], bool] | None:
+    """What entities that forward to this one depend on. None: it is no target."""
+    if not isinstance(view.description, QueueDescription | TopicDescription):
+        return None
+    return view.fragments, view.description.status.can_send
+
+
+def _forward(path: str, index: int, entries: EntityEntries) -> ForwardSettings | None:
+    """Where the fragment with this index forwards to. A target that was deleted is missing until one is created there."""
+    if not path:
+        return None
+    target = entries.get(path)
+    if target is None or not isinstance(target.description, QueueDescription | TopicDescription):
+        return ForwardSettings(path, [], False, index, TARGET_MISSING)
+    description = target.description
+    takes = TARGET_OPEN if description.status.can_send else TARGET_DISABLED
+    detects = description.requires_duplicate_detection
+    return ForwardSettings(target.path, list(target.fragments), detects, index, takes)
+
+
+def _subscriber(view: EntityView, entries: EntityEntries) -> tuple[tuple[int, ...], RuleSet]:
+    description = view.description
+    assert isinstance(description, SubscriptionDescription)
+    rules = []
+    for one in entries.children(EntityKind.RULE, view.path):
+        assert isinstance(one.description, RuleDescription)
+        rules.append((parent_and_name(one.path)[1], one.description))
+    letters = description.dead_lettering_on_filter_evaluation_exceptions
+    return view.fragments, RuleSet(tuple(rules), letters)
 
 
 def _subscription_of(path: str) -> str:
@@ -92,7 +215,7 @@ def _subscription_of(path: str) -> str:
 
 
 def topic_of(view: EntityView) -> str:
-    """The path of the topic that hears of a change of this entry: a subscription's or a rule's. Else ''."""
+    """The path of the topic whose settings follow from this entry: a subscription's or a rule's. Else ''."""
     if isinstance(view.description, SubscriptionDescription):
         return parent_and_name(view.path)[0]
     if isinstance(view.description, RuleDescription):

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from busbar.catalogue.index import EntityIndex
@@ -98,7 +98,7 @@ class Idleness:
 
 
 class IdleWatch:
-    """The idleness of the catalogue's entities."""
+    """The use of the catalogue's entities, and for how long they have been idle."""
 
     def __init__(
         self, entries: EntityIndex, stores: StoreSet, shortest: int, monotonic: Callable[[], float]
@@ -109,11 +109,48 @@ class IdleWatch:
         self.times = Idleness(self.pause, monotonic)
         self._entries = entries
         self._stores = stores
+        self._linked: dict[str, int] = {}
+        """By the key of an entity: when a gateway last reported links to it, in ms."""
+
+    # ---- use ----
+
+    def note_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """Links of this gateway are attached to these entities now."""
+        now = self._stores.clock()
+        for path in paths:
+            if self._entries.get(path) is not None:
+                self._linked[key_of(path)] = now
+                self.times.attached(key_of(path), gateway)
+
+    def note_no_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
+        """The last link of this gateway to each of these entities has ended."""
+        for path in paths:
+            self.times.detached(key_of(path), gateway)
+
+    def note_gateway_ended(self, gateway: Hashable) -> None:
+        """A gateway has ended, and all its links with it."""
+        self.times.gateway_ended(gateway)
+
+    def last_used(self, view: EntityView) -> int:
+        """When links or requests last used messages of the entity, since the broker started (0: not yet). Reading its
+        description is no use."""
+        applied = [self._stores.last_used(fragment) for fragment in view.fragments]
+        return max(self._linked.get(key_of(view.path), 0), *applied, 0)
+
+    async def refresh_last_used(self, views: Sequence[EntityView]) -> None:
+        """Bring `last_used` up to date with the broker processes. Raises a BusbarError."""
+        await self._stores.refresh_last_used([fragment for view in views for fragment in view.fragments])
+
+    def deleted(self, view: EntityView) -> None:
+        self._linked.pop(key_of(view.path), None)
+        self.times.forget(key_of(view.path))
 
     def changed(self, view: EntityView) -> None:
-        """Who changes an entity has a use for it; who changes a rule, for its subscription."""
+        """A change of an entity is a use of it; a change of a rule is a use of its subscription."""
         is_rule = isinstance(view.description, RuleDescription)
         self.times.used(key_of(parent_and_name(view.path)[0] if is_rule else view.path))
+
+    # ---- looking ----
 
     async def look(self) -> list[EntityView]:
         """Those that have been idle for too long. Raises a BusbarError."""

@@ -15,6 +15,7 @@ from busbar.model.entities import (
     EntityKind,
     QueueDescription,
     RuleDescription,
+    SubscriptionDescription,
     TopicDescription,
     kind_of,
 )
@@ -26,6 +27,8 @@ class EntityIndex:
         self._views: dict[str, EntityView] = {}
         self._ordered: dict[tuple[EntityKind, str], list[str]] = {}  # by kind and parent: keys in their order
         self._filters: Counter[tuple[str, bool]] = Counter()  # by topic, and whether they are correlations
+        self._sources: dict[str, dict[str, int]] = {}
+        """By the key of a target: the keys of the entities that forward to it, each once or twice."""
         self.partitioned = 0
 
     def __len__(self) -> int:
@@ -47,6 +50,9 @@ class EntityIndex:
         self.partitioned += _partitioned(view)
         if isinstance(view.description, RuleDescription):
             self._filters[_filter_of(view.path, view.description)] += 1
+        for target in targets_of(view):
+            sources = self._sources.setdefault(key_of(target), {})
+            sources[key] = sources.get(key, 0) + 1
         self._views[key] = view
 
     def remove(self, path: str) -> None:
@@ -65,6 +71,18 @@ class EntityIndex:
             self._filters[kind] -= 1
             if not self._filters[kind]:
                 del self._filters[kind]
+        key = key_of(view.path)
+        for target in targets_of(view):
+            sources = self._sources[key_of(target)]
+            sources[key] -= 1
+            if not sources[key]:
+                del sources[key]
+            if not sources:
+                del self._sources[key_of(target)]
+
+    def sources(self, target: str) -> list[EntityView]:
+        """The queues and subscriptions that forward messages or dead letters to this path, whether it is there or not."""
+        return [self._views[key] for key in self._sources.get(key_of(target), ())]
 
     def filters(self, topic: str, correlation: bool) -> int:
         """Rules of its subscriptions with a filter of that kind."""
@@ -80,15 +98,13 @@ class EntityIndex:
     def children(self, kind: EntityKind, parent: str) -> list[EntityView]:
         return [self._views[key] for key in self._ordered.get((kind, key_of(parent)), ())]
 
-    def with_children(self, view: EntityView) -> list[EntityView]:
-        """The entry, and all that goes when it goes."""
-        below = {EntityKind.TOPIC: EntityKind.SUBSCRIPTION, EntityKind.SUBSCRIPTION: EntityKind.RULE}
-        found = [view]
-        kind = below.get(kind_of(view.description))
-        if kind is not None:
-            for child in self.children(kind, view.path):
-                found += self.with_children(child)
-        return found
+
+def targets_of(view: EntityView) -> list[str]:
+    """The paths that an entity forwards messages and dead letters to."""
+    description = view.description
+    if not isinstance(description, QueueDescription | SubscriptionDescription):
+        return []
+    return [path for path in (description.forward_to, description.forward_dead_lettered_messages_to) if path]
 
 
 def _place(view: EntityView) -> tuple[EntityKind, str]:

@@ -89,13 +89,13 @@ class LocalBroker(EffectDispatcher):
         return self._catalogue.watch(changed)
 
     def in_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
-        self._catalogue.note_links(paths, gateway)
+        self._catalogue.usage.note_links(paths, gateway)
 
     def out_of_use(self, paths: Sequence[str], gateway: Hashable = None) -> None:
-        self._catalogue.note_no_links(paths, gateway)
+        self._catalogue.usage.note_no_links(paths, gateway)
 
     def gateway_ended(self, gateway: Hashable) -> None:
-        self._catalogue.note_gateway_ended(gateway)
+        self._catalogue.usage.note_gateway_ended(gateway)
 
     async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
         # One more than the page has says whether there is a next one.
@@ -130,7 +130,7 @@ class LocalBroker(EffectDispatcher):
 
     async def _refresh_last_used(self, views: Sequence[EntityView]) -> None:
         with contextlib.suppress(BusbarError):  # then it is not known how lately they were used
-            await self._catalogue.refresh_last_used(views)
+            await self._catalogue.usage.refresh_last_used(views)
 
     def _runtime(self, view: EntityView, answers: Mapping[int, Effect]) -> RuntimeProperties:
         inspected = [one for fragment in view.fragments if isinstance(one := answers[fragment], Inspected)]
@@ -142,7 +142,7 @@ class LocalBroker(EffectDispatcher):
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
             size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
-            accessed=self._catalogue.last_used(view),
+            accessed=self._catalogue.usage.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
             available=len(inspected) == len(view.fragments),
             sql_filters=self._catalogue.filter_count(view.path, correlation=False),

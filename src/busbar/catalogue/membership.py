@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from busbar.catalogue.replication import decode_entry
+from busbar.catalogue.versions import decode_entry
 from busbar.store.contract import StoreError
 
 IDENTITY = "identity"

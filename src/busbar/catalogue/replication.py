@@ -12,49 +12,22 @@ Rules:
    never meet. What only a store has that was out at the start was never made; when it comes back it learns what is.
 5. A store that is open has what is in force, or what it lacks is known here and written with the next change.
 6. A tombstone goes when every store has it.
-
-In a store an entry is its name and `v<version>=<value>` or `v<version>-`; a value without that is of version 0.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
+from busbar.broker.host_api import Rows
+from busbar.catalogue.change import BrokerUpdate
 from busbar.catalogue.store_set import StoreSet
-from busbar.model.errors import BusbarError, ServerBusy
-from busbar.store.contract import StoreError
+from busbar.catalogue.versions import VersionedEntry, decode_entry, encode_entry
+from busbar.model.errors import ServerBusy
 
 TERM_BITS = 32
 TERM = "term"
 
-Changes = Mapping[str, bytes | None]
-
-
-@dataclass(frozen=True, slots=True)
-class VersionedEntry:
-    version: int
-    value: bytes | None
-
-
-def encode_entry(entry: VersionedEntry) -> bytes:
-    if entry.value is None:
-        return b"v%d-" % entry.version
-    return b"v%d=%s" % (entry.version, entry.value)
-
-
-def decode_entry(encoded: bytes) -> VersionedEntry:
-    """Raises StoreError for what nobody wrote."""
-    if not encoded.startswith(b"v"):
-        return VersionedEntry(0, encoded)
-    end = 1
-    while encoded[end : end + 1].isdigit():
-        end += 1
-    mark = encoded[end : end + 1]
-    if end == 1 or mark not in (b"=", b"-"):
-        raise StoreError("an entry of the catalogue is damaged")
-    return VersionedEntry(int(encoded[1:end]), encoded[end + 1 :] if mark == b"=" else None)
+NO_UPDATE = BrokerUpdate()
 
 
 class ReplicatedEntries:
@@ -131,18 +104,27 @@ class ReplicatedEntries:
                 f"{len(out)} of {count} messaging stores are unavailable; a majority is needed. Retry later."
             )
 
-    async def write(self, changes: Changes, holders: Iterable[str]) -> None:
-        """Write a change to all stores, or take it back. One at a time."""
+    async def write(
+        self,
+        changes: Rows,
+        holders: Iterable[str],
+        update: BrokerUpdate = NO_UPDATE,
+        revoke: Callable[[], BrokerUpdate] = BrokerUpdate,
+    ) -> None:
+        """Make a change in all stores and at all brokers, or take it back. One at a time.
+
+        `update` is what brokers do besides writing the rows, and `revoke` gives what they do if the change is taken back.
+        Raises ServerBusy."""
         holders = set(holders)
         self.require_writable(holders)
         before = {name: self._entries.get(name) for name in changes}
         version = self._next()
         self._entries.update({name: VersionedEntry(version, value) for name, value in changes.items()})
         purged, self._tombstones = self._tombstones - changes.keys(), set()
-        failed = await self._write_everywhere(changes.keys(), purged)
+        failed = await self._write_everywhere(changes.keys(), purged, update)
         missing = failed.keys() | self._stores.unavailable()
         if holders & missing or not self._stores.has_majority_without(missing):
-            await self._revert(before)
+            await self._revert(before, revoke())
             name = min(holders & missing or missing)
             reason = failed.get(name)
             raise ServerBusy(
@@ -153,33 +135,32 @@ class ReplicatedEntries:
         if not missing:
             self._tombstones = {name for name, value in changes.items() if value is None}
 
-    async def _revert(self, before: Mapping[str, VersionedEntry | None]) -> None:
-        """Stores that fail at this too are unavailable, and learn what is in force when they come back."""
+    async def _revert(self, before: Mapping[str, VersionedEntry | None], update: BrokerUpdate) -> None:
+        """Write what was in force before. Stores that fail at this too are unavailable, and get it when they come back."""
         version = self._next()
         for name, entry in before.items():
             self._entries[name] = VersionedEntry(version, None if entry is None else entry.value)
-        await self._write_everywhere(before.keys(), ())
+        await self._write_everywhere(before.keys(), (), update)
 
-    async def _write_everywhere(self, names: Iterable[str], purged: Iterable[str]) -> dict[str, Exception]:
-        """Write entries to all open stores; those that do not have them now, with the reason."""
-        hosts = [host for host in self._stores.hosts if host.is_open]
+    async def _write_everywhere(
+        self, names: Iterable[str], purged: Iterable[str], update: BrokerUpdate = NO_UPDATE
+    ) -> dict[str, Exception]:
+        """Write entries to all open stores, with what brokers do besides. Returns the stores that do not have the entries
+        now, with the reason."""
         names = set(names)
-        work = []
-        for host in hosts:
-            wanted = names | self._stale.pop(host.name, set())
-            rows: dict[str, bytes | None] = dict.fromkeys(purged)
-            rows.update({name: encode_entry(self._entries[name]) for name in wanted if name in self._entries})
-            self._stale[host.name] = wanted
-            work.append(host.write_catalogue(rows))
-        outcomes = await asyncio.gather(*work, return_exceptions=True)
-        failed: dict[str, Exception] = {}
-        for host, outcome in zip(hosts, outcomes, strict=True):
-            if outcome is None:
-                self._stale.pop(host.name, None)
-            elif isinstance(outcome, BusbarError | StoreError):
-                failed[host.name] = outcome
-            elif isinstance(outcome, BaseException):
-                raise outcome
+        writes: dict[str, Rows] = {}
+        for host in self._stores.hosts:
+            if host.is_open:
+                wanted = names | self._stale.pop(host.name, set())
+                rows: Rows = dict.fromkeys(purged)
+                rows.update(
+                    {name: encode_entry(self._entries[name]) for name in wanted if name in self._entries}
+                )
+                self._stale[host.name] = wanted
+                writes[host.name] = rows
+        failed = await self._stores.apply(writes, update)
+        for store in writes.keys() - failed.keys():
+            self._stale.pop(store, None)
         return failed
 
     def _next(self) -> int:

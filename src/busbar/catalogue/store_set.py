@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from busbar.broker.dispatcher import FragmentRoutes
-from busbar.broker.host_api import StoreHost, StoreState
+from busbar.broker.host_api import Rows, StoreHost, StoreState
 from busbar.broker.refusals import OFFLINE
+from busbar.catalogue.change import BrokerUpdate, EntityChange, StoreChange, apply_to_store
 from busbar.catalogue.sizes import Sizes
 from busbar.model.api import StoreView
-from busbar.model.errors import ArgumentError, InvalidOperation
+from busbar.model.errors import ArgumentError, BusbarError, InvalidOperation
+from busbar.store.contract import StoreError
 
 FORCED_RESET = "forced-reset"
 SETTLING_SECONDS = 5.0
 """How long an operator's command waits for what it asked for."""
+
+
+class ChangeCarrier(Protocol):
+    """Brings a change of the catalogue to stores and gateways."""
+
+    async def carry_out(
+        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        """Returns the stores that failed, by name, with the reason."""
+
+
+class HostCarrier:
+    """A ChangeCarrier that asks each store by itself. Gateways are told by others, when the change is in force."""
+
+    async def carry_out(
+        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        outcomes = await asyncio.gather(
+            *[apply_to_store(host, change) for host, change in stores.items()], return_exceptions=True
+        )
+        failed: dict[str, Exception] = {}
+        for host, outcome in zip(stores, outcomes, strict=True):
+            if isinstance(outcome, BusbarError | StoreError):
+                failed[host.name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        return failed
 
 
 class StoreSet:
@@ -27,6 +57,8 @@ class StoreSet:
         """Only an operator who has lost most of them makes do with fewer."""
         self._make_host = make_host
         self.routes: FragmentRoutes[StoreHost] = FragmentRoutes()
+        self.carrier: ChangeCarrier = HostCarrier()
+        """What brings changes of the catalogue to the stores."""
         self._sizes = Sizes()
 
     # ---- which there are ----
@@ -61,6 +93,25 @@ class StoreSet:
     def sort_by(self, names: Sequence[str]) -> None:
         """Stand in the order of the namespace's list, which decides where fragments are placed."""
         self.hosts.sort(key=lambda host: names.index(host.name))
+
+    def clock(self) -> int:
+        """The time in ms since 1970."""
+        return self.hosts[0].clock()
+
+    # ---- changes of the catalogue ----
+
+    async def apply(self, writes: Mapping[str, Rows], update: BrokerUpdate) -> dict[str, Exception]:
+        """Carry out a change: rows for each store that is written, and what brokers do besides. Returns the stores that
+        failed, with the reason."""
+        changes = {
+            host: StoreChange(
+                writes.get(host.name, {}), update.new.get(host.name, {}), update.changed.get(host.name, {})
+            )
+            for host in self.hosts
+        }
+        return await self.carrier.carry_out(
+            {host: change for host, change in changes.items() if change.concerns_store}, update.entities
+        )
 
     # ---- fragments ----
 

@@ -1,6 +1,6 @@
 """A client of Busbar for Python programs, on its own AMQP engine and asyncio, without the server's dependencies.
 
-`MessagingFactory` is where to begin; `busbar.client.blocking` has the same for code that blocks. docs/client.md shows both.
+Start with `MessagingFactory`. `busbar.client.blocking` has the same for code that blocks. docs/client.md shows both.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     with connect("Endpoint=sb://...") as factory:
         factory.sender("orders").send([...])
 
-One event loop runs in a daemon thread of the process and serves all factories. A process that is forked has none of it: the
-first call there starts a loop of its own, and a factory made before the fork cannot be used (its socket is the parent's).
-Calls may come from any thread. Every call ends: each exchange has the factory's timeout, and a wait that is interrupted
-(KeyboardInterrupt) cancels the call.
+One event loop runs in a daemon thread of the process and serves all factories. A forked process has no such thread: its
+first call starts a loop of its own. A factory that was created before the fork cannot be used there, because its socket is
+the parent's. Calls may come from any thread. Every call ends: each exchange has the factory's timeout, and if a wait is
+interrupted (KeyboardInterrupt), the call is cancelled.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def connect(
     timeout: float = 60.0,
     trust: Path | None = None,
 ) -> BlockingFactory:
-    """MessagingFactory.connect."""
+    """Open a connection, as MessagingFactory.connect does."""
     thread = _loop_thread()
     factory = thread.run(
         MessagingFactory.connect(connection_string, retry=retry, name=name, timeout=timeout, trust=trust)
@@ -320,7 +320,7 @@ class BlockingTaps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> Iterator[Page]:
-        """All pages of a range of one fragment; see `pages_of`."""
+        """Yield all pages of a range of one fragment; see `pages_of`."""
         spans = [(fragment, after, upto)]
         for _, page in self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes):
             yield page
@@ -334,7 +334,7 @@ class BlockingTaps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> Generator[tuple[int, Page], None, None]:
-        """Pages are read ahead in the loop's thread while the caller works on the last one."""
+        """Yield pages; they are read ahead in the loop's thread while the caller works on the last one."""
         pages = self._taps.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes)
         try:
             while (item := self._thread.run(_next(pages))) is not None:

@@ -1,9 +1,9 @@
 """One TCP connection to a broker, with one AMQP session for its links and others for coordinators of transactions.
 
-1. What the engine reports goes to the link's end (LinkEnd); what ends write goes out in one write at the end of the event
-   loop's turn (`touch`).
-2. A connection is over once, with one error, which all its links get. It is never revived: the factory opens another one.
-3. A link that the broker ends while the connection lives ends alone.
+1. Reports of the engine go to the link's end (LinkEnd). What ends write is sent in one write at the end of the event loop's
+   turn (`touch`).
+2. A connection ends once, with one error, which all its links get. It is never opened again: the factory opens another one.
+3. If the broker closes a link while the connection lives, only that link ends.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ WRITE_BUFFER = 4 * 1024 * 1024
 FAREWELL_SECONDS = 2.0
 
 SETTLED = 1  # snd-settle-mode
-SECOND = 1  # rcv-settle-mode: the broker has the last word, when the settlement is durable
+SECOND = 1  # rcv-settle-mode: the broker confirms a settlement when it is durable
 
 
 class LinkEnd:
-    """Our end of a link; subclasses take what they are interested in."""
+    """The client's end of a link; subclasses override what they need."""
 
     link: Link
 
     def credit_changed(self) -> None:
-        """More may be sent."""
+        """More messages may be sent."""
 
     def arrived(self, deliveries: list[Delivery]) -> None:
-        """Messages came."""
+        """Messages have arrived."""
 
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
-        """The broker's word about what we sent, or about what we settled."""
+        """The broker has settled sent messages, or confirmed a settlement."""
 
     def ended(self, error: BusbarClientError) -> None:
-        """The link is over, and not because we wished it."""
+        """The link ended, and the client did not close it."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -109,7 +109,7 @@ class ClientConnection(asyncio.Protocol):
     async def open(
         cls, endpoint: Endpoint, name: str, timeout: float, context: ssl.SSLContext | None
     ) -> ClientConnection:
-        """Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
+        """Open a connection. Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
         loop = asyncio.get_running_loop()
         connection: ClientConnection | None = None
         try:
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.Protocol):
         properties: dict[object, object] | None = None,
         capabilities: list[str] | None = None,
     ) -> None:
-        """Let `end` send to a node; raises the broker's refusal."""
+        """Attach a link on which `end` sends to a node. Raises the broker's refusal."""
         self._check()
         name = self._link_name()
         link = self._session.attach_sender(
@@ -164,7 +164,7 @@ class ClientConnection(asyncio.Protocol):
         settled: bool = False,
         reply_address: str | None = None,
     ) -> None:
-        """Let `end` receive from a node."""
+        """Attach a link on which `end` receives from a node."""
         self._check()
         name = self._link_name()
         link = self._session.attach_receiver(
@@ -232,7 +232,7 @@ class ClientConnection(asyncio.Protocol):
             self._attaching.pop(link, None)
 
     def detach(self, link: Link) -> None:
-        """End a link; its end hears no more of it."""
+        """Close a link; its end gets no more reports."""
         self._ends.pop(link, None)
         link.user = None
         link.detach()
@@ -241,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
     # ---- output ----------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Something was written: it goes out at the end of this turn."""
+        """Send what was written at the end of this turn."""
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
@@ -260,13 +260,13 @@ class ClientConnection(asyncio.Protocol):
     # ---- asyncio.Protocol ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._flush()
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        self._flush_due = True  # below, once for all that this input leads to
+        self._flush_due = True  # below, once for everything that this input leads to
         try:
             self._handle(self._engine.receive_data(data, _now()))
         finally:
@@ -327,7 +327,7 @@ class ClientConnection(asyncio.Protocol):
                 self._fail("closed the connection", event.error)
 
     def _arm(self) -> None:
-        """The broker has said how often it wants to hear of us."""
+        """Send heartbeats as often as the broker's idle timeout needs."""
         if self._timer is not None:
             self._timer.cancel()
         self._tick()
@@ -372,7 +372,7 @@ class ClientConnection(asyncio.Protocol):
             self._timer.cancel()
         if not self._begun.done():
             self._begun.set_exception(error)
-            self._begun.exception()  # nobody need be waiting for it
+            self._begun.exception()  # no call need be waiting for it
         for answer in self._attaching.values():
             if not answer.done():
                 answer.set_exception(error)
@@ -384,7 +384,7 @@ class ClientConnection(asyncio.Protocol):
             task.cancel()
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
-        """Something that lives no longer than the connection."""
+        """Run a task that ends with the connection at the latest."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

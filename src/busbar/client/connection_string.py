@@ -1,9 +1,9 @@
-"""Connection strings, as the SDKs of Azure Service Bus know them, and the tokens that are made of their keys.
+"""Parses connection strings of Azure Service Bus, and creates tokens with their keys.
 
-1. TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `amqp://`. Port 5671 with TLS, else 5672,
-   where none is named.
-2. A key signs a token for each entity (Tokens are put to `$cbs`); a ready-made signature is put as it is.
-3. Neither keys nor tokens are shown by repr or told in errors.
+1. The connection uses TLS, unless there is `UseDevelopmentEmulator=true` or the address starts with `amqp://`. The default
+   port is 5671 with TLS, and 5672 without.
+2. A key signs a token for each entity, which is put to `$cbs`. A ready-made signature is put as it is.
+3. Neither repr nor errors show keys or tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AMQP_SCHEMES = ("sb", "amqp", "amqps")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionStringParts:
-    """A connection string as it was written, before a protocol adds its usual port and its rule for TLS."""
+    """A connection string as it was written, before a protocol adds its default port and its rule for TLS."""
 
     scheme: str
     """In lower case; sb where none was written."""
@@ -37,12 +37,12 @@ class ConnectionStringParts:
     token: str = field(repr=False)
     """A ready-made signature, instead of name and key."""
     entity_path: str
-    """What the key is limited to; empty for the whole namespace."""
+    """The entity that the key is limited to; empty for the whole namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a namespace answers, and what to show it."""
+    """The address of a namespace, and the credentials for it."""
 
     host: str
     """Without brackets."""
@@ -53,7 +53,7 @@ class Endpoint:
     token: str = field(default="", repr=False)
     """A ready-made signature, instead of name and key."""
     entity_path: str = ""
-    """What the key is limited to; empty for the whole namespace."""
+    """The entity that the key is limited to; empty for the whole namespace."""
 
     @property
     def authority(self) -> str:
@@ -71,7 +71,7 @@ class Endpoint:
 
 
 def parse_connection_string(text: str) -> Endpoint:
-    """Where AMQP is spoken. Raises ValueError, which quotes no value but a port: the others may be keys."""
+    """The AMQP endpoint. Raises ValueError, which quotes no value but a port: the others may be keys."""
     parts = split_connection_string(text, AMQP_SCHEMES)
     tls = parts.scheme == "amqps" or not (parts.emulator or parts.scheme == "amqp")
     return Endpoint(

@@ -1,6 +1,6 @@
-"""What can go wrong for a client: one tree, with the broker's condition and whether trying again can help.
+"""The errors of the client: one tree, with the broker's condition and whether a retry can help.
 
-Errors can be pickled (they cross process borders in Spark), and never hold a key or a token.
+Errors can be pickled, because they cross process borders in Spark. They never hold a key or a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRYABLE = frozenset(
 
 
 class BusbarClientError(Exception):
-    """Anything that the broker refused, or that could not be asked of it."""
+    """The broker refused an operation, or could not be reached."""
 
     default_condition = ""
 
@@ -40,7 +40,7 @@ class BusbarClientError(Exception):
 
 
 class ConnectionLost(BusbarClientError):
-    """The connection, or the link, ended before the answer: nobody knows whether what was asked for has happened."""
+    """The connection, or the link, ended before the answer: it is unknown whether the operation took place."""
 
     default_condition = "busbar:connection-lost"
 
@@ -50,7 +50,7 @@ class ConnectionLost(BusbarClientError):
 
 
 class CannotConnect(ConnectionLost):
-    """Nobody answers there; nothing was asked."""
+    """No broker answers at this address; nothing was requested."""
 
 
 class OperationTimeout(BusbarClientError):
@@ -84,19 +84,19 @@ class LockLost(BusbarClientError):
 
 
 class TapTruncated(BusbarClientError):
-    """What was asked for went before the tap had passed it."""
+    """The requested messages were dropped before the tap had passed them."""
 
     default_condition = "busbar:tap-truncated"
 
 
 class TapPassed(BusbarClientError):
-    """The tap has passed what was asked for: it need not be there any more."""
+    """The tap has passed the requested messages, so they may be gone."""
 
     default_condition = "busbar:tap-passed"
 
 
 class TapOwned(BusbarClientError):
-    """The tap belongs to somebody else."""
+    """The tap belongs to another owner."""
 
     default_condition = "busbar:tap-owned"
 
@@ -138,10 +138,10 @@ class MessageTooLarge(BusbarClientError):
 
 
 class SendFailed(BusbarClientError):
-    """Some messages of a send were not stored, or nobody knows; all others are durable.
+    """Some messages of a send were not stored, or their outcome is unknown; all others are durable.
 
     `failed` has, by their index in the send, the messages that were certainly not stored, each with condition and text;
-    `unknown` those of which nobody knows.
+    `unknown` those with an unknown outcome.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SendFailed(BusbarClientError):
 
     @property
     def retryable(self) -> bool:
-        """Whether sending them again may succeed; of `unknown` ones it may make a second copy."""
+        """Whether sending them again may succeed; for `unknown` ones it may store a second copy."""
         return all(
             condition in RETRYABLE or condition == ConnectionLost.default_condition
             for condition, _text in self.failed.values()
@@ -198,5 +198,5 @@ _BY_CONDITION["com.microsoft:session-lock-lost"] = LockLost
 
 
 def error_of(condition: str, text: str) -> BusbarClientError:
-    """The error that a condition of the broker stands for."""
+    """The error for a condition of the broker."""
     return _BY_CONDITION.get(condition, BusbarClientError)(text, condition)

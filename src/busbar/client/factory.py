@@ -1,11 +1,11 @@
-"""One connection to a namespace, opened again when it is lost, and what is made on it.
+"""One connection to a namespace, opened again when it is lost, and the clients on it.
 
     factory = await MessagingFactory.connect("Endpoint=sb://...")
     sender = await factory.sender("orders")
     await sender.send([encode(OutgoingMessage(b"..."))])
 
-Senders, receivers and taps share the connection and open their links on it when they need them: one that was lost, or that
-the broker closed because nobody used it, is replaced by the next call.
+Senders, receivers and taps share the connection, and attach their links when they need them. If a link was lost, or the
+broker closed it because it was idle, the next call attaches another one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUB_QUEUES = {"": "", "deadletter": "/$deadletterqueue"}
 
 
 class MessagingFactory:
-    """Use `connect`."""
+    """Owns the connection. Create one with `connect`."""
 
     def __init__(
         self, endpoint: Endpoint, retry: Retry, name: str, timeout: float, context: ssl.SSLContext | None
@@ -58,8 +58,8 @@ class MessagingFactory:
     ) -> MessagingFactory:
         """Open a connection.
 
-        `timeout` is how long one exchange with the broker may take. `trust` is a file with the certificate authorities
-        to believe, instead of the system's. Raises ValueError for a connection string that is none, CannotConnect.
+        `timeout` limits one exchange with the broker. `trust` is a file with the certificate authorities to trust, instead
+        of the system's. Raises ValueError for an invalid connection string, CannotConnect.
         """
         endpoint = parse_connection_string(connection_string)
         context: ssl.SSLContext | None = None
@@ -71,7 +71,7 @@ class MessagingFactory:
         return factory
 
     async def connection(self) -> ClientConnection:
-        """The connection as it is, or a new one."""
+        """The open connection, or a new one."""
         async with self._lock:
             if self._closed:
                 raise ValueError("the factory is closed")
@@ -131,7 +131,7 @@ class MessagingFactory:
     async def sender(
         self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000, via: str | None = None
     ) -> Sender:
-        """A sender to a queue or topic, with at most `in_flight` messages unanswered.
+        """Create a sender to a queue or topic, with at most `in_flight` unanswered messages.
 
         With `via` the messages are stored in that queue or topic, which moves them on. Its transactions then concern `via`.
         """
@@ -161,7 +161,7 @@ class MessagingFactory:
         return ClientTransaction(self, None if via is None else via.strip("/"))
 
     async def close(self) -> None:
-        """End the connection and all that was made on it."""
+        """Close the connection and all clients on it."""
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_over:

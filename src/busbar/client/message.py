@@ -12,8 +12,8 @@ from busbar.message.compose import LONGEST_TTL, compose
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """Times are ms; 0 means not set. Values of application properties may have the types of `busbar.amqp.types`; a plain int
-    is a long, a datetime a timestamp."""
+    """A message to send. Times are ms; 0 means not set. Values of application properties may have the types of
+    `busbar.amqp.types`; a plain int is a long, a datetime a timestamp."""
 
     body: bytes = b""
     message_id: str | None = None

@@ -1,14 +1,14 @@
-"""Receiving: credit ahead of demand, and settlement in ranges.
+"""Receives messages, with credit ahead of demand, and settles them in ranges.
 
-1. Up to `credit` messages are asked for ahead and wait here, locked, for the next `receive`; what nobody fetched is given
-   back, without counting as delivered, when the receiver is closed. With `delete` they are gone from the broker as soon as
-   they are on their way.
-2. A settlement is done when the broker says so: then it is durable. Messages that follow each other are settled with one
-   word. What could not be settled (a lock that ended) is named by SettleFailed; the others are settled.
+1. The receiver requests up to `credit` messages ahead. They wait here, locked, for the next `receive`. When the receiver is
+   closed, messages that were not fetched are released, and their delivery counts do not rise. With `delete` the broker
+   deletes messages as soon as it sends them.
+2. A settlement is done when the broker confirms it: then it is durable. Consecutive messages are settled with one
+   disposition. If a message could not be settled (its lock had expired), SettleFailed names it; the others are settled.
 3. In a transaction a settlement is done at the commit. After a rollback the messages are still locked, and the receiver
    settles them by their lock tokens, since their deliveries are settled.
-4. Locks end with the connection. After ConnectionLost the next `receive` opens another one; messages of before cannot be
-   settled any more and come again.
+4. Locks end with the connection. After ConnectionLost the next `receive` opens another one. Earlier messages cannot be
+   settled any more and are delivered again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Received:
 
     @property
     def bare(self) -> bytes:
-        """The message as it could be sent again."""
+        """The message in the form that can be sent again."""
         found = self.sections
         return self.payload[found.annotations : found.end]
 
@@ -130,7 +130,7 @@ class _Settlement:
     def answered(self, number: int, outcome: Outcome | None) -> None:
         place = self.places.pop(number)
         error = None if outcome is None else outcome.error
-        # A dead-lettering is confirmed by a rejection without an error; a denial is one with its reason.
+        # A dead-lettering is confirmed by a rejection without an error; a refusal is a rejection with its reason.
         if outcome is None or outcome.code != self.code or error is not None:
             self.failed[place] = (
                 ("amqp:internal-error", "The broker did not settle it.")
@@ -145,7 +145,7 @@ _SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The m
 
 
 class ReceiverLink(LinkEnd):
-    """A receiver on one connection; it ends with it."""
+    """A receiver on one connection, with which it ends."""
 
     def __init__(self, connection: ClientConnection, credit: int, delete: bool) -> None:
         self.connection = connection
@@ -154,7 +154,7 @@ class ReceiverLink(LinkEnd):
         self._credit = credit
         self._buffer: deque[Received] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._held: set[int] = set()  # delivered and not settled: the broker answers for no others
+        self._held: set[int] = set()  # delivered and not settled: the broker confirms no others
         self._settling: dict[int, _Settlement] = {}
         self.locked: set[int] = set()
         """Deliveries that are settled while their messages are locked: a transaction was rolled back."""
@@ -164,7 +164,7 @@ class ReceiverLink(LinkEnd):
         self._ask()
 
     def _ask(self) -> None:
-        """Give the broker credit for what the caller waits for."""
+        """Give the broker credit for the messages that the caller waits for."""
         room = self._credit - len(self._buffer)
         if room > 0 and self.link.credit <= room // 2:
             self.link.grant(room)
@@ -183,7 +183,7 @@ class ReceiverLink(LinkEnd):
             waiter.set_result(None)
 
     async def wait(self, timeout: float) -> None:
-        """Until something is there, the link is over, or the time."""
+        """Wait until there is a message, the link ends, or the time has passed."""
         if self._buffer or self.error is not None:
             return
         self._waiter = asyncio.get_running_loop().create_future()
@@ -258,7 +258,7 @@ class ReceiverLink(LinkEnd):
 
 
 class Receiver:
-    """Made by MessagingFactory.receiver."""
+    """Receives from one entity. MessagingFactory.receiver creates it."""
 
     def __init__(
         self, factory: MessagingFactory, entity: str, address: str, credit: int, delete: bool
@@ -274,7 +274,7 @@ class Receiver:
         self._lock = asyncio.Lock()
 
     async def attached(self) -> ReceiverLink:
-        """The link as it is, or a new one."""
+        """The attached link, or a new one."""
         async with self._lock:
             link = self._link
             if link is None or link.error is not None:
@@ -285,8 +285,8 @@ class Receiver:
             return link
 
     async def receive(self, max_messages: int = 100, timeout: float = 10.0) -> list[Received]:
-        """What is there, at most so many; waits up to `timeout` seconds for the first. Raises ConnectionLost once when the
-        link ended since the last call."""
+        """Return the messages that are there, at most `max_messages`. Waits up to `timeout` seconds for the first. If the
+        link ended since the last call, raises ConnectionLost once."""
         link = self._link
         if link is None:
             link = await self.attached()
@@ -300,7 +300,7 @@ class Receiver:
     async def complete(
         self, messages: Sequence[Received], *, transaction: ClientTransaction | None = None
     ) -> None:
-        """Done: they are deleted."""
+        """Complete messages: the broker deletes them."""
         await self._settle(messages, COMPLETE, ACCEPTED, _request("completed", None), transaction)
 
     async def abandon(
@@ -310,7 +310,7 @@ class Receiver:
         *,
         transaction: ClientTransaction | None = None,
     ) -> None:
-        """Not now: they are delivered again. `properties` are set on them."""
+        """Abandon messages: the broker delivers them again. `properties` are set on them."""
         request = _request("abandoned", properties)
         await self._settle(messages, _modified(False, properties), MODIFIED, request, transaction)
 
@@ -321,7 +321,7 @@ class Receiver:
         *,
         transaction: ClientTransaction | None = None,
     ) -> None:
-        """Put aside: they can be received by their sequence numbers only."""
+        """Defer messages: they can be received only by their sequence numbers."""
         request = _request("defered", properties)
         await self._settle(messages, _modified(True, properties), MODIFIED, request, transaction)
 
@@ -392,8 +392,8 @@ class Receiver:
         link.locked.difference_update([message.delivery_id for message in messages])
 
     async def close(self, *, release: bool = False) -> None:
-        """Give the link up; what was not fetched is given back, with `release` also what was fetched and not settled.
-        Neither counts as delivered then."""
+        """Close the link. Messages that were not fetched are released, with `release` also those that were fetched and not
+        settled. Their delivery counts do not rise."""
         link, self._link = self._link, None
         if link is not None:
             link.close(release)

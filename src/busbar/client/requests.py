@@ -1,4 +1,4 @@
-"""A node that answers requests (`$cbs`, `<entity>/$management`): a pair of links, any number of requests under way."""
+"""A request-response node (`$cbs`, `<entity>/$management`): a pair of links, any number of requests under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from busbar.message.decoded import DecodedMessage, decode_message, encode_messag
 from busbar.model.errors import MalformedMessage
 
 MOST_REQUESTS = 64
-"""Under way at a time; a broker refuses more than a hundred."""
+"""The maximum number of requests under way; a broker refuses more than a hundred."""
 
 Waiting = dict[str, asyncio.Future[DecodedMessage]]
 
@@ -49,7 +49,7 @@ class RequestNode:
     async def ask(
         self, value: object, properties: dict[str, object], timeout: float, state: bytes = b""
     ) -> DecodedMessage:
-        """The reply, whatever it says. Raises ConnectionLost, OperationTimeout, or the refusal of the link.
+        """Send a request and return the reply. Raises ConnectionLost, OperationTimeout, or the refusal of the link.
 
         `state` is the delivery state of the request, which may name a transaction.
         """
@@ -84,7 +84,7 @@ class RequestNode:
             answer.set_exception(error)
 
     def ended(self, error: BusbarClientError) -> None:
-        """One of the links is over: the other one is of no use."""
+        """Close the other link, too: one of them has ended."""
         if self.error is not None:
             return
         self.error = error
@@ -107,7 +107,7 @@ class _Requests(LinkEnd):
 
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
         if outcome is None or outcome.code != REJECTED:
-            return  # taken: the reply follows
+            return  # accepted: the reply follows
         error = outcome.error
         for tag in tags:
             problem = error_of(error.condition, error.description) if error else BusbarClientError("refused")
@@ -126,7 +126,7 @@ class _Replies(LinkEnd):
             try:
                 reply = decode_message(delivery.payload)
             except MalformedMessage:
-                continue  # its request runs into its timeout
+                continue  # its request times out
             self._node.answered(reply.correlation_id, reply)
         if self.link.credit <= MOST_REQUESTS:
             self.link.grant(2 * MOST_REQUESTS)

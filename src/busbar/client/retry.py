@@ -1,7 +1,7 @@
-"""When to try again.
+"""Decides when a call is tried again.
 
-Only calls that may be repeated are: those of taps that read or that change nothing when repeated, and sends of a Writer,
-whose repetitions the broker drops. Everything else fails at once, and its caller decides.
+Only repeatable calls are: operations on taps that read, or that change nothing when repeated, and sends of a Writer, whose
+repetitions the broker drops. Every other call fails at once, and its caller decides.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again for `patience` seconds after the first failure, waiting `first` seconds, then twice as long each time, up to
-    `longest`."""
+    """Retries for `patience` seconds after the first failure. The first pause is `first` seconds, and each later one twice
+    as long, up to `longest`."""
 
     patience: float = 30.0
     first: float = 0.1
@@ -52,18 +52,18 @@ class Attempts:
         self._until: float | None = None
 
     def progressed(self) -> None:
-        """Something was achieved: patience begins anew."""
+        """Restart `patience`, because something was achieved."""
         self._until = None
         self._delay = self._policy.first
 
     async def again(self) -> bool:
-        """Wait before the next attempt; False, at once, if there should be none."""
+        """Wait before the next attempt; returns False at once if there is none."""
         now = time.monotonic()
         if self._until is None:
             self._until = now + self._policy.patience
         if now + self._delay > self._until:
             return False
-        # Clients that lost the same broker should not all come back in the same moment.
+        # Clients that lost the same broker should not all connect again in the same moment.
         await asyncio.sleep(self._delay * random.uniform(0.5, 1.0))
         self._delay = min(self._delay * 2, self._policy.longest)
         return True

@@ -1,16 +1,16 @@
-"""Sending: batches over the wire, many on their way, and a word on each message.
+"""Sends messages in batches, many under way at a time, and reports the outcome of each message.
 
-1. Messages go in batches as large as the link takes (at most BATCH_BYTES), in their order, as long as fewer than `in_flight`
-   messages and IN_FLIGHT_BYTES are unanswered. A broker that does not offer mixed batches gets one message at a time.
-2. `send` returns when all are durable. Else it raises SendFailed, which names those that were not stored and those of which
-   nobody knows; all others are durable. A send is not atomic.
-3. A batch that is refused because of one of its messages is halved and sent again until that message is alone. The messages
-   around it then come later than those behind the batch.
-4. With a Writer the broker drops what it has seen in this batch of the writer: whatever is not answered is sent again, on a
-   new connection if need be, as the Retry says. Without one nothing is sent twice.
-5. In a transaction nothing is stored before the commit. `send` returns when the broker has taken all messages into the
+1. Messages go in batches as large as the link accepts (at most BATCH_BYTES), in their order. At most `in_flight` messages
+   and IN_FLIGHT_BYTES are unanswered. If a broker does not offer mixed batches, it gets one message at a time.
+2. `send` returns when all are durable. Otherwise it raises SendFailed, which names the messages that were not stored and
+   those with an unknown outcome; all others are durable. A send is not atomic.
+3. If a batch is refused because of one of its messages, it is halved and sent again until that message is alone. Its other
+   messages then come later than those after the batch.
+4. With a Writer the broker drops repetitions in this batch of the writer. So unanswered messages are sent again, on a new
+   connection if necessary, by the rules of Retry. Without a Writer nothing is sent twice.
+5. In a transaction nothing is stored before the commit. `send` returns when the broker has added all messages to the
    transaction. A message that it refuses is no part of it.
-6. If nothing at all is answered for as long as the factory's timeout, the connection is given up.
+6. If nothing at all is answered for as long as the factory's timeout, the connection is closed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 BATCH_BYTES = 1024 * 1024
 IN_FLIGHT_BYTES = 16 * 1024 * 1024
 BATCHES_IN_FLIGHT = 4
-"""In how many batches `in_flight` messages go at least: the wire is never empty while an answer is on its way."""
+"""The minimum number of batches for `in_flight` messages, so that the connection is not idle while an answer is
+under way."""
 
 DESTINATION = "com.microsoft:transfer-destination-address"
 MIXED_BATCHES = "busbar:mixed-batches"
@@ -56,12 +57,12 @@ OF_ONE_MESSAGE = frozenset(
         "com.microsoft:argument-out-of-range",
     }
 )
-"""Conditions that may be the fault of a single message of a batch."""
+"""Conditions that a single message of a batch may cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Somebody who repeats a numbered batch until it is committed; the broker drops what it has already seen of it."""
+    """A sender that repeats a numbered batch until it is committed; the broker drops repetitions."""
 
     name: str
     batch: int
@@ -69,19 +70,19 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """All are durable."""
+    """The result of a send: all messages are durable."""
 
     count: int
     repeated: int
-    """How many were sent more than once (by a Writer)."""
+    """The number of messages that were sent more than once (by a Writer)."""
 
 
 Failure = tuple[str, str, bool]
-"""Condition, text, and whether it is certain that the message was not stored."""
+"""Condition, text, and whether the message was certainly not stored."""
 
 
 class _WriterCall:
-    """The messages of one `send` that are on their way together."""
+    """The messages of one `send` that are under way together."""
 
     def __init__(self, messages: list[bytes], state: bytes) -> None:
         self.messages = messages
@@ -101,7 +102,7 @@ class _WriterCall:
 
 
 class _Slice:
-    """Messages of a call that follow each other."""
+    """Consecutive messages of a call."""
 
     __slots__ = ("call", "start", "stop")
 
@@ -112,7 +113,7 @@ class _Slice:
 
 
 class SenderLink(LinkEnd):
-    """A sender on one connection; it ends with it."""
+    """A sender on one connection, with which it ends."""
 
     def __init__(self, connection: ClientConnection, in_flight: int) -> None:
         self.connection = connection
@@ -151,7 +152,7 @@ class SenderLink(LinkEnd):
         self._pump()
 
     def forget(self, call: _WriterCall) -> None:
-        """Do not send what is not on its way yet."""
+        """Do not send the messages of this call that are not sent yet."""
         self._queue = deque([part for part in self._queue if part.call is not call])
 
     def credit_changed(self) -> None:
@@ -192,7 +193,7 @@ class SenderLink(LinkEnd):
         self.connection.touch()
 
     def _too_large(self, part: _Slice) -> None:
-        """The first message of a slice would not be taken: it is not even sent."""
+        """Fail the first message of a slice without sending it, because the broker would refuse its size."""
         size = len(part.call.messages[part.start])
         text = f"The message has {size} bytes; the link takes {self._largest}."
         part.call.fail([part.start], MessageTooLarge.default_condition, text, True)
@@ -238,7 +239,7 @@ class SenderLink(LinkEnd):
             self._queue.appendleft(_Slice(call, part.start, middle))
             return
         else:
-            # A broker that is in trouble does not say whether it had stored them.
+            # If a broker fails, it does not report whether it had stored them.
             certain = error.condition not in RETRYABLE
             call.fail(range(part.start, part.stop), error.condition, error.description, certain)
         call.answered(count)
@@ -256,7 +257,7 @@ class SenderLink(LinkEnd):
 
 
 class Sender:
-    """Made by MessagingFactory.sender. Several sends may be under way at once."""
+    """Sends to one entity. MessagingFactory.sender creates it. Several sends may be under way at once."""
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class Sender:
         self._lock = asyncio.Lock()
 
     async def attached(self) -> SenderLink:
-        """The link as it is, or a new one."""
+        """The attached link, or a new one."""
         async with self._lock:
             link = self._link
             if link is None or link.error is not None:
@@ -296,7 +297,7 @@ class Sender:
     async def send(
         self, messages: Sequence[bytes], *, transaction: ClientTransaction | None = None
     ) -> SendOutcome:
-        """Send encoded messages. Raises SendFailed; or what kept the link from being opened, if none of them was sent.
+        """Send encoded messages. Raises SendFailed, or, if none of them was sent, the error of the link.
 
         In a `transaction` they are stored when it is committed.
         """
@@ -304,7 +305,7 @@ class Sender:
             raise ValueError("a writer cannot send in a transaction")
         places, payloads = list(range(len(messages))), list(messages)
         failed: dict[int, Failure] = {}
-        doubtful: set[int] = set()  # sent once without an answer: what comes later does not make them certain
+        doubtful: set[int] = set()  # sent once without an answer: a later answer does not make them certain
         repeated = 0
         none_sent = True
         attempts = self._factory.retry.start()
@@ -335,7 +336,7 @@ class Sender:
         return SendOutcome(len(messages), repeated)
 
     async def _once(self, payloads: list[bytes], transaction: ClientTransaction | None) -> dict[int, Failure]:
-        """Send each of them; those that failed. Raises if there is no link."""
+        """Send each of them; returns those that failed. Raises if there is no link."""
         link = await self.attached()
         state = b"" if transaction is None else transaction.state(link.connection)
         call = _WriterCall(payloads, state)
@@ -344,7 +345,7 @@ class Sender:
         return call.failures
 
     async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
-        """Wait for all of them. If nothing is answered for as long as the timeout, the connection is given up."""
+        """Wait for all answers. If none comes for as long as the factory's timeout, close the connection."""
         timeout = self._factory.timeout
         answers = link.answers
         try:
@@ -361,7 +362,7 @@ class Sender:
             raise
 
     async def close(self) -> None:
-        """Give the link up. What is under way is not answered any more."""
+        """Close the link. Sends under way get no answer any more."""
         link, self._link = self._link, None
         if link is not None and link.error is None:
             link.ended(ConnectionLost("The sender was closed by its owner."))

@@ -1,8 +1,8 @@
-"""Taps of an entity: durable, named positions, and bulk reading of what lies behind them.
+"""Taps of an entity: durable, named positions, and bulk reading of the messages behind them.
 
-Positions are numbers within a fragment, by the fragment's index (0 to 15; a regular entity has fragment 0 alone). The
-sequence number of a message is index << 48 | number. Reads, and what may be repeated without changing anything more, are
-tried again as the factory's Retry says; `create` and `delete` are not, once they were on their way.
+Positions are numbers within a fragment, by the fragment's index (0 to 15; a regular entity has only fragment 0). The
+sequence number of a message is index << 48 | number. Reads, and operations that change nothing when repeated, are retried by
+the factory's Retry. `create` and `delete` are not retried once they were sent.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FragmentTap:
-    """A tap in one fragment. Of one that is not `available` (its store is unavailable) nothing else is known."""
+    """A tap in one fragment. If it is not `available` (its store is unavailable), the other fields have no meaning."""
 
     index: int
     position: int
-    """Everything up to here was passed."""
+    """The tap has passed everything up to here."""
     lost: int
-    """Something up to here went before it was passed (0: nothing)."""
+    """Something up to here was dropped before the tap passed it (0: nothing)."""
     end: int
     """Nothing at or below it will ever appear or change."""
     event_position: int
@@ -57,7 +57,7 @@ class TapView:
     name: str
     entity: str
     incarnation: str
-    """Of the entity: another one after it was deleted and made again."""
+    """Of the entity: it is different after the entity was deleted and created again."""
     dead_letter: bool
     events: bool
     consumes: bool
@@ -72,8 +72,8 @@ class TapView:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where an entity ends now, by fragment: nothing at or below these positions will ever appear or change. Fragments whose
-    store is unavailable are missing."""
+    """The ends of an entity now, by fragment: nothing at or below these positions will ever appear or change. Fragments in
+    unavailable stores are missing."""
 
     entity: str
     incarnation: str
@@ -85,7 +85,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Encoded rows (`busbar.pages.rows` reads them); all up to `upto` was looked at."""
+    """Encoded rows (`busbar.pages.rows` reads them). They are all rows up to `upto`."""
 
     rows: bytes
     count: int
@@ -93,7 +93,7 @@ class Page:
 
 
 class Taps:
-    """Made by MessagingFactory.taps."""
+    """The taps of one entity. MessagingFactory.taps creates it."""
 
     def __init__(self, factory: MessagingFactory, entity: str, address: str) -> None:
         self.entity = entity
@@ -117,7 +117,7 @@ class Taps:
         max_size: int | None = None,
         lease: int | None = None,
     ) -> TapView:
-        """Make a tap; `max_age` and `lease` in ms, `max_size` in bytes of each fragment. Raises AlreadyExists."""
+        """Create a tap; `max_age` and `lease` in ms, `max_size` in bytes of each fragment. Raises AlreadyExists."""
         body: Body = {"name": name, "events": events, "consumes": consumes}
         body |= {"from-earliest": from_earliest, "owner": owner}
         limits = {"max-age": max_age, "max-size": max_size, "lease": lease}
@@ -138,7 +138,8 @@ class Taps:
         await self._ask_once("busbar:delete-tap", {"name": name})
 
     async def own(self, name: str, owner: str, *, take_over: bool = False) -> TapView:
-        """Let `owner` alone move the tap. Raises TapOwned if somebody else has it, unless it is taken over."""
+        """Make `owner` the only one that can advance the tap. Raises TapOwned if it has another owner, unless it is taken
+        over."""
         return _view(
             await self._ask("busbar:own-tap", {"name": name, "owner": owner, "take-over": take_over})
         )
@@ -146,12 +147,12 @@ class Taps:
     async def advance(
         self, name: str, owner: str, positions: Mapping[int, int], *, stream: str = MESSAGES
     ) -> None:
-        """Everything up to these positions was passed, by fragment. Going back changes nothing."""
+        """Advance the tap to these positions, by fragment. Going back changes nothing."""
         body: Body = {"name": name, "owner": owner, "stream": stream, "positions": dict(positions)}
         await self._ask("busbar:advance-tap", body)
 
     async def resume(self, name: str, owner: str) -> TapView:
-        """Let a truncated tap go on behind what it lost."""
+        """Let a truncated tap continue behind the loss."""
         return _view(await self._ask("busbar:resume-tap", {"name": name, "owner": owner}))
 
     # ---- positions and messages ------------------------------------------------------------------
@@ -182,9 +183,9 @@ class Taps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> Page:
-        """What lies behind one position, up to another; without a name, of what receivers could still get, tapped or not.
+        """Read the messages behind one position, up to another. Without a name, read what the entity holds for receivers.
 
-        Raises TapTruncated and TapPassed for what a tap has behind it.
+        Raises TapTruncated and TapPassed for positions that the tap has passed.
         """
         body: Body = {"name": name, "fragment": fragment, "stream": stream, "after": after, "upto": upto}
         body |= {"count": count, "max-bytes": max_bytes}
@@ -205,7 +206,7 @@ class Taps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> AsyncGenerator[Page, None]:
-        """All pages of a range of one fragment; see `pages_of`."""
+        """Yield all pages of a range of one fragment; see `pages_of`."""
         found = self.pages_of(
             name, [(fragment, after, upto)], stream=stream, count=count, max_bytes=max_bytes
         )
@@ -222,9 +223,9 @@ class Taps:
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> AsyncGenerator[tuple[int, Page], None]:
-        """All pages of ranges of fragments, one range after the other, up to two pages read ahead.
+        """Yield all pages of ranges of fragments, one range after the other, up to two pages read ahead.
 
-        It ends early where the broker gives no more now: a tap that consumes does not pass what others have locked.
+        It ends early if the broker returns no more now: a consuming tap does not pass messages that receivers have locked.
         """
         ready: asyncio.Queue[tuple[int, Page] | BaseException | None] = asyncio.Queue(AHEAD - 1)
 
@@ -254,7 +255,7 @@ class Taps:
             reading.cancel()
 
     async def commit_writes(self, writer: str, batch: int) -> None:
-        """A writer's batch is committed: sends of earlier ones are refused from now on, and their ids forgotten."""
+        """Commit a batch of a writer: sends of earlier batches are refused from now on, and their ids forgotten."""
         await self._ask("busbar:commit-writes", {"writer": writer, "batch": batch})
 
     # ---- requests --------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Taps:
         return await self._factory.retry.run(lambda: self._exchange(operation, body))
 
     async def _ask_once(self, operation: str, body: Body) -> Body:
-        """For what must not be repeated: only the way there is tried again."""
+        """Send a request that must not be repeated: only connecting is retried."""
         await self._factory.retry.run(self.node)
         return await self._exchange(operation, body)
 

@@ -1,4 +1,4 @@
-"""Tokens of one connection: one for each entity that is used, put to `$cbs` and renewed before it ends."""
+"""The tokens of one connection: one for each entity that is used, put to `$cbs` and renewed before it expires."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tokens:
         return not self._put
 
     async def grant(self, path: str) -> None:
-        """Make sure that the connection may use an entity, as far as the key allows. Raises Unauthorized."""
+        """Put a token for an entity, unless there is one. Raises Unauthorized."""
         if path in self._put:
             return
         async with self._lock:
@@ -71,6 +71,6 @@ class Tokens:
                     await self._put_token(path)
                 delay = self._lifetime * RENEW_AFTER / LIFETIME
             except BusbarClientError as error:
-                # The old token still counts for a while; when it ends, the broker ends the links and says why.
+                # The old token is still valid for a while. When it expires, the broker closes the links with the reason.
                 _log.warning("the token for %r was not renewed: %s", path, error)
                 delay = min(TRY_AGAIN_AFTER, self._lifetime / 10)

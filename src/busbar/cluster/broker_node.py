@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
 from busbar.broker.dispatcher import CommandSink
+from busbar.broker.move_runner import MoveRunner
 from busbar.cluster import protocol
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
@@ -57,6 +58,8 @@ class BrokerNode:
         """To the controller; set before anything comes from there."""
         self._name = name
         self._port = ClusterBroker()
+        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), self._port.routes.sink_of)
+        self._transfer_patience = 0
         self._clock = clock
         self._open_gateway = open_gateway
         self._gateway: ServingGateway | None = None
@@ -89,7 +92,7 @@ class BrokerNode:
             self._settle(operation.broker, None)
             return None
         if isinstance(operation, protocol.ConnectPeers):
-            return self._port.wait_for_peers(operation.brokers)
+            return self._meet(operation.brokers)
         return self._close()
 
     def _take_part(self, settings: NodeSettings) -> None:
@@ -104,10 +107,17 @@ class BrokerNode:
                 takers.append(RemoteStore(store, broker, loop, self._clock, self._port.dispatch))
         self._port.configure(self.channel, takers)
 
+    async def _meet(self, brokers: list[str]) -> None:
+        """All entities are known, and targets in other processes can be reached: messages may move."""
+        await self._port.wait_for_peers(brokers)
+        self._moves.start(self._transfer_patience)
+
     async def _open(self, settings: NodeSettings) -> None:
+        self._transfer_patience = settings.limits.transfer_patience
         self._gateway = await self._open_gateway(settings, self._port)
 
     async def _close(self) -> None:
+        await self._moves.stop()
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.stop()

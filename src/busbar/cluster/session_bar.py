@@ -35,6 +35,9 @@ class Barred(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    @property
+    def epoch(self) -> int: ...
+
     def submit(self, commands: Iterable[Command]) -> None: ...
 
 
@@ -58,6 +61,10 @@ class SessionBar:
         self._awaits: dict[tuple[int, int], AwaitSession] = {}
         """By origin and request."""
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self._host.epoch
 
     def bar(self, until: Mapping[int, int]) -> None:
         """Let nobody accept sessions of these fragments before their times."""

@@ -1,1 +1,1 @@
-"""The web console: pages about a namespace that somebody else reaches."""
+"""The web console: pages about a namespace, which the caller provides."""

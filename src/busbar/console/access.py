@@ -1,15 +1,16 @@
-"""Who may use the console: the person who started it, in a browser on this machine, and no page of anybody else's.
+"""Restricts the console to the person who started it, in a browser on this machine, and to its own pages.
 
-1. The Host header must name loopback. A stranger's page whose name suddenly resolves to 127.0.0.1 is refused.
-2. `SIGN_IN?token=...` is printed once, and its token works once: it turns into a cookie that scripts cannot read and that
-   no other site can have sent (HttpOnly, SameSite=Strict). What stays in a history or a list of processes opens nothing.
-   Its answer is a page, not a redirect: a browser that came from elsewhere would not send a strict cookie on the way.
+1. The Host header must name loopback. If the name of another site is made to resolve to 127.0.0.1, its pages are refused.
+2. `SIGN_IN?token=...` is printed once, and its token works once. It is exchanged for a cookie that scripts cannot read and
+   other sites cannot send (HttpOnly, SameSite=Strict). So an address in a history or a list of processes is useless. The
+   answer is a page, not a redirect: after a link from another site, a browser would not send a strict cookie with the
+   redirect.
 3. Without the cookie everything but the sign-in is 403.
-4. A change is a POST that carries the form's CSRF token, derived from the cookie; one that says it comes from another
-   origin is refused whatever it carries.
+4. A change is a POST with the form's CSRF token, which derives from the cookie. A request that names another origin is
+   refused in any case.
 5. Every answer forbids frames, foreign content, inline script and caches. Tokens are in no page, log or later address.
 
-Cookies know no ports: the name of ours has the port, so that two consoles do not sign each other out.
+Cookies do not depend on the port. So the name of the cookie has the port, and two consoles do not sign each other out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aiohttp import web
 SIGN_IN = "/sign-in"
 CSRF_FIELD = "csrf"
 BROWSERS = 64
-"""That many may be signed in; the first one in is the first one out."""
+"""Maximum number of signed-in browsers; beyond it the oldest is signed out."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -42,7 +43,7 @@ HEADERS = {
 
 
 class AccessDenied(Exception):
-    """The text says what to do."""
+    """The request is not allowed; the text states what to do."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -56,13 +57,13 @@ class Access:
         self._secret = secrets.token_bytes(32)
 
     def new_token(self) -> str:
-        """For one sign-in."""
+        """A token for one sign-in."""
         token = secrets.token_urlsafe(32)
         self._unused.add(token)
         return token
 
     def sign_in(self, token: str) -> str | None:
-        """The value of the cookie, if the token is good; it is not a second time."""
+        """The value of the cookie, if the token is valid. A token is valid once."""
         found = next((each for each in self._unused if _same(each, token)), None)
         if found is None:
             return None
@@ -74,7 +75,7 @@ class Access:
         return cookie
 
     def browser(self, request: web.Request) -> str | None:
-        """The cookie, if it is one of ours."""
+        """The cookie, if the console issued it."""
         given = request.cookies.get(cookie_name(request), "")
         return next((each for each in self._browsers if _same(each, given)), None)
 
@@ -82,7 +83,7 @@ class Access:
         return hmac.new(self._secret, browser.encode(), hashlib.sha256).hexdigest()
 
     def check_change(self, request: web.Request, browser: str, csrf: str) -> None:
-        """Raises Refused for a POST that is not from one of our own forms."""
+        """Raises AccessDenied for a POST that is not from one of the console's own forms."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.host:
             raise AccessDenied("This change was asked for by another site; nothing was done.")
@@ -91,7 +92,7 @@ class Access:
 
 
 def check_host(host: str) -> None:
-    """Raises Refused unless it names this machine's loopback."""
+    """Raises AccessDenied unless the host is this machine's loopback."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         local = name == "localhost" or ipaddress.ip_address(name).is_loopback

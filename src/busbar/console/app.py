@@ -1,10 +1,11 @@
-"""The console as a web application on loopback: which address shows what, and what becomes of failures.
+"""The console as a web application on loopback: which address shows which page, and how failures are shown.
 
-1. A GET changes nothing. A change is a POST from one of our forms (access.py) and ends in a redirect, so that loading the
-   page again repeats nothing.
-2. What the broker refuses is shown with the form as it was filled. When nobody answers, a page says so and looks again.
-3. Whatever else goes wrong is one line in the log and a page without details.
-4. The namespace is asked from threads: a broker that is slow to answer holds up its own pages alone.
+1. A GET changes nothing. A change is a POST from one of the console's forms (access.py) and ends in a redirect, so that
+   loading the page again repeats nothing.
+2. If the broker refuses a request, the error is shown with the form and its values. If the broker does not answer, a page
+   states it and tries again.
+3. Any other error is one line in the log and a page without details.
+4. The namespace is called from threads: a slow broker delays only its own pages.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from busbar.console.namespace import (
 
 HOST = "127.0.0.1"
 LIMIT = 100
-"""Entities on one page."""
+"""Maximum number of entities on one page."""
 MAX_START = 1_000_000
 MAX_BODY = 64 * 1024
 CSRF = web.RequestKey("csrf", str)
@@ -52,8 +53,8 @@ logger = logging.getLogger(__name__)
 async def serve(
     namespace: Namespace, port: int, announce: Callable[[str, Callable[[], str]], None], stop: asyncio.Event
 ) -> None:
-    """Serve until `stop`. `announce` gets the address to print and what makes another one, each good for one sign-in.
-    Raises OSError if the port cannot be had."""
+    """Serve until `stop`. `announce` gets the address to print and a function that creates another one, each valid for one
+    sign-in. Raises OSError if the port is not available."""
     access = Access()
     runner = web.AppRunner(application(namespace, access), access_log=None, handle_signals=False)
     await runner.setup()
@@ -185,7 +186,7 @@ class Console:
 
 
 def _guarded(access: Access) -> Middleware:
-    """Nobody passes who may not (access.py)."""
+    """Refuse requests that are not allowed (access.py)."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -204,7 +205,7 @@ def _guarded(access: Access) -> Middleware:
 
 
 def _answered(namespace: Namespace) -> Middleware:
-    """Every failure is a page, and every answer has the headers."""
+    """Turn every failure into a page, and add the headers to every answer."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -220,7 +221,7 @@ def _answered(namespace: Namespace) -> Middleware:
                 raise
             response = _html(pages.failure_page(error.reason, "There is no such page."), error.status)
         except Exception as error:
-            # Ours to correct. The text of an exception may have anything in it: its type has to do.
+            # A fault of the console. The text of an exception may contain anything, so only its type is logged.
             logger.error("%s %s failed: %s", request.method, request.path, type(error).__name__)
             logger.debug("where", exc_info=True)
             response = _html(
@@ -266,6 +267,6 @@ def _start(request: web.Request, name: str) -> int:
 
 
 async def _sent(request: web.Request) -> dict[str, str]:
-    """The fields of a form; of a field that came twice, the first. aiohttp keeps what it read."""
+    """The fields of a form; of a repeated field, the first. aiohttp keeps what it read."""
     fields = await request.post()
     return {key: value for key, value in reversed(list(fields.items())) if isinstance(value, str)}

@@ -1,8 +1,7 @@
-"""The forms that create an entity: which fields each kind has, and how what was sent is read.
+"""The forms that create an entity: the fields of each kind, and how a submitted form is read.
 
-A field is a property of model/properties.py, by its name in the management API. What is left empty is not sent, and gets
-the service's default. Nothing is judged here: the broker refuses what breaks its rules, and its refusal is shown with the
-form as it was filled.
+A field is a property of model/properties.py, by its name in the management API. An empty field is not sent, and gets the
+service's default. Values are not checked here: the broker checks them, and its error is shown with the form and its values.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Field:
     hint: str
     placeholder: str = ""
     choices: tuple[tuple[str, str], ...] = ()
-    """Values and what is shown for them; the first is there at the start."""
+    """Values and their labels; the first is selected at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class FormValues:
-    """What somebody typed and ticked."""
+    """The values of a submitted form."""
 
     name: str
     texts: Mapping[str, str]
@@ -100,7 +99,7 @@ class FormValues:
 
     @property
     def values(self) -> dict[str, str]:
-        """The properties to create it with."""
+        """The properties of the new entity."""
         return {
             **{element: text for element, text in self.texts.items() if text},
             **dict.fromkeys(sorted(self.ticked), "true"),
@@ -114,7 +113,7 @@ def blank(form: Form) -> FormValues:
 
 
 def read(form: Form, sent: Mapping[str, str]) -> FormValues:
-    """Fields that the form does not have are nobody's."""
+    """Read a submitted form. Fields that the form does not have are ignored."""
     texts = {field.element: sent.get(field.element, "").strip() for field in form.fields}
     ticked = frozenset(box.element for box in form.boxes if box.element in sent)
     return FormValues(sent.get(NAME, "").strip(), texts, ticked)

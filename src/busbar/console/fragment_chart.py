@@ -1,7 +1,7 @@
-"""The fragments of a queue as bars: how evenly it is spread is seen, not read.
+"""Shows the fragments of a queue as bars, so that their distribution is visible at a glance.
 
-A bar is as high as what its fragment holds, against the fullest one; a fragment whose store is unavailable has a bar of
-its own kind. The same in numbers stands in a table below, for those who read rather than see.
+The height of a bar is the number of messages of its fragment, relative to the fullest one. A fragment in an unavailable
+store has a bar of another style. A table below has the same numbers, for screen readers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from busbar.console.namespace import FragmentSummary
 
 HEIGHT = 100.0
 PARTS = (("messages", "messages"), ("scheduled", "scheduled"), ("dead", "dead letters"))
-"""The class of each part, from the ground up, and what it is."""
+"""The CSS class of each part, from the bottom up, and its label."""
 NUMBERS = frozenset(("Messages", "Dead letters", "Scheduled", "Size"))
 
 

@@ -1,9 +1,9 @@
-"""HTML that is escaped by its type: text is `str`, and only what `tag` made is `Markup`.
+"""HTML that is escaped by its type: text is `str`, and only results of `tag` are `Markup`.
 
     tag("p", "a < b", class_="note")    <p class="note">a &lt; b</p>
 
-1. A `str` is somebody's text: it is escaped wherever it stands, in content and in attributes.
-2. Names of tags and attributes are ours, never data.
+1. A `str` is text: it is escaped everywhere, in content and in attributes.
+2. Names of tags and attributes are constants of the code, never data.
 3. True is an attribute without a value; False and None are none.
 """
 
@@ -18,7 +18,7 @@ Attribute = str | int | float | bool | None
 
 
 class Markup:
-    """HTML that is what it means."""
+    """HTML that is not escaped again."""
 
     __slots__ = ("text",)
 

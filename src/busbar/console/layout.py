@@ -11,7 +11,7 @@ from busbar.console.namespace import Address, Entity, EntityType
 STYLE = "/console.css"
 SCRIPT = "/console.js"
 REFRESH_SECONDS = 10
-"""Without scripts; with them, the part of a page that is alive is renewed in place."""
+"""The refresh interval of a page without scripts; with scripts, its live part is updated in place."""
 
 
 def page(
@@ -22,7 +22,7 @@ def page(
     trail: Sequence[Markup] = (),
     onward: str = "",
 ) -> str:
-    """`trail` leads back; `onward` is where the browser goes by itself, at once."""
+    """The frame of a page. `trail` leads back; `onward` is the address to which the browser goes at once."""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -53,7 +53,7 @@ def page(
 
 
 def path_of(address: Address, action: str = "") -> str:
-    """Names have slashes: they stand in the query, where they cannot be mistaken for a path."""
+    """The address of a page. Names have slashes, so they are in the query, where they cannot be confused with a path."""
     query = {"name": address.name}
     if address.topic:
         query = {"topic": address.topic, **query}
@@ -92,12 +92,12 @@ def notice(text: str, *, bad: bool = False) -> Markup:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Markup]], numbers: frozenset[str]) -> Markup:
-    """`numbers` are the columns that are set flush right."""
+    """A table; `numbers` are the columns that are aligned right."""
     classes = ["number" if column in numbers else None for column in columns]
     head = [
         tag("th", column, scope="col", class_=style) for column, style in zip(columns, classes, strict=True)
     ]
-    # On a narrow screen a row is a card, where each cell has to say what it is.
+    # On a narrow screen a row is a card, where each cell needs its label.
     body = [
         tag(
             "tr",

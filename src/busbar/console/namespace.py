@@ -1,6 +1,6 @@
-"""What the console asks of a namespace, and what it gets: plain values.
+"""What the console needs from a namespace, in plain values.
 
-The console knows no protocol and no key. `busbar console` hands it a `Namespace` that is a client of a running Busbar, the
+The console has no protocol and no key. `busbar console` gives it a `Namespace` that is a client of a running Busbar, the
 same client that all commands use. Its methods wait for the network: the console calls them from threads.
 """
 
@@ -19,17 +19,17 @@ class EntityType(StrEnum):
 
 
 class FailureKind(Enum):
-    """Why an answer is not there."""
+    """Why a call failed."""
 
     NOT_FOUND = auto()
     REFUSED = auto()
     """By the broker: a value, a limit, a name that is taken, the key."""
     AWAY = auto()
-    """Nobody answers, or the broker failed."""
+    """The broker does not answer, or failed."""
 
 
 class NamespaceFailure(Exception):
-    """The text is for the person at the browser: it says what was wrong and what to do. No key is in it."""
+    """A call failed. The text is for the person at the browser: what was wrong and what to do. It contains no key."""
 
     def __init__(self, text: str, problem: FailureKind) -> None:
         super().__init__(text)
@@ -55,13 +55,13 @@ class Entity:
     requires_session: bool
     detects_duplicates: bool
     messages: int
-    """Without dead letters and scheduled ones, which are counted by themselves."""
+    """Without dead letters and scheduled ones, which have their own counts."""
     dead_letters: int
     scheduled: int
     size: str
     subscriptions: int
     settings: Mapping[str, str]
-    """By name, as people read them."""
+    """By name, in the form that people read."""
     runtime: Mapping[str, str]
 
 
@@ -93,7 +93,7 @@ class StoreSummary:
 
 @dataclass(frozen=True, slots=True)
 class EntityPage:
-    """A part of a list, and whether it goes on."""
+    """A part of a list, and whether there is more."""
 
     entities: Sequence[Entity]
     more: bool
@@ -104,15 +104,15 @@ class Overview:
     queues: EntityPage
     topics: EntityPage
     stores: Sequence[StoreSummary]
-    """None of them where the key does not show them, or where the broker is not a Busbar."""
+    """Empty if the key does not allow to list them, or if the broker is not a Busbar."""
 
 
 class Namespace(Protocol):
-    """Every method raises NamespaceFailure."""
+    """A namespace. Every method raises NamespaceFailure."""
 
     @property
     def place(self) -> str:
-        """Where it answers, for people."""
+        """The address of the namespace, for people."""
 
     def overview(self, queues_from: int, topics_from: int, limit: int) -> Overview: ...
 
@@ -123,6 +123,7 @@ class Namespace(Protocol):
     def subscriptions(self, topic: str, skip: int, limit: int) -> EntityPage: ...
 
     def create(self, address: Address, values: Mapping[str, str]) -> None:
-        """With these properties, by their names in the management API; texts as people write them (`1m`, `true`)."""
+        """Create an entity with these properties, by their names in the management API; values as people write them (`1m`,
+        `true`)."""
 
     def delete(self, address: Address) -> None: ...

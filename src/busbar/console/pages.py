@@ -1,4 +1,4 @@
-"""The pages. Each is a function of what the namespace answered; texts of others are escaped by their type (html.py)."""
+"""The pages. Each is a function of the namespace's answers; text is escaped by its type (html.py)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def create_page(
 
 def delete_page(entity: Entity, *, csrf: str, place: str, refusal: str = "") -> str:
     address = entity.address
-    # Fragments that are unavailable hold what nobody can count now.
+    # The messages of unavailable fragments cannot be counted now.
     least = "" if entity.available else "at least "
     held = f"{least}{count(entity.messages + entity.dead_letters + entity.scheduled)} messages"
     if address.kind is EntityType.TOPIC:
@@ -164,7 +164,7 @@ def delete_page(entity: Entity, *, csrf: str, place: str, refusal: str = "") -> 
 
 
 def failure_page(title: str, text: str, *, place: str = "", live: bool = False) -> str:
-    """`live`: it is looked again by itself."""
+    """The page of a failure; with `live` it tries again automatically."""
     return page(title, notice(text, bad=True), place=place, live=live, trail=[HOME])
 
 
@@ -183,7 +183,7 @@ def signed_out_page(text: str) -> str:
 def _list(
     title: str, kind: EntityType, found: EntityPage, beside: Sequence[tuple[str, str]], topic: str = ""
 ) -> Markup:
-    """`beside` are the pages before and after this one: what each is called, and where."""
+    """A page of a list; `beside` are the pages before and after this one: label and address."""
     query = f"?{urlencode({'topic': topic})}" if topic else ""
     new = tag("a", f"New {kind}", href=f"/{kind}/new{query}", class_="button")
     links = [tag("a", name, href=path) for name, path in beside]
@@ -223,7 +223,7 @@ def _row(entity: Entity) -> tuple[str | Markup, ...]:
 
 
 def _number(number: int, style: str | None = None) -> Markup:
-    """Zeros step back: what is there is seen at a glance."""
+    """A number. Zeros are pale, so that others are visible at a glance."""
     return tag("b", count(number), class_=style) if number else tag("span", "0", class_="soft")
 
 

@@ -1,6 +1,6 @@
-"""Addresses as clients write them, and the nodes they mean.
+"""Parses the addresses of clients into nodes.
 
-Each SDK spells an address in its own way (`amqps://host:port/q`, `/q`, `q`); names compare without case. A reply echoes
+Each SDK spells an address in its own way (`amqps://host:port/q`, `/q`, `q`). Names are compared without case. A reply echoes
 the client's own spelling, so nothing here is ever sent back.
 """
 
@@ -11,6 +11,7 @@ from enum import Enum
 from urllib.parse import unquote
 
 from busbar.model.errors import ArgumentError
+from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 
 class NodeKind(Enum):
@@ -21,7 +22,10 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an address names: `path` is the entity's, without sub-queue; `dead_letter` says which sub-queue."""
+    """What an address names: `path` is the entity's, without sub-queue.
+
+    If it names a `dead_letter` queue, `transfer` says that it is the one of failed transfers.
+    """
 
     kind: NodeKind
     path: str
@@ -29,8 +33,14 @@ class Node:
     transfer: bool = False
 
     @property
+    def sub(self) -> int:
+        """The sub-queue, as commands name it."""
+        return sub_queue(self.dead_letter, self.transfer)
+
+    @property
     def resource(self) -> str:
-        """What a token has to cover. SDKs sign for exactly this: a sub-queue's own path, JS even the management node's."""
+        """The path that a token has to cover. SDKs sign for exactly this: a sub-queue's own path, JavaScript even the
+        management node's."""
         suffix = "/$Transfer" if self.transfer else ""
         suffix += "/$DeadLetterQueue" if self.dead_letter else ""
         suffix += "/$management" if self.kind is NodeKind.MANAGEMENT else ""
@@ -40,6 +50,12 @@ class Node:
     def key(self) -> str:
         """The same for every spelling of the same node."""
         return f"{self.kind.value}:{self.resource.lower()}"
+
+
+def sub_queue(dead_letter: bool, transfer: bool) -> int:
+    if not dead_letter:
+        return ACTIVE
+    return TRANSFER_DEAD if transfer else DEAD
 
 
 def plain_path(address: str) -> str:

@@ -1,18 +1,17 @@
-"""Who may do what: shared access rules, the tokens signed with their keys, and the grants that follow from them.
+"""Verifies tokens and passwords against shared access rules, and creates the grants that follow from them.
 
 The parts of a token (`model/sas.py` describes them) come in any order. Clients encode the resource in different ways, so
 nothing is normalised before the signature is compared.
 
-Rules:
-1. A rule is found by its name on the entity that the resource names, or on what is above it (a topic is above its
-   subscriptions, an entity above its sub-queues, its messages as HTTP names them, and its management), or on the
-   namespace. Either of its keys will do.
-2. A grant is for the resource and what is below it. One that follows from an entity's rule ends with that entity: `a` and
-   `a/b` may both be queues, and the rules of the one say nothing about the other.
-3. A resource without a scheme begins with a host only if what it begins with is no name of an entity: it has a port, is
-   an IP address, `localhost` or the cloud's. `sr=orders` is the queue and never opens the whole namespace, whatever the
-   client calls the host.
-4. Deleting or changing a rule ends what it granted: `renewed` tells what is left of a grant.
+1. A rule is found by its name on the entity that the resource names, or on an entity above it, or on the namespace. A topic
+   is above its subscriptions. An entity is above its sub-queues, its messages as HTTP names them, and its management. Either
+   key of a rule is valid.
+2. A grant is for the resource and everything below it. A grant from the rule of an entity covers only that entity: `a` and
+   `a/b` may both be queues, and the rules of one do not apply to the other.
+3. A resource without a scheme begins with a host only if that part cannot be an entity name: it has a port, is an IP
+   address, `localhost` or the cloud's. `sr=orders` is the queue and never the whole namespace, whatever the client calls the
+   host.
+4. If a rule is deleted or changed, its grants end: `renewed` returns what is left of a grant.
 5. Keys and tokens never reach a log or an error text, and are compared in constant time.
 """
 
@@ -40,16 +39,16 @@ EntityRules = Callable[[str], Sequence[AuthorizationRule]]
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights on a path and what is below it ('' is the whole namespace), until a time in ms (0: no end)."""
+    """Rights on a path and everything below it ('' is the whole namespace), until a time in ms (0: no end)."""
 
     path: str
     rights: frozenset[str]
     expires: int
     owner: str = ""
-    """The entity whose rule it follows from ('': the namespace's)."""
+    """The entity with the rule of this grant ('': the namespace)."""
     rule: str = field(default="", compare=False)
     key: str = field(default="", compare=False, repr=False)
-    """What it was proven with."""
+    """The key that proved it."""
 
     def covers(self, path: str) -> bool:
         lowered = path.lower()
@@ -76,17 +75,17 @@ def _owners(path: str) -> Iterator[str]:
 
 
 class Authority:
-    """Decides on tokens and on passwords; `$cbs`, HTTP and SASL PLAIN share the decision."""
+    """Verifies tokens and passwords; `$cbs`, HTTP and SASL PLAIN share it."""
 
     def __init__(self, rules: list[SasRule], entity_rules: EntityRules = lambda path: ()) -> None:
         self._rules = {rule.name: rule for rule in rules}
         self._entity_rules = entity_rules
         self.refused = RefusedTokens()
-        """Who was refused lately, for the log; told by those who know the address."""
+        """Recent refusals, for the log. Callers add them, because they have the address of the client."""
 
     def verify_token(self, token: str, audience: str, now: int, grace: int = 0) -> Grant:
-        """The grant that a token gives, or Unauthorized. `audience` is the address it is put for ('' if there is none);
-        it is taken until `grace` ms after its end."""
+        """Return the grant of a token, or raise Unauthorized. `audience` is the address that it is put for ('' if there is
+        none). The token is valid until `grace` ms after its end."""
         fields = _fields(token)
         path = _resource(unquote_plus(fields["sr"]))
         found = self._find(path, unquote_plus(fields["skn"]), lambda key: is_signed_with(fields, key))
@@ -103,14 +102,14 @@ class Authority:
         return grant
 
     def verify_password(self, name: str, key: str) -> Grant:
-        """The grant of SASL PLAIN: a rule of the namespace, on all of it, for as long as the connection lives."""
+        """Return the grant of SASL PLAIN: a rule of the namespace, on all of it, for as long as the connection lives."""
         found = self._find("", name, lambda known: hmac.compare_digest(known.encode(), key.encode()))
         if found is None:
             raise Unauthorized("The user name or the password is wrong.")
         return found
 
     def renewed(self, grant: Grant) -> Grant | None:
-        """What is left of a grant after its rule was changed or deleted."""
+        """The rest of a grant after its rule was changed or deleted."""
         for rule in self._of(grant.owner, grant.rule):
             if any(hmac.compare_digest(key.encode(), grant.key.encode()) for key in rule.keys):
                 return replace(grant, rights=rule.grants())
@@ -127,7 +126,7 @@ class Authority:
                     if proves(key) and found is None:
                         found = Grant("", rule.grants(), 0, owner, rule.name, key)
         if not tried:
-            proves("")  # that there is no such rule takes as long to find out
+            proves("")  # a missing rule takes as long to detect as a wrong key
         return found
 
     def _of(self, owner: str, name: str) -> list[SasRule]:

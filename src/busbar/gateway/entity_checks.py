@@ -1,4 +1,5 @@
-"""What every way to an entity asks before it is used, whatever the protocol: is it served, is it enabled, how large."""
+"""Checks that every protocol makes before it uses an entity: does it have messages, does it forward them, is it enabled, how
+large may a message be."""
 
 from __future__ import annotations
 
@@ -18,22 +19,18 @@ from busbar.model.errors import (
     EntityDisabled,
     EntityNotFound,
     InvalidOperation,
-    NotImplementedHere,
 )
 from busbar.model.limits import Limits
+from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
+NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
 
 
-def check_served(entity: EntityView) -> None:
-    """What is described but not served yet is refused, plainly."""
-    description = entity.description
-    if isinstance(description, RuleDescription):
-        raise EntityNotFound(entity.path)  # nothing can be sent to a rule or received from it
-    if not isinstance(description, TopicDescription) and description.forward_to:
-        raise NotImplementedHere(
-            f"'{entity.path}' uses automatic forwarding, which this version of Busbar does not serve yet."
-        )
+def check_has_messages(entity: EntityView) -> None:
+    """Nothing can be sent to a rule or received from it."""
+    if isinstance(entity.description, RuleDescription):
+        raise EntityNotFound(entity.path)
 
 
 def requires_session(entity: EntityView) -> bool:
@@ -41,13 +38,6 @@ def requires_session(entity: EntityView) -> bool:
     return (
         isinstance(description, QueueDescription | SubscriptionDescription) and description.requires_session
     )
-
-
-def check_no_transfer(entity: EntityView, transfer: bool) -> None:
-    if transfer:
-        raise NotImplementedHere(
-            f"The transfer dead-letter queue of '{entity.path}' is not served by this version of Busbar."
-        )
 
 
 def destination_of(properties: Mapping[object, object]) -> str | None:
@@ -71,7 +61,7 @@ def not_received_from(topic: str) -> str:
 
 
 def check_can_send(entity: EntityView, dead_letter: bool) -> None:
-    """Messages can be sent there."""
+    """Raise an error if messages cannot be sent to the entity."""
     if dead_letter:
         raise InvalidOperation(f"Messages cannot be sent to the dead-letter queue of '{entity.path}'.")
     if isinstance(entity.description, SubscriptionDescription):
@@ -81,18 +71,36 @@ def check_can_send(entity: EntityView, dead_letter: bool) -> None:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it takes no messages.")
 
 
-def check_can_receive(entity: EntityView) -> None:
-    """Messages can be received from there."""
-    if isinstance(entity.description, TopicDescription):
-        raise InvalidOperation(not_received_from(entity.path))
+def check_can_receive(entity: EntityView, sub: int) -> None:
+    """Raise an error if messages cannot be received from the sub-queue. A topic has only that of failed transfers."""
+    description = entity.description
+    if isinstance(description, TopicDescription):
+        if sub != TRANSFER_DEAD:
+            raise InvalidOperation(not_received_from(entity.path))
+    elif not isinstance(description, RuleDescription):
+        _check_keeps_messages(entity.path, sub, description)
     status = _status(entity)
     if not status.can_receive:
         raise EntityDisabled(f"'{entity.path}' is {status.value}: it gives no messages.")
 
 
+def _check_keeps_messages(
+    path: str, sub: int, description: QueueDescription | SubscriptionDescription
+) -> None:
+    """The sub-queue does not forward its messages."""
+    target = ""
+    if sub == ACTIVE:
+        target = description.forward_to
+    elif sub == DEAD:
+        path = f"{path}/$DeadLetterQueue"
+        target = description.forward_dead_lettered_messages_to
+    if target:
+        raise InvalidOperation(f"{NO_RECEIVER} '{path}' forwards to '{target}'.")
+
+
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The size in bytes that a message of this entity may have. The namespace's limit is everyone's: it may have been
-    lowered since the entity was made."""
+    """The maximum size in bytes of a message of this entity. The limit of the namespace always holds, because it may have
+    been lowered since the entity was created."""
     description = entity.description
     own = (
         0

@@ -1,4 +1,4 @@
-"""The whole edge of a namespace: as many ports as wanted, one acceptor and one limiter, AMQP and HTTP behind them."""
+"""The edge of a namespace: any number of ports, one acceptor and one limiter, AMQP and HTTP behind them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from busbar.model.limits import Limits
 
 
 class Gateway:
-    """`tls` is what a TLS client is answered with; None: TLS is not spoken."""
+    """`tls` is the context for TLS clients; None: TLS is refused."""
 
     def __init__(
         self,
@@ -52,30 +52,30 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Get ready; nobody comes before `listen` or `adopt`."""
+        """Prepare for connections, which come after `listen` or `adopt`."""
         await self._http.start()
         self._unwatch = self._port.watch(self._attached.changed)
         self._beating = asyncio.get_running_loop().create_task(self._tell_in_use())
 
     async def listen(self, host: str, port: int) -> int:
-        """One more port; returns its number (0 asks for a free one). Raises OSError."""
+        """Open one more port; returns its number (0 requests a free one). Raises OSError."""
         return await self._listener.listen(host, port)
 
     def adopt(self, accepted: socket.socket) -> None:
-        """A client whom another process has accepted."""
+        """Take over a connection that another process has accepted."""
         self._acceptor.adopt(accepted)
 
     def evict_oldest(self) -> None:
-        """There was no descriptor left for one more."""
+        """Close the oldest connection, because there was no descriptor left for one more."""
         self._limiter.evict_oldest()
 
     @property
     def connection_count(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return self._limiter.connection_count
 
     async def stop(self) -> None:
-        """Accept nobody, tell the AMQP clients, and let HTTP requests under way end."""
+        """Stop accepting, close the AMQP connections, and let HTTP requests under way finish."""
         self._listener.close()
         self._acceptor.close()
         await self._limiter.close()
@@ -87,7 +87,7 @@ class Gateway:
             await asyncio.gather(self._beating, return_exceptions=True)
 
     async def _tell_in_use(self) -> None:
-        """A link that waits keeps its entity from being deleted as idle."""
+        """Report entities with links, so that they are not deleted as idle."""
         while True:
             await asyncio.sleep(self._beat)
             entities = self._attached.entities()

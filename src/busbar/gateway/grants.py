@@ -1,9 +1,8 @@
 """The grants that a connection holds: what its tokens allow, and for how long.
 
-Rules:
-1. A new token for the same path takes the place of the old one; a connection holds MAX_GRANTS at most.
-2. A grant counts until `token_grace` after its end.
-3. The entities whose rules grants follow from are watched: a change of a rule changes what it granted.
+1. A new token for the same path replaces the old one. A connection holds MAX_GRANTS at most.
+2. A grant is valid until `token_grace` after its end.
+3. The entities of the rules behind grants are watched: a change of a rule changes its grants.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from busbar.model.errors import QuotaExceeded
 from busbar.model.names import key_of
 
 MAX_GRANTS = 1_000
-"""Tokens for different paths that a connection may hold."""
+"""Maximum number of tokens for different paths that a connection may hold."""
 
 
 class Grants:
-    """`holder` is told when an entity changes whose rules it relies on."""
+    """The grants of one connection. `holder` is notified when an entity changes whose rules it relies on."""
 
     __slots__ = ("_attached", "_authority", "_grace", "_held", "_holder")
 
@@ -52,17 +51,17 @@ class Grants:
         self._hold((*kept, grant))
 
     def ends(self) -> list[int]:
-        """When grants stop to count, of those that do."""
+        """The times when grants expire, of those that do."""
         return [grant.expires + self._grace for grant in self._held if grant.expires]
 
     def expire(self, now: int) -> bool:
-        """Drop those that have ended; whether there were any."""
+        """Drop expired grants; whether there were any."""
         before = len(self._held)
         self._hold([grant for grant in self._held if self._counts(grant, now)])
         return len(self._held) < before
 
     def renew(self, entity: str) -> bool:
-        """An entity has changed: hold what its rules grant now; whether any grant followed from them."""
+        """Replace the grants of a changed entity by what its rules grant now; whether there were any."""
         owner = key_of(entity)
         if all(grant.owner != owner for grant in self._held):
             return False
@@ -71,12 +70,12 @@ class Grants:
         return True
 
     def close(self) -> None:
-        """The holder is gone: hold nothing, and refer to it no more."""
+        """Drop all grants and the reference to the holder, which is gone."""
         self._hold(())
         self._holder = None
 
     def _counts(self, grant: Grant, now: int) -> bool:
-        """Whether a grant has not ended, with `token_grace` added."""
+        """Whether a grant has not expired, with `token_grace` added."""
         return not grant.expires or grant.expires + self._grace > now
 
     def _hold(self, grants: Iterable[Grant]) -> None:

@@ -1,9 +1,11 @@
-"""Replies that their clients do not take: bounded in bytes, for one connection and for all of a gateway.
+"""Bounds the replies that clients do not take, in bytes: for one connection and for all of a gateway.
 
-A reply waits where its link has no credit, or where the window of its AMQP session is closed. Rules:
-1. A connection whose waiting replies are larger than `max_reply_bytes` is closed.
-2. When those of all connections are larger than `max_all_reply_bytes`, the connection that holds most of it is closed.
-Clients give credit before they ask, so that nothing of theirs waits for long.
+A reply waits while its link has no credit, or while the window of its AMQP session is closed.
+
+1. If the waiting replies of a connection are larger than `max_reply_bytes`, it is closed.
+2. If those of all connections are larger than `max_all_reply_bytes`, the connection that holds most of it is closed.
+
+Ordinary clients give credit before they send a request, so their replies do not wait for long.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from typing import Protocol
 from busbar.model.limits import Limits
 
 REPLY_COST = 128
-"""Of a reply beside its bytes: an object, and its place in a queue."""
+"""The memory of a reply beside its bytes: an object, and its place in a queue."""
 
 
 class Holder(Protocol):
     """A connection with replies that wait."""
 
     def end(self, condition: str, text: str) -> None:
-        """Close it, and say why."""
+        """Close it with this error."""
 
 
 class HeldReplies:
@@ -46,7 +48,7 @@ class HeldReplies:
     def remove(self, holder: Holder, size: int) -> None:
         held = self._held.get(holder)
         if held is None:
-            return  # it was ended
+            return  # it was closed
         self.total -= size + REPLY_COST
         if held > size + REPLY_COST:
             self._held[holder] = held - size - REPLY_COST
@@ -54,5 +56,5 @@ class HeldReplies:
             del self._held[holder]
 
     def leave(self, holder: Holder) -> None:
-        """Its connection is gone, with all that waited on it."""
+        """Drop a connection that is gone, with its waiting replies."""
         self.total -= self._held.pop(holder, 0)

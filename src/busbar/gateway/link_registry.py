@@ -1,9 +1,8 @@
 """Which connections have links to which entities, and which hold grants of an entity's own rules.
 
-Rules:
-1. An entity has links of a limited number of AMQP connections: a queue's are shared by senders and receivers, a topic and
-   each of its subscriptions have their own. HTTP is not counted.
-2. When an entity changes or goes, the connections that use it or rely on its rules are told.
+1. An entity has links of a limited number of AMQP connections. Senders and receivers of a queue share its number. A topic
+   and each of its subscriptions have their own. HTTP is not counted.
+2. When an entity changes or is deleted, the connections that use it or rely on its rules are notified.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class EntityListener(Protocol):
-    """A connection, as one who has to hear of changes."""
+    """A connection that is notified of changes."""
 
     def entity_changed(self, path: str, view: EntityView | None) -> None: ...
 
@@ -31,7 +30,7 @@ class LinkRegistry:
         self._relying: dict[str, set[EntityListener]] = {}
 
     def add_link(self, path: str, who: EntityListener) -> None:
-        """One more link. Raises QuotaExceeded."""
+        """Add a link. Raises QuotaExceeded."""
         links = self._links.setdefault(key_of(path), {})
         if who not in links and len(links) >= self._max:
             raise QuotaExceeded(
@@ -40,7 +39,7 @@ class LinkRegistry:
         links[who] = links.get(who, 0) + 1
 
     def remove_link(self, path: str, who: EntityListener) -> bool:
-        """One link less. Whether it was the entity's last one."""
+        """Remove a link. Whether it was the entity's last one."""
         links = self._links[key_of(path)]
         links[who] -= 1
         if not links[who]:
@@ -51,7 +50,7 @@ class LinkRegistry:
         return True
 
     def add_grant(self, owner: str, who: EntityListener) -> None:
-        """The connection has a grant of a rule of that entity."""
+        """Record that the connection has a grant of a rule of that entity."""
         self._relying.setdefault(key_of(owner), set()).add(who)
 
     def remove_grant(self, owner: str, who: EntityListener) -> None:
@@ -66,7 +65,7 @@ class LinkRegistry:
         return list(self._links)
 
     def changed(self, path: str, view: EntityView | None) -> None:
-        """Tell the connections that use an entity, or rely on its rules, that it has changed or gone."""
+        """Notify the connections that use an entity, or rely on its rules, that it has changed or was deleted."""
         key = key_of(path)
         for who in {*self._links.get(key, ()), *self._relying.get(key, ())}:
             try:

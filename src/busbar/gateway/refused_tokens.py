@@ -1,9 +1,10 @@
-"""Refused tokens and passwords in the log: when, from where, for which rule and why, and never the secret.
+"""Logs refused tokens and passwords: when, from where, for which rule and why, and never the secret.
 
-Anyone can be refused, so that the log is bounded. Rules:
+Any client can be refused, so the log is bounded:
+
 1. The same refusal (address, rule and kind of reason) is logged once in REPEAT_MS.
 2. Within REPEAT_MS at most MAX_LINES are logged, whatever they are about.
-3. What was not logged is counted; with the first refusal after that time a line says how many there were.
+3. Other refusals are counted. With the first refusal after that time a line states their number.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class RefusedTokens:
 
 
 def host_of(peername: object) -> str:
-    """The address of a socket's other end, without its port: each connection has another."""
+    """The address of a socket's other end, without its port, since each connection has another."""
     return str(peername[0]) if isinstance(peername, tuple) and peername else ""
 
 
 def _text(said: str) -> str:
-    """What a stranger wrote cannot fill a line, nor begin one."""
+    """The text of a client, changed so that it cannot fill a log line, nor begin one."""
     return repr(said if len(said) <= 4 * _SHOWN else f"{said[: 4 * _SHOWN]}...")

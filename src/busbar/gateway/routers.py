@@ -1,4 +1,4 @@
-"""Makes the router of a sender: the gateway draws at random the fragment at which its round robin begins."""
+"""Creates the router of a sender. The gateway draws at random the fragment at which its round robin begins."""
 
 from __future__ import annotations
 

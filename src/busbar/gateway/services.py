@@ -23,7 +23,7 @@ class GatewayServices:
     attached: LinkRegistry
     container_id: str
     tracking: str
-    """Ends every error text, so that a user's report finds its place in the operator's log."""
+    """The end of every error text: it connects a user's report with the operator's log."""
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
     transaction_bytes: GatewayTransactionBytes = field(default_factory=GatewayTransactionBytes)

@@ -1,8 +1,9 @@
-"""One timer of the event loop for all parts of a connection that have something to do later.
+"""One timer of the event loop for all parts of a connection that have work at a later time.
 
-1. Each part has at most one wake time. A new one takes the place of the old one; 0 takes it away.
-2. The timer is set for the earliest wake time. It is not set anew when that goes away: it fires, and finds nothing due.
-3. What is due is due: a part is woken with its own wake time at least, also if the clock has been set back meanwhile.
+1. Each part has at most one wake time. A new one replaces the old one; 0 removes it.
+2. The timer is set for the earliest wake time. If that is removed, the timer is not changed: it fires, and finds nothing
+   due.
+3. A part is woken with at least its own wake time, also if the clock has been set back meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class WakeTimer:
             self._set(at)
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Wake no part any more."""
         self._flush = None
         self._due.clear()
         self._parts.clear()

@@ -1,4 +1,5 @@
-"""Contents (__init__.py has the format) that a topic hands on: what its rules read of them, and what becomes of them.
+"""Contents (__init__.py has the format) that a topic hands on, or that move to another entity: what is read of them, and
+what becomes of them.
 
 - Every copy carries the number that the topic gave, as the first of its kept annotations: `with_enqueued_number`.
 - What is read is decoded value by value. One that cannot be decoded (text that is not UTF-8, a compound that does not
@@ -26,8 +27,11 @@ from busbar.amqp.codec import (
     write_u32,
 )
 from busbar.message.compose import write_compound
-from busbar.message.parsing import DURABLE, ENQUEUED, write_u16
+from busbar.message.delivery import merged_properties
+from busbar.message.parsing import DURABLE, ENQUEUED, read_draft, write_u16
 from busbar.message.sections import find_sections, open_compound
+from busbar.model.errors import InternalError
+from busbar.model.message import DEAD_FORWARD, Draft, Record
 
 REMOVED: Final = b""
 """In place of an encoded value: there is none any more."""
@@ -37,6 +41,7 @@ _MAX_VALUES: Final = 0xFFFF  # in the kept annotations: their count has two byte
 _FIELDS: Final = 13
 _NUMBER: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 _NUMBER_SIZE: Final = 32 + 8
+_DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 
 
 def with_enqueued_number(content: bytes, number: i64) -> bytes:
@@ -60,6 +65,26 @@ def with_enqueued_number(content: bytes, number: i64) -> bytes:
     w.write(_NUMBER)
     write_i64_be(w, number)
     return w.getvalue() + content[first:]
+
+
+def draft_of(record: Record, source: str) -> Draft:
+    """What a record of an outbox is for its target: a message that is sent there.
+
+    Properties that were set after the send become the message's own. The message keeps the first sequence number that it
+    ever had. If it comes from a dead-letter queue, it names the entity of that queue, `source`.
+    """
+    content = record.content
+    if content is None:
+        raise InternalError(f"message {record.n} is to be moved without its content")
+    if record.overlay:
+        found = find_sections(content, _HEAD + read_u32(content, 4), len(content))
+        properties = merged_properties(content, found.application, found.body, record.overlay)
+        content = content[: found.application] + properties + content[found.body :]
+    if record.kind == DEAD_FORWARD:
+        content = rewritten(content, is_durable(content), {_DEAD_LETTER_SOURCE: encode_value(source)}, {}, {})
+    if record.due > 0 and content[0] & ENQUEUED == 0:
+        content = with_enqueued_number(content, record.due)
+    return read_draft(content, record.ttl, record.hops)
 
 
 def is_durable(content: bytes) -> bool:

@@ -245,7 +245,7 @@ def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
     found = find_sections(content, start, len(content))
     parts = [content[_CONTENT_HEAD : found.application]]
     if overlay:
-        parts.append(_merged(content, found.application, found.body, overlay))
+        parts.append(merged_properties(content, found.application, found.body, overlay))
     else:
         parts.append(content[found.application : found.body])
     parts.append(_EMPTY_DATA if omit_body else content[found.body : found.footer])
@@ -253,7 +253,7 @@ def _behind(record: Record, content: bytes, omit_body: bool) -> bytes:
     return b"".join(parts)
 
 
-def _merged(content: bytes, section: i64, end: i64, overlay: Overlay) -> bytes:
+def merged_properties(content: bytes, section: i64, end: i64, overlay: Overlay) -> bytes:
     """The application properties with those of the overlay in place of, or behind, the sender's."""
     w = BytesWriter()
     count: i64 = 0

@@ -279,6 +279,32 @@ def _read_properties(
     return message_id, session_id, lifetime
 
 
+def read_draft(content: bytes, ttl: i64 = 0, hops: i64 = 0) -> Draft:
+    """The draft of a content that was kept before: its fields are read again, and not checked against any limit."""
+    pos: i64 = 8
+    stop: i64 = pos + read_u32(content, 4)
+    limit: i64 = len(content)
+    partition_key: str | None = None
+    scheduled: i64 = 0
+    while pos < stop:
+        value = skip_value(content, pos, stop)
+        if _is_broker_like(content, pos, value):
+            key = _key(content, pos, value)
+            if key == _PARTITION_KEY:
+                partition_key = _read_key(content, value, stop, "x-opt-partition-key", limit)
+            elif key == _SCHEDULED:
+                scheduled = _read_time(content, value, stop, "x-opt-scheduled-enqueue-time")
+        pos = skip_value(content, value, stop)
+    found = find_sections(content, stop, len(content))
+    message_id = ""
+    session_id: str | None = None
+    if found.properties < found.application:
+        message_id, session_id, _ = _read_properties(
+            content, found.properties, found.application, False, limit
+        )
+    return Draft(content, message_id, session_id, partition_key, ttl, scheduled, hops)
+
+
 def _is_broker_like(buf: bytes, pos: i64, end: i64) -> bool:
     """Whether the key at `pos` may be one that the broker reads or sets. They start with "x-opt-"."""
     kind: i64 = buf[pos]

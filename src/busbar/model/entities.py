@@ -12,6 +12,8 @@ from enum import StrEnum
 from busbar.model.settings import FragmentSettings
 
 MEGABYTE = 1024 * 1024
+TRANSFER_LOCK_MS = 60_000
+"""How long messages of a topic's transfer dead-letter queue are locked. A topic has no LockDuration."""
 
 
 class EntityStatus(StrEnum):
@@ -107,13 +109,13 @@ class TopicDescription:
     def fragment_settings(self) -> FragmentSettings:
         """Without its subscriptions."""
         return FragmentSettings(
-            lock_ms=0,  # nobody receives from a topic
+            lock_ms=TRANSFER_LOCK_MS,  # messages are received only from its transfer dead-letter queue
             max_deliveries=0,
             ttl_ms=self.default_message_time_to_live,
             dead_letter_on_expiration=False,
             quota_bytes=self.max_size_in_megabytes * MEGABYTE,
             can_send=self.status.can_send,
-            can_receive=False,
+            can_receive=self.status.can_receive,
             duplicate_window_ms=(
                 self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
             ),

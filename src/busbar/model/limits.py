@@ -84,6 +84,7 @@ class Limits:
     http_idle_timeout: int = 75_000  # between two requests of a connection
     http_management_body: int = 1024 * 1024
     max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room
+    transfer_patience: int = 60_000  # for which a message that is forwarded waits for a target that is full
     # Messaging stores
     store_timeout: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
     # Broker processes

@@ -1,11 +1,11 @@
-"""The buffers that Arrow's arrays are made of, filled value by value: bitmaps, offsets, data.
+"""The buffers of Arrow arrays, filled value by value: bitmaps, offsets, data.
 
-A value is added with the number of its row; rows in between that got none are null. Most columns of a page have a value in
-every row or in none, so a null costs nothing until both occur: a column without any value stays empty, and any other one has
-to be told how many rows there are before it is read (`skip_to`).
+A value is added with the number of its row; rows in between without a value are null. Most columns of a page have a value in
+every row or in none. So a null costs nothing until both occur: a column without values stays empty. For every other column
+the number of rows must be set before it is read (`skip_to`).
 
-Integers are little-endian, as Arrow's are; a bitmap has the first row in its lowest bit. What becomes of an AMQP value
-that has no exact place in a column is said at the top of columns.py.
+Integers are little-endian, as in Arrow; a bitmap has the first row in its lowest bit. The top of columns.py describes what
+happens to an AMQP value that does not fit its column exactly.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from busbar.amqp.codec import read_u32
 from busbar.model.errors import MalformedMessage
 
 MAX_MICROSECONDS: Final = 9_223_372_036_854_775
-"""The times, in ms, that a long of µs can hold."""
+"""The range of times, in ms, that a long of µs can hold."""
 
-_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # of eight bytes: those that no ASCII character has
+_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80  # of eight bytes: the bits that no ASCII character has
 
-# Constructors by name; several encode one type. Those that are missing are compound or unknown.
+# Constructors by name; several encode one type. Missing ones are compound or unknown.
 _TYPE_NAMES: Final[dict[int, bytes]] = {
     0x40: b"null",
     0x41: b"boolean",
@@ -104,7 +104,7 @@ class Bits:
 
 @final
 class Valid:
-    """Which rows have a value. Bits are written from the first row on that differs from those before it."""
+    """Which rows have a value. Bits are written from the first row that differs from those before it."""
 
     def __init__(self) -> None:
         self.bits = Bits()
@@ -112,19 +112,19 @@ class Valid:
         self.there: i64 = 0
 
     def add(self) -> None:
-        """The next row has a value."""
+        """Record that the next row has a value."""
         if self.there < self.count:
             while self.bits.count < self.count:
-                self.bits.add(0)  # until now, none had one
+                self.bits.add(0)  # until now, no row had one
             self.bits.add(1)
         self.count += 1
         self.there += 1
 
     def skip_to(self, row: i64) -> None:
-        """Those before this row have none."""
+        """Record that the rows before this one have none."""
         if self.there > 0 and row > self.count:
             while self.bits.count < self.count:
-                self.bits.add(1)  # until now, all had one
+                self.bits.add(1)  # until now, all rows had one
             while self.bits.count < row:
                 self.bits.add(0)
         if row > self.count:
@@ -158,11 +158,11 @@ class Texts:
 
 @final
 class Cuts:
-    """A column of large binaries that lie in a page: where there, so that they are copied once, all together.
+    """A column of large binaries inside a page. It has their positions, so that they are copied once, all together.
 
-    `bounds` are positions in the page that never fall: 0, and for each piece where it begins and where it ends. What lies
-    between an even one and the next is not wanted, what lies between an odd one and the next is; of all that is wanted, one
-    after the other, `offsets` says where each value ends.
+    `bounds` are rising positions in the page: 0, and for each piece its begin and its end. From an even bound to the next,
+    bytes are skipped; from an odd one to the next, they are part of the column. `offsets` has the end of each value in the
+    joined bytes.
     """
 
     def __init__(self) -> None:
@@ -177,20 +177,20 @@ class Cuts:
         write_i32_le(self.offsets, 0)
 
     def add(self, row: i64, begin: i64, end: i64) -> None:
-        """A value that lies in one piece."""
+        """Add a value that is in one piece."""
         self.open(row)
         self.piece(begin, end)
         self.close()
 
     def open(self, row: i64) -> None:
-        """A value of any number of pieces begins; `close` ends it."""
+        """Begin a value of any number of pieces; `close` ends it."""
         if self.valid.count < row:
             self.skip_to(row)
 
     def piece(self, begin: i64, end: i64) -> None:
-        """Raises MalformedMessage."""
+        """Add a piece. Raises MalformedMessage."""
         if begin < self._last or end < begin:
-            # Nobody looks at bounds again before memory is read by them.
+            # Bounds are not checked again before memory is read by them.
             raise MalformedMessage(f"bytes {begin} to {end} of a page stand behind byte {self._last}")
         write_i32_le(self.bounds, i32(begin))
         write_i32_le(self.bounds, i32(end))
@@ -232,7 +232,7 @@ class Longs:
         self.valid.skip_to(row)
 
     def time(self, row: i64, ms: i64) -> None:
-        """A time in ms; 0, and what µs cannot hold, is none."""
+        """Add a time in ms; 0, and a time that µs cannot hold, is null."""
         if ms != 0 and -MAX_MICROSECONDS <= ms <= MAX_MICROSECONDS:
             self.add(row, ms * 1000)
 
@@ -283,7 +283,7 @@ class Booleans:
 
 @final
 class Properties:
-    """A column of maps from names to properties: for each row where its entries end, and the entries side by side."""
+    """A column of maps from names to properties: the end of each row's entries, and the entries themselves."""
 
     def __init__(self) -> None:
         self.offsets = BytesWriter()
@@ -299,11 +299,11 @@ class Properties:
         write_i32_le(self.offsets, 0)
 
     def close(self) -> None:
-        """The row has no more entries."""
+        """End the entries of a row."""
         write_i32_le(self.offsets, i32(self.count))
 
     def add(self, name: bytes, buf: bytes, pos: i64, end: i64) -> None:
-        """The value at buf[pos:end] under a name."""
+        """Add the value at buf[pos:end] under a name."""
         entry = self.count
         code: i64 = buf[pos]
         self.count += 1
@@ -344,7 +344,7 @@ class Properties:
 
 
 def utf8(buf: bytes, pos: i64, end: i64) -> bytes:
-    """The text buf[pos:end] as UTF-8, whatever it was."""
+    """The text buf[pos:end] as UTF-8, with invalid bytes replaced."""
     at = pos
     while at + 8 <= end:
         if read_i64_be(buf, at) & _HIGH_BITS != 0:
@@ -358,7 +358,7 @@ def utf8(buf: bytes, pos: i64, end: i64) -> bytes:
 
 
 def clean(text: bytes) -> bytes:
-    """The text as UTF-8, whatever it was."""
+    """The text as UTF-8, with invalid bytes replaced."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
@@ -367,7 +367,7 @@ def clean(text: bytes) -> bytes:
 
 
 def text_of(buf: bytes, pos: i64, end: i64) -> bytes | None:
-    """The string or symbol at buf[pos:end]; None if it is something else."""
+    """The string or symbol at buf[pos:end]; None if it is of another type."""
     if pos >= end:
         return None
     code: i64 = buf[pos]
@@ -393,7 +393,7 @@ def is_integer(code: i64) -> bool:
 
 
 def integer(buf: bytes, pos: i64) -> i64:
-    """The integer at `pos`, whose constructor is one; a ulong above the largest long wraps."""
+    """The integer at `pos`, which must have an integer's constructor; a ulong above the largest long wraps."""
     code: i64 = buf[pos]
     if code == 0x43 or code == 0x44:
         return 0

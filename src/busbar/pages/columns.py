@@ -1,18 +1,18 @@
-"""Rows of a bulk read (rows.py has the format) as columns: the buffers that an Arrow array is made of.
+"""Rows of a tap page (rows.py has the format) as columns: the buffers of Arrow arrays.
 
-For readers that want whole columns and not messages: nothing is decoded into Python values, bytes go from the page to
-the columns. Bodies and whole messages stay in the page, and their columns say where. Integers are little-endian, as Arrow's
-are; a bitmap has the first row in its lowest bit.
+For readers that need whole columns and not messages. Nothing is decoded into Python values; bytes go from the page to the
+columns. Bodies and whole messages stay in the page, and their columns have the positions. Integers are little-endian, as in
+Arrow; a bitmap has the first row in its lowest bit.
 
 The rules, for contents that a broker has accepted:
 
 - Text that is not UTF-8 has its bad bytes replaced. A field of another type than its own is null.
-- An id (message-id, correlation-id) is text: a uuid and a ulong as they are written, a binary as
-  the text that it is in UTF-8 or, if that is not printable, in hexadecimal.
+- An id (message-id, correlation-id) is text: a uuid and a ulong in their usual notation, a binary as its UTF-8 text or, if
+  that is not printable, in hexadecimal.
 - A property is its AMQP type by name and a value in the field that holds its kind: `text` (string, symbol, char, uuid),
   `long` (all integers), `double` (float, double), `boolean`, `time` (timestamp, in µs), `binary` (binary, decimals; lists,
-  maps, arrays and described values as they are encoded). What does not fit has a neighbour's field: a ulong above the
-  largest long is text, a timestamp that µs cannot hold is a long of ms.
+  maps, arrays and described values as they are encoded). If a value does not fit, it goes to another field: a ulong above
+  the largest long is text, a timestamp that µs cannot hold is a long of ms.
 - Properties that were changed after the send (the overlay) replace those of the same name.
 - The body: data sections joined ("data"), a text or binary amqp-value without its constructor ("string", "binary"), any
   other amqp-value as it is encoded ("value"), sequence sections as they are ("sequence"), or null, if there is none.
@@ -63,7 +63,7 @@ _DESCRIPTION: Final = b"DeadLetterErrorDescription"
 class MessageColumns:
     """The messages of a page of one fragment as columns. Without bodies, neither `body` nor `raw` has values.
 
-    A raw message is what `raw_heads` has of it and behind that what `raw` has.
+    A raw message is its part in `raw_heads` followed by its part in `raw`.
     """
 
     def __init__(self, index: i64, bodies: bool) -> None:
@@ -96,12 +96,12 @@ class MessageColumns:
         self.body_types = Texts()
         self.raw_heads = Texts()
         self.raw = Cuts()
-        self._head_of: i64 = 0  # what the head at hand was made of
+        self._head_of: i64 = 0  # the fields of the current head
         self._head_size: i64 = 0
         self._head = b""
 
     def add_rows(self, rows: bytes) -> None:
-        """All rows of the page. Raises MalformedMessage if they are not what rows.py writes."""
+        """Add all rows of the page. Raises MalformedMessage if they are not in the format of rows.py."""
         self.body.page = rows
         self.raw.page = rows
         start: i64 = 0
@@ -125,7 +125,7 @@ class MessageColumns:
         self.size += size
 
     def _row(self, buf: bytes, pos: i64, overlay: i64, overlay_end: i64, end: i64) -> None:
-        """The message whose head is at `pos`: its content begins where its overlay ends."""
+        """Add the message with the head at `pos`; its content begins where its overlay ends."""
         n = read_i64_be(buf, pos)
         dead = read_i64_be(buf, pos + 8)
         enqueued = read_i64_be(buf, pos + 16)
@@ -137,7 +137,7 @@ class MessageColumns:
         if dead > 0:
             self.dead_numbers.add(row, dead)
         self.enqueued.add(row, enqueued * 1000)
-        # A ttl that never ends would not fit; Service Bus's largest one does not either.
+        # An unlimited ttl would not fit; Service Bus's largest one does not either.
         if ttl > 0 and ttl < MAX_MICROSECONDS - enqueued:
             self.expires.add(row, (enqueued + ttl) * 1000)
         write_i32_le(self.deliveries, i32(read_i32_be(buf, pos + 32)))
@@ -150,7 +150,7 @@ class MessageColumns:
         if bare > end:
             raise MalformedMessage(f"the annotations of message {n} are cut off")
         self._annotations(row, buf, kept, bare, kept_count)
-        # One without a section is a row all the same, though brokers give each message an id.
+        # A message without a section is a row all the same, though brokers give each message an id.
         found = find_sections(buf, bare, end) if bare < end else Sections()
         self._fields(row, buf, found)
         self._application(row, buf, found, overlay, overlay_end)
@@ -158,7 +158,7 @@ class MessageColumns:
         if self.bodies:
             flags: i64 = buf[overlay_end] & (DURABLE | PRIORITY)
             if buf[overlay_end] & ENQUEUED and kept_count >= 2 and bare >= kept + _ENQUEUED_SIZE:
-                kept += _ENQUEUED_SIZE  # a topic's number is no part of what a client would send
+                kept += _ENQUEUED_SIZE  # a topic's number is not part of what a client would send
                 kept_count -= 2
             if flags != 0 or bare > kept:
                 self.raw_heads.add(row, self._raw_head(flags, buf[overlay_end + 1], kept_count, bare - kept))
@@ -197,7 +197,7 @@ class MessageColumns:
         self.scheduled.time(row, scheduled)
 
     def _fields(self, row: i64, buf: bytes, found: Sections) -> None:
-        """Of the properties section, in its order; those that are not there are null."""
+        """Add the fields of the properties section, in its order; missing ones are null."""
         stop = found.application
         if found.properties >= stop:
             return
@@ -319,7 +319,7 @@ class EventColumns:
         self.reasons = Texts()
 
     def add_rows(self, rows: bytes) -> None:
-        """Raises MalformedMessage if the rows are not what rows.py writes."""
+        """Add all rows of the page. Raises MalformedMessage if they are not in the format of rows.py."""
         pos: i64 = 0
         size: i64 = len(rows)
         while pos < size:
@@ -346,8 +346,8 @@ class EventColumns:
 
 
 def raw_head(flags: i64, priority: i64, count: i64, size: i64) -> bytes:
-    """What stands in front of a content's bytes when they are a message again (bulk.raw_message): the header, and the
-    constructor of the annotations."""
+    """The bytes before a content's bytes in a raw message (rows.raw_message): the header, and the constructor of the
+    annotations."""
     w = BytesWriter()
     if flags & PRIORITY:
         w.write(_HEADER)

@@ -46,7 +46,7 @@ _HEADER: Final = b"\x00\x53\x70\xc0"
 
 @final
 class TapMessageRow:
-    """A message of a page. `overlay` is encoded (`properties_of` reads it), `content` as the broker keeps it."""
+    """A message of a page. `overlay` is encoded (`properties_of` reads it); `content` is as the broker stores it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TapMessageRow:
 
 
 def encode_messages(heads: bytes, contents: list[bytes], overlays: dict[int, Overlay]) -> list[bytes]:
-    """Packed messages (model/tap_page.py) as a run, in pieces that follow one another. No messages are no bytes."""
+    """Encode packed messages (model/tap_page.py) as a run, in consecutive pieces. Without messages there are no bytes."""
     if not heads:
         return []
     count = BytesWriter()
@@ -80,7 +80,7 @@ def encode_messages(heads: bytes, contents: list[bytes], overlays: dict[int, Ove
     parts: list[bytes] = [count.getvalue(), b""]
     w = BytesWriter()
     piece = b""
-    taken: i64 = 0  # pieces
+    taken: i64 = 0  # pieces in the last one
     at: i64 = 0  # in the last one
     pos: i64 = 0
     end: i64 = len(heads)
@@ -105,7 +105,7 @@ def encode_messages(heads: bytes, contents: list[bytes], overlays: dict[int, Ove
 
 
 def decode_messages(rows: bytes) -> list[TapMessageRow]:
-    """Raises DecodeError."""
+    """Decode the messages of a page. Raises DecodeError."""
     found: list[TapMessageRow] = []
     end: i64 = len(rows)
     start: i64 = 0
@@ -140,7 +140,7 @@ def decode_messages(rows: bytes) -> list[TapMessageRow]:
 
 
 def run_heads_end(rows: bytes, start: i64) -> i64:
-    """Where the heads of the run at `start` end, and what belongs to its messages begins. Raises DecodeError."""
+    """Where the heads of the run at `start` end, and the parts of its messages begin. Raises DecodeError."""
     left = len(rows) - start - 4
     if left < 0:
         raise DecodeError(f"the run at byte {start} does not say how many messages it has")
@@ -177,7 +177,7 @@ def encode_events(events: list[MessageEvent]) -> bytes:
 
 
 def decode_events(rows: bytes) -> list[MessageEvent]:
-    """Raises DecodeError."""
+    """Decode the events of a page. Raises DecodeError."""
     found: list[MessageEvent] = []
     end: i64 = len(rows)
     pos: i64 = 0
@@ -205,8 +205,8 @@ def decode_events(rows: bytes) -> list[MessageEvent]:
 
 def raw_message(content: bytes) -> bytes:
     """The message of a content as a client would send it: header (durable and priority, if they were set), the kept message
-    annotations without a number that a topic gave, and properties to footer as they came. Delivery annotations were for one
-    hop, and are left out. Raises DecodeError."""
+    annotations without a number that a topic assigned, and properties to footer as they came. Delivery annotations were for
+    one hop, and are left out. Raises DecodeError."""
     size: i64 = len(content)
     if size < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise DecodeError("a content of an unknown format")
@@ -250,7 +250,7 @@ def raw_message(content: bytes) -> bytes:
 
 
 def _sections_end(content: bytes, start: i64) -> i64:
-    """Where delivery annotations begin that stand behind everything else."""
+    """Where delivery annotations begin that are behind everything else."""
     try:
         return find_sections(content, start, len(content)).end
     except MalformedMessage as error:
@@ -268,7 +268,7 @@ def _row_end(rows: bytes, pos: i64, end: i64, least: i64) -> i64:
 
 
 def _overlay_bytes(overlay: Overlay) -> bytes:
-    """A map whose values are encoded already."""
+    """A map with values that are already encoded."""
     if not overlay:
         return b""
     parts = [encode_value(name) + encoded for name, encoded in overlay.items()]

@@ -1,9 +1,10 @@
-"""A client's drain: it wants the messages that there are now, and an answer.
+"""Drains one receiver: the client requests the messages that there are now, and an answer.
 
-1. All fragments are drained in rounds. A fragment that gave all that it was asked for may have more, and takes part in the
-   next round. The drain is over when the client can take nothing more, or no fragment has more.
+1. All fragments are drained in rounds. If a fragment used all its credit, it may have more, and takes part in the next
+   round. The drain is complete when the client can take nothing more, or no fragment has more.
 2. A round ends when each of its fragments has answered. DRAIN_WAIT_MS after the first round began, fragments that have not
-   answered are overdue (their store is unavailable, say): no drain waits for them until they answer.
+   answered are overdue, for example because their store is unavailable. No drain waits for an overdue fragment until it
+   answers.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class ClientDrain:
         return False
 
     def answered(self, credit: FragmentCredit) -> None:
-        """A fragment has given what there was. If it used all its credit, it may have more."""
+        """Record that a fragment has delivered what it had. If it used all its credit, it may have more."""
         if credit.round >= 0:
             credit.more = 0 < credit.round <= credit.delivered
         credit.round = 0
 
     def is_overdue(self, now: int) -> bool:
-        """Whether the time is up now; then the fragments that have not answered are not waited for."""
+        """Whether the time limit has passed. Then the drain does not wait for fragments that have not answered."""
         if not self.overdue_at or now < self.overdue_at:
             return False
         self.overdue_at = 0

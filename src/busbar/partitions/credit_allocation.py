@@ -1,26 +1,27 @@
-"""How the demand of one receiver is spread over the fragments of an entity.
+"""Spreads the credit of one receiver over the fragments of an entity.
 
-The client says how many messages it can take (`want`); each fragment is asked for a part of them. No commands, no time here.
+`want` is the number of messages that the client can take. Each fragment gets credit for a part of them. This file issues no
+commands and reads no time.
 
-1. The demand in all exceeds `want` by no more than one message for each fragment. So with a small `want` every fragment is
-   asked, and a message is found in whichever it is; what comes beyond `want` goes to the cache.
-2. A fragment that is not known to have messages is asked for a few, BASE_CREDIT at most, and these stay asked for until they
-   come: with low traffic a message is found without delay, wherever it is.
-3. A fragment that has given all it was asked for is *flowing*: it likely has more. What is left of the demand goes to those,
-   first to the one that has given least, as much to each as its window allows: few large answers cost less than many small
-   ones, and what is received together can be settled together. One that begins to flow counts as having given what the
-   others have: it need not catch up. While much is on its way, a part that is less than half of what the client usually
-   wants waits until it is more. The window grows whenever it was used up.
-4. If there is nothing left for one that is flowing, the one that was asked for most is called back at once: it gives what it
-   has and forgets the rest, which goes to those whose turn it is. If it could not give all, it is not flowing any more, and
-   its window shrinks to what it gave. So under load no fragment is more than a turn or two ahead of another, however fast
-   its store answers, and a turn is as many messages as it has or the client can take; and between fragments that have a
-   little each, the demand settles down so that no one need be called back.
-5. A fragment that is being drained is not asked until it has answered. If nobody has had a turn for a while, since one that
-   was called back does not answer, all that give nothing are called back, and `force` asks everyone for at least one
-   message.
+1. The credit of all fragments together exceeds `want` by at most one message for each fragment. So with a small `want` every
+   fragment has credit, and a message is found in any of them. Messages beyond `want` go to the cache.
+2. If a fragment is not known to have messages, it gets credit for a few, BASE_CREDIT at most. It keeps this credit until
+   messages come. So with low traffic a message is found without delay, in any fragment.
+3. If a fragment has used all its credit, it is *flowing*: it likely has more. The rest of the credit goes to flowing
+   fragments, first to the one that has delivered least, as much to each as its window allows. Few large answers cost less
+   than many small ones, and messages that are received together can be settled together. When a fragment begins to flow, it
+   counts as having delivered as much as the others, so it need not catch up. While much credit is outstanding, a part of
+   less than half of the usual `want` waits until it is larger. The window grows whenever it was used up.
+4. If no credit is left for a flowing fragment, the fragment with the largest credit is revoked at once. It delivers what it
+   has and drops the rest of its credit, which goes to the fragments that are next. If it could not use all its credit, it is
+   not flowing any more, and its window shrinks to what it delivered. So under load no fragment is more than a turn or two
+   ahead of another, even if its store is faster. A turn is as many messages as the fragment has or the client can take. If
+   all fragments have few messages, the credit settles so that no fragment need be revoked.
+5. A fragment that is being drained gets no credit until it has answered. If no fragment was granted a turn for a while,
+   because a revoked one does not answer, all fragments that deliver nothing are revoked. Then `force` gives every fragment
+   credit for at least one message.
 
-For a single fragment (a regular entity) all of this comes down to asking it for what is wanted.
+With a single fragment (a regular entity), that fragment gets credit for `want` messages.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LARGEST_WINDOW = 1 << 20
 
 
 class FragmentCredit:
-    """What one fragment was asked for, for one receiver."""
+    """The credit that one fragment has from one receiver."""
 
     __slots__ = (
         "consumer",
@@ -58,32 +59,32 @@ class FragmentCredit:
         self.fragment = fragment
         self.index = index
         self.partition = partition
-        """What its messages carry as x-opt-partition-id; -1 on a regular entity."""
+        """The x-opt-partition-id of its messages; -1 on a regular entity."""
         self.consumer = 0
         self.outstanding = 0
-        """Asked for and not given yet."""
+        """Credit that the fragment has not used yet."""
         self.has_backlog = False
-        """It gave all it was asked for, when last it was seen."""
+        """It used all its credit when it last delivered."""
         self.served = 0
-        """What it has given in all, or as much as others had when it began to flow."""
+        """Messages that it has delivered in all; at least as many as the others had when it began to flow."""
         self.window = FIRST_WINDOW
         self.used = 0
-        """What it has given since it was last called back."""
+        """Messages that it has delivered since it was last revoked."""
         self.gave_recently = False
-        """It has given something lately."""
+        """It has delivered something since the last check."""
         self.draining = False
-        """It was told to forget what it has not given, and has not answered yet."""
+        """It was revoked, and has not answered yet."""
         self.drain_overdue = False
-        """It has not answered a drain in time: its store is unavailable, say. Nobody waits for it any more."""
+        """It has not answered a drain in time, for example because its store is unavailable. No drain waits for it."""
         self.returning = False
-        """What still comes goes back at once, until it has answered the drain."""
+        """Messages that still come return at once, until it has answered the drain."""
         self.renewing = 0
         """Messages whose locks are being renewed on their way to the client."""
         # While the client drains:
         self.more = False
         """It may have messages that the drain has not reached."""
         self.round = 0
-        """What it was asked for in this round; -1: the drain under way is an older one."""
+        """Its credit in this round of the drain; -1: the drain under way is an older one."""
         self.delivered = 0
 
 
@@ -93,15 +94,15 @@ class CreditAllocator:
         self.outstanding = 0
         """Of all fragments together."""
         self.starved = False
-        """The last plan left a fragment out for which there was nothing left."""
+        """The last plan left a fragment without credit."""
         self._level = 0
-        """What the one whose turn came last had given before."""
+        """What the fragment with the last turn had delivered before it."""
         self.grants_made = 0
         self._usual = 0
-        """What is wanted at its peaks: between them it falls to nothing and rises again."""
+        """The peak of `want`; between peaks it falls to zero and rises again."""
 
     def plan(self, want: int, most: int, *, force: bool = False) -> dict[FragmentCredit, int]:
-        """Whom to ask for how many messages more; noted as asked. `most` bounds a window."""
+        """The credit to add for each fragment, which is recorded as granted. `most` bounds a window."""
         demands = self.demands
         count = len(demands)
         budget = want + count - self.outstanding
@@ -109,8 +110,8 @@ class CreditAllocator:
         most = min(most, want)
         turn, kept = 1, 0
         if self.outstanding > BASE_CREDIT * count:
-            # Much is on its way: less than half of what is usually wanted is not worth a turn (rule 3), and the excess of
-            # rule 1 is for those who are not flowing.
+            # Much credit is outstanding: less than half of the usual `want` is not worth a turn (rule 3). The excess of rule
+            # 1 is for fragments that are not flowing.
             turn, kept = max(1, min(most, usual) // 2), count
         grants: dict[FragmentCredit, int] = {}
         if self.starved and budget - kept < turn and not force:
@@ -144,13 +145,13 @@ class CreditAllocator:
     def _take_turns(
         self, budget: int, most: int, turn: int, least: int, grants: dict[FragmentCredit, int]
     ) -> int:
-        """Give fragments without credit their turn; what is left of the budget."""
+        """Give fragments without credit their turn; returns the rest of the budget."""
         idle = [
             demand
             for demand in self.demands
             if demand.has_backlog and not demand.outstanding and not demand.draining
         ]
-        # Less than a turn is no difference: fragments of one store keep standing after each other, and share commits.
+        # Less than a turn makes no difference: fragments of one store stay next to each other, and share commits.
         most_of_a_turn = max(1, most)
         idle.sort(key=lambda demand: demand.served // most_of_a_turn)
         for demand in idle:
@@ -163,14 +164,13 @@ class CreditAllocator:
                 continue
             grants[demand] = grant
             budget -= grant
-            turn = max(turn, most // 2)  # what another one has left over is no turn
+            turn = max(turn, most // 2)  # the rest of another fragment's turn is not a turn
             self._level = demand.served
             self.grants_made += 1
         return budget
 
     def _top_up(self, budget: int, most: int, turn: int, grants: dict[FragmentCredit, int]) -> None:
-        """Add credit to fragments that have not delivered all of theirs. Small parts are left to gather until they are
-        half a window."""
+        """Add credit to fragments that have not used all of theirs. Small parts wait until they are half a window."""
         for demand in self.demands:
             if not demand.has_backlog or demand.draining:
                 continue
@@ -186,7 +186,7 @@ class CreditAllocator:
                 return
 
     def largest_holder(self) -> FragmentCredit | None:
-        """The fragment whose credit is revoked, when one was left without. None while another one has not answered that."""
+        """The fragment to revoke when another one is without credit. None while a revoked one has not answered."""
         largest: FragmentCredit | None = None
         for demand in self.demands:
             if demand.draining and not demand.drain_overdue:
@@ -196,7 +196,7 @@ class CreditAllocator:
         return largest
 
     def stalled(self) -> list[FragmentCredit]:
-        """Who was asked for more than a few messages and has given none since this was asked last."""
+        """Fragments that hold more than BASE_CREDIT and have delivered nothing since the last call."""
         found = []
         for demand in self.demands:
             if demand.outstanding > BASE_CREDIT and not demand.gave_recently and not demand.draining:
@@ -205,12 +205,12 @@ class CreditAllocator:
         return found
 
     def grant_credit(self, demand: FragmentCredit, credit: int) -> None:
-        """Note that a fragment is asked for more, by whatever rule."""
+        """Record that a fragment gets more credit, by any rule."""
         demand.outstanding += credit
         self.outstanding += credit
 
     def delivered(self, demand: FragmentCredit, count: int) -> None:
-        """A fragment has given messages."""
+        """Record that a fragment has delivered messages."""
         taken = min(count, demand.outstanding)
         demand.outstanding -= taken
         self.outstanding -= taken
@@ -226,7 +226,7 @@ class CreditAllocator:
                 demand.served = max(demand.served, self._level)
 
     def drained(self, demand: FragmentCredit) -> None:
-        """A fragment has forgotten what it had not given."""
+        """Record that a fragment has dropped its unused credit."""
         if demand.outstanding:
             demand.has_backlog = False
             demand.window = max(FIRST_WINDOW, min(demand.window, 2 * demand.used))

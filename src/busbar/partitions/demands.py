@@ -1,10 +1,10 @@
-"""The commands of one receiver to the fragments of its entity: give, stop giving, take back.
+"""The commands of one receiver to the fragments of its entity: grant credit, revoke credit, return messages.
 
 1. Each fragment has a consumer number of the receiver, from its begin to its end.
-2. `revoke` takes back all credit that a fragment has not used. It gets no new credit before it has answered.
-3. `refuse` returns messages that nobody takes. All that the fragment delivers until it has answered the revocation returns,
-   too: a later message must not overtake one that goes back.
-4. A message that returns has never left: its delivery count stays.
+2. `revoke` takes back all credit that a fragment has not used. The fragment gets no new credit before it has answered.
+3. `refuse` returns messages that the client does not take. All messages that the fragment delivers until it has answered the
+   revocation return, too: a later message must not overtake a returned one.
+4. The delivery count of a returned message does not rise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from busbar.partitions.routing import indexes_by_store
 
 
 def release_of(fragment: int, origin: int, records: list[Record], nonce: int) -> Settle:
-    """The command by which locked messages return to their place, as if they had never left."""
+    """The command that returns locked messages to their place, without a change of their delivery count."""
     numbers = [record.n for record in records]
     return Settle(fragment, origin, 0, RELEASE, numbers, [nonce] * len(numbers), None, False)
 
@@ -41,7 +41,7 @@ class FragmentDemands:
         self.allocator = CreditAllocator(self.credits)
 
     def ask(self, credit: FragmentCredit, count: int, *, drain: bool = False) -> None:
-        """Give the fragment credit for so many messages more; with `drain`, only for what it has now."""
+        """Give the fragment credit for `count` more messages; with `drain`, only for those it has now."""
         if drain:
             credit.draining = True
         self._origin.command(
@@ -60,7 +60,7 @@ class FragmentDemands:
                 self.revoke(credit)
 
     def release(self, batch: LockedBatch) -> None:
-        """Return messages to their place in the fragment, as if they had never left."""
+        """Return messages to their place in the fragment, without a change of their delivery count."""
         if batch.records:
             self._origin.command(
                 release_of(batch.demand.fragment, self._origin.origin, batch.records, batch.nonce)

@@ -17,7 +17,7 @@ from busbar.partitions.receive_cache import LockedBatch
 from busbar.partitions.receiving_client import CLOSED_CLIENT, ReceivingClient
 
 RENEW_AFTER_MS = 1_000
-"""A lock that was taken less than so many ms ago (and a tenth of its time) is not renewed at hand-out."""
+"""If a lock was taken less than so many ms ago (and less than a tenth of its time), it is not renewed at hand-over."""
 
 
 class Handover:
@@ -29,7 +29,7 @@ class Handover:
         listener: CreditListener,
         deletes: bool,
     ) -> None:
-        """`listener` is asked to replenish when messages have arrived, or have not."""
+        """`listener.replenish` is called when messages have reached the client, or could not."""
         self._origin = origin
         self._client: ReceivingClient = client
         self._demands = demands
@@ -64,7 +64,7 @@ class Handover:
             origin.command(Renew(fragment, origin.origin, request, numbers, nonces))
 
     def answered(self, pending: _PendingHandover, effect: Effect, now: int) -> None:
-        """The locks were renewed, or the messages deleted; or not."""
+        """Continue with the batch: its locks were renewed or its messages deleted, or that failed."""
         if pending not in self._pending:
             return  # the client is gone, and `close` has released them
         self._pending.discard(pending)
@@ -85,7 +85,7 @@ class Handover:
         self._listener.replenish(now)
 
     def _not_renewed(self, batch: LockedBatch, deletes: bool) -> None:
-        """One of the locks is lost, or the fragment cannot tell. The others are tried one by one."""
+        """Try the messages one by one: one of the locks is lost, or the fragment is unavailable."""
         if len(batch.records) > 1 and not deletes:
             for record in batch.records:
                 self._deliver_later(batch.with_records([record]))
@@ -98,7 +98,7 @@ class Handover:
                 self._demands.release(pending.batch)
         self._pending.clear()
         self._client = CLOSED_CLIENT
-        self._listener = CLOSED_CLIENT  # a receiver and its handover would refer to each other for ever
+        self._listener = CLOSED_CLIENT  # breaks the reference cycle of a receiver and its handover
 
 
 class _PendingHandover:

@@ -1,4 +1,4 @@
-"""What the parts that work on several fragments need of the client connection or HTTP request that they work for."""
+"""What this room needs of the client connection or HTTP request that it works for."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from busbar.model.effects import Effect
 
 
 class EffectHandler(Protocol):
-    """The part that issued a request and gets its effect."""
+    """Gets the effect of a request that it issued."""
 
     def answered(self, effect: Effect, now: int) -> None:
         """`now` is the time of the effect, in ms since 1970 UTC."""
 
 
 class CreditListener(Protocol):
-    """The part that asks for more messages when the client can take more."""
+    """Requests more messages when the client can take more."""
 
     def replenish(self, now: int) -> None: ...
 
 
 class DeliveryHandler(CreditListener, Protocol):
-    """The part that takes deliveries from a fragment."""
+    """Takes deliveries from a fragment."""
 
     def delivered(self, effect: Effect, now: int) -> None: ...
 
@@ -30,7 +30,7 @@ class DeliveryHandler(CreditListener, Protocol):
 
 
 class Wakeable(Protocol):
-    """A part with something to do later."""
+    """Has work at a later time."""
 
     def wake(self, now: int) -> int:
         """Do what is due; the next wake time, 0 if there is none."""
@@ -41,35 +41,35 @@ class Origin(Protocol):
 
     @property
     def origin(self) -> int:
-        """Its number at the broker."""
+        """The number of this origin at the broker."""
 
     def command(self, command: Command) -> None:
-        """Hand a command over with the others of this turn."""
+        """Add a command to those of this turn."""
 
     def expect(self, who: EffectHandler) -> int:
-        """A new request number whose effect goes to `who`."""
+        """Return a new request number; its effect goes to `who`."""
 
     def consumer(self, who: DeliveryHandler) -> int:
-        """A new consumer number."""
+        """Return a new consumer number."""
 
     def forget_consumer(self, number: int) -> None: ...
 
     def wake_at(self, who: Wakeable, at: int) -> None:
-        """Call `who.wake` at that time (ms) instead of the one given before; 0: never."""
+        """Call `who.wake` at that time (ms), which replaces the time given before; 0: never."""
 
     def flush(self) -> None:
-        """Send what there is to say and the commands of this turn."""
+        """Send the output and the commands of this turn."""
 
 
 class CancellingOrigin(Origin, Protocol):
     """An origin whose requests can be cancelled."""
 
     def forget_request(self, number: int) -> None:
-        """Its effect is not wanted any more."""
+        """Drop the effect of this request when it comes."""
 
 
 class SendingOrigin(Origin, Protocol):
     """An origin whose messages are on their way to fragments."""
 
     def arriving(self, size: int) -> None:
-        """Bytes that arrived and are not durable yet; a negative number when they are. Bounds what is read."""
+        """Add bytes that arrived and are not durable yet; a negative number when they are durable. This bounds reading."""

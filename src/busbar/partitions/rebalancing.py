@@ -1,8 +1,9 @@
-"""When credit moves from one fragment of an entity to another.
+"""Decides when credit moves from one fragment of an entity to another.
 
 1. If the plan leaves a fragment without credit, the fragment that holds most is revoked at once, one at a time.
 2. If a fragment is still without credit REBALANCE_MS later, and no fragment was granted a turn meanwhile, the others hold
-   credit in vain. Those that have delivered nothing are revoked, and every fragment gets credit for one message at least.
+   credit that they do not use. Those that have delivered nothing are revoked, and every fragment gets credit for at least
+   one message.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ class Rebalancer:
     def __init__(self, demands: FragmentDemands) -> None:
         self._demands = demands
         self._revoked = demands.credits[0]
-        """The fragment that was revoked last for the sake of others."""
+        """The fragment that was last revoked in favour of others."""
         self._grants_before = 0
         self.due_at = 0
-        """When (ms) to look whether a fragment is still without credit; 0: not at all."""
+        """When (ms) to check whether a fragment is still without credit; 0: never."""
 
     def plan(self, wanted: int, most: int, now: int, *, force: bool = False) -> None:
-        """Spread credit for the messages that are wanted; `most` bounds what one fragment gets."""
+        """Spread credit for `wanted` messages; `most` bounds the credit of one fragment."""
         demands = self._demands
         allocator = demands.allocator
         for credit, count in allocator.plan(wanted, most, force=force).items():

@@ -1,7 +1,8 @@
-"""What was obtained for a receiver beyond what its client could take: locked, and served to its next receives.
+"""Keeps messages of a receiver that its client could not take yet. They are locked, and serve its next receives.
 
-First in, first out, so that messages of a fragment stay in their order. At most `max_bytes` in all (but one message in any
-case). A message here is locked, never deleted; who takes it out gives it to the client, or back to its fragment.
+The cache is first in, first out, so messages of a fragment stay in order. It has at most `max_bytes` in all, but always room
+for one message. A message in the cache is locked, never deleted. The caller that takes it out passes it to the client, or
+returns it to its fragment.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ReceiveCache:
         return sum(len(parcel.records) for parcel in self._parcels)
 
     def add(self, parcel: LockedBatch) -> LockedBatch:
-        """Keep what there is room for; the rest is returned."""
+        """Keep what there is room for; return the rest."""
         count = 0
         for record in parcel.records:
             if self._bytes + record.size > self._max_bytes and (count or self._parcels):
@@ -66,7 +67,7 @@ class ReceiveCache:
         return rest
 
     def take(self, count: int) -> list[LockedBatch]:
-        """The oldest messages, at most `count`."""
+        """Remove and return the oldest messages, at most `count`."""
         taken: list[LockedBatch] = []
         parcels = self._parcels
         while parcels and count > 0:
@@ -85,7 +86,7 @@ class ReceiveCache:
         return self._parcels[0].stale_at if self._parcels else 0
 
     def take_stale(self, now: int) -> list[LockedBatch]:
-        """The messages whose lock is half over: its client does not take them in time."""
+        """Remove and return messages whose lock is half over: the client has not taken them in time."""
         stale: list[LockedBatch] = []
         while self._parcels and self._parcels[0].stale_at <= now:
             stale += self.take(len(self._parcels[0].records))

@@ -1,12 +1,13 @@
-"""The messages of a partitioned entity for one receiver, from all its fragments.
+"""Receives the messages of a partitioned entity for one client, from all its fragments.
 
-    demand      what the client can take becomes credit of the fragments (credit_allocation.py, rebalancing.py)
+    demand      the number of messages that the client can take becomes credit of the fragments (credit_allocation.py,
+                rebalancing.py)
     delivered   the client gets messages at once if it can take them (handover.py). The rest is cached (receive_cache.py)
-    cached      the client gets cached messages when it can take more. Those that stayed for half their lock, or whose client
-                is gone, return to their fragment
-    late        messages that were enqueued after the client had been given all it wanted return at once: they were not there
+    cached      the client gets cached messages when it can take more. If they stayed for half their lock, or the client
+                is gone, they return to their fragment
+    late        messages that were enqueued after the client got all it requested return at once: they were not there
                 when the client asked, and others may wait for them
-    revoked     REVOKE_MS after the client wants nothing more, the unused credit of the fragments is revoked
+    revoked     REVOKE_MS after the client requested its last message, the unused credit of the fragments is revoked
     drained     client_drain.py
 
 ReceiveAndDelete: fragments deliver locked messages, since the client may not take all of them. Each is deleted on its way to
@@ -35,7 +36,7 @@ REVOKE_MS = 50
 def receiver_of(
     origin: Origin, client: ReceivingClient, entity: EntityView, sub: int, delete: bool
 ) -> EntityReceiver:
-    """The receiver that fits the number of fragments."""
+    """The receiver for this number of fragments."""
     kind = PartitionedReceiver if len(entity.fragments) > 1 else RegularReceiver
     return kind(origin, client, entity, sub, delete)
 
@@ -52,9 +53,9 @@ class PartitionedReceiver(EntityReceiver):
         self._handover = Handover(origin, client, self._demands, self, delete)
         self._cache = ReceiveCache(CACHE_BYTES)
         self._satisfied_since = 0
-        """Since when (ms) the client wants nothing more; 0 while it does."""
+        """Since when (ms) the client has no open request; 0 while it has one."""
         self._revoke_at = 0
-        """When (ms) unused credit is revoked; 0 while the client wants more."""
+        """When (ms) unused credit is revoked; 0 while the client has an open request."""
 
     def release_all(self) -> None:
         super().release_all()
@@ -63,11 +64,11 @@ class PartitionedReceiver(EntityReceiver):
             self._demands.release(batch)
 
     def receive_and_delete(self, delete: bool) -> None:
-        """From now on the client gets messages deleted, or locked."""
+        """Set whether the client gets messages deleted or locked, from now on."""
         self._handover.deletes = delete
 
     def return_messages(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
-        """Messages that the client was given and could not take return; those that were deleted are lost."""
+        """Return messages that the client was given and could not take. Those that were deleted are lost."""
         if until:
             self._demands.release(LockedBatch(demand, records, nonce, until, 0))
 
@@ -104,7 +105,7 @@ class PartitionedReceiver(EntityReceiver):
         super().drain(now)
 
     def _drain_on(self, now: int) -> None:
-        """Give the client what is cached, then drain the fragments that may have more."""
+        """Deliver cached messages to the client, then drain the fragments that may have more."""
         capacity = self._client.capacity() - self._handover.reserved
         if capacity > 0 and self._cache:
             capacity -= self._deliver_cached(capacity, now)
@@ -139,11 +140,11 @@ class PartitionedReceiver(EntityReceiver):
         self._note_wake(self._cache.stale_at)
 
     def _deliver_cached(self, most: int, now: int) -> int:
-        """Give cached messages to the client; how many of them."""
+        """Deliver cached messages to the client; returns their number."""
         count = 0
         for batch in self._cache.take(most):
             if self._sub == ACTIVE:
-                # Time to live is looked at when a message goes out; its fragment decides what becomes of it.
+                # The time to live is checked when a message goes out. The fragment decides what happens to an expired one.
                 expired = [record for record in batch.records if record.expired(now)]
                 if expired:
                     self._demands.release(batch.with_records(expired))

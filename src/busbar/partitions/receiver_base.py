@@ -1,6 +1,6 @@
 """What receivers of regular and of partitioned entities share: consumers, the client's drain, the next wake time.
 
-Time comes in with each call, in ms. A receiver with something to do later asks its origin to call `wake` then.
+Each call brings the time, in ms. If a receiver has work at a later time, it asks its origin to call `wake` then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLICE_BYTES = 1024 * 1024
 
 
 class EntityReceiver(ABC):
-    """The receiver of one client. Subclasses say how credit and messages are handled."""
+    """The receiver of one client. Subclasses define how credit and messages are handled."""
 
     __slots__ = ("_client", "_closed", "_demands", "_drain", "_origin", "_slice", "_wake_at")
 
@@ -37,20 +37,20 @@ class EntityReceiver(ABC):
             credit.consumer = origin.consumer(_FragmentConsumer(self, credit))
         self._drain = ClientDrain(self._demands)
         self._slice = FIRST_SLICE
-        """Messages to ask for at a time: about SLICE_BYTES."""
+        """The number of messages to request at a time: about SLICE_BYTES."""
         self._wake_at = 0
         self._closed = False
 
     @abstractmethod
     def replenish(self, now: int) -> None:
-        """Bring the credit of the fragments in line with what the client can take."""
+        """Adjust the credit of the fragments to what the client can take."""
 
     @abstractmethod
     def on_delivered(self, demand: FragmentCredit, effect: Delivered, now: int) -> None:
-        """Give the client what a fragment delivered, as far as it takes it."""
+        """Pass the messages that a fragment delivered to the client, as far as it can take them."""
 
     def drain(self, now: int) -> None:
-        """The client wants the messages that there are now, and an answer."""
+        """Begin a drain: the client requests the messages that there are now, and an answer."""
         if not self._drain.is_active:
             self._drain.begin()
         self._drain_on(now)
@@ -67,13 +67,13 @@ class EntityReceiver(ABC):
             self._note_wake(self._drain.overdue_at)
 
     def on_drained(self, credit: FragmentCredit, now: int) -> None:
-        """The fragment has given what there was and has dropped the rest of its credit."""
+        """Record that the fragment has delivered what it had and dropped the rest of its credit."""
         self._demands.allocator.drained(credit)
         self._drain.answered(credit)
         self.replenish(now)
 
     def close(self) -> None:
-        """The client's end is gone; what it has not been given returns."""
+        """End the receiver: the client is gone, and the messages that it was not given return."""
         self._demands.leave()
         self.release_all()
 
@@ -81,7 +81,7 @@ class EntityReceiver(ABC):
         """Return all messages that the client has not been given."""
         self._closed = True
         self._origin.wake_at(self, 0)
-        self._client = CLOSED_CLIENT  # a link and its receiver would refer to each other for ever
+        self._client = CLOSED_CLIENT  # breaks the reference cycle of a link and its receiver
 
     # Time
 
@@ -102,7 +102,7 @@ class EntityReceiver(ABC):
         return (self._drain.overdue_at,)
 
     def _note_wake(self, at: int) -> None:
-        """Ask for a wake at that time (0: none), unless an earlier one is asked for."""
+        """Request a wake at that time (0: none), unless an earlier one is requested."""
         if at and (not self._wake_at or at < self._wake_at):
             self._wake_at = at
             self._origin.wake_at(self, at)

@@ -12,22 +12,22 @@ class ReceivingClient(Protocol):
     """An AMQP link, or the HTTP request that waits for a message."""
 
     def capacity(self) -> int:
-        """Messages that the client may be given."""
+        """The number of messages that the client can be given."""
 
     def wanted(self, most: int) -> int:
-        """Messages that should be asked for now: not more than `most`, none while the client reads too slowly."""
+        """The number of messages to request now: at most `most`, and 0 while the client reads too slowly."""
 
     def credit(self) -> int:
-        """Messages that the client has asked for."""
+        """The number of messages that the client has requested."""
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None: ...
 
     def drained(self) -> None:
-        """The drain is over: the client has been given what there was."""
+        """Complete the drain: the client has been given what there was."""
 
 
 class _ClosedClient:
-    """Takes the place of a client that is gone: takes nothing."""
+    """Replaces a client that is gone: it takes nothing."""
 
     def capacity(self) -> int:
         return 0
@@ -39,7 +39,7 @@ class _ClosedClient:
         return 0
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
-        """The link is gone: the locks end by time."""
+        """Do nothing: the link is gone, and the locks expire."""
 
     def drained(self) -> None: ...
 

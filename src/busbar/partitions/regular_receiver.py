@@ -38,7 +38,7 @@ class RegularReceiver(EntityReceiver):
         want = client.wanted(self._slice)
         credit = client.credit()
         if want > outstanding:
-            # Small top-ups are left to gather: half a slice at a time, or all there is to ask for.
+            # Small additions wait: half a slice at a time, or all that is to be requested.
             if want - outstanding >= self._slice // 2 or want >= credit or not outstanding:
                 self._demands.allocator.grant_credit(only, want - outstanding)
                 self._demands.ask(only, want - outstanding)

@@ -1,7 +1,7 @@
-"""The fragments of an entity, as sequence numbers and lock tokens name them.
+"""Resolves sequence numbers and lock tokens to the fragments of an entity.
 
 On a regular entity a sequence number is the number in its only fragment. On a partitioned one its top 16 bits are the index
-of the fragment, and what is asked for by numbers is asked of one fragment: such a request is done whole or not at all.
+of the fragment. A request by numbers goes to one fragment, so it is done as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FragmentResolver:
         return len(self.ids)
 
     def partition_id(self, index: int) -> int:
-        """What a message carries as x-opt-partition-id; -1: nothing."""
+        """The x-opt-partition-id of a message; -1: none."""
         return index if self.partitioned else -1
 
     def sequence_number(self, index: int, number: int) -> int:
@@ -42,7 +42,7 @@ class FragmentResolver:
         return self.sequence_number(self._indexes[fragment], number)
 
     def position(self, number: int) -> tuple[int, int]:
-        """Where to begin from a sequence number on: the index of a fragment, which may be beyond the last, and a number."""
+        """Where a sequence number begins: the index of a fragment, which may be beyond the last, and a number in it."""
         if number < 1:
             return 0, 1
         if not self.partitioned:
@@ -51,7 +51,7 @@ class FragmentResolver:
         return index, max(1, number)
 
     def resolve_numbers(self, numbers: Sequence[int]) -> tuple[int, list[int]]:
-        """The index of the one fragment that all of these are in, and their numbers there."""
+        """The index of the one fragment that has all these numbers, and the numbers in it."""
         if not self.partitioned:
             return 0, list(numbers)
         parts = [split_number(number) for number in numbers]
@@ -67,7 +67,7 @@ class FragmentResolver:
         return index, [number for _index, number in parts]
 
     def resolve_tokens(self, tokens: Sequence[UUID]) -> list[Locks]:
-        """The locks of each fragment; a token of another entity is lost here."""
+        """The locks of each fragment; a token of another entity is ignored."""
         parts = split_by_fragment([uuid_to_tag(token) for token in tokens])
         if any(fragment not in self._indexes for fragment, *_rest in parts):
             raise MessageLockLost(LOCK_LOST)

@@ -1,16 +1,17 @@
-"""Which fragment takes what a sender sends.
+"""Chooses the fragment of each message that a sender sends.
 
-1. On a regular entity there is nothing to choose.
+1. A regular entity has one fragment, and there is nothing to choose.
 2. A message with a key goes to the fragment of its key (model/partitioning.py), and only there.
-3. Messages without one go round robin, each sender beginning at a fragment of its own, in turns of at most TURN_MESSAGES or
-   TURN_BYTES. A sender that waits for each answer changes the fragment with every message. It stays with a fragment while
-   earlier deliveries are on their way there, and for the whole turn if there were as many as PIPELINED at a time: then
-   they are stored together, as many to a commit as a regular entity has. Fragments of one store come after each other:
-   where turns meet, they share commits.
-4. What a fragment certainly did not take, since its store is unavailable or it is full, is offered to the next one (of
-   another store, where there are several), until each was asked once or FAILOVER_MS are over. The turn is over, too.
-5. What a writer sends that may repeat itself (writers.py) has its message id for a key, if it has no other.
-6. A batch is stored whole or not at all, so all its messages have the same key, or none has one.
+3. Messages without a key go round robin, in turns of at most TURN_MESSAGES or TURN_BYTES. Each sender begins at a random
+   fragment. A sender that waits for each answer changes the fragment with every message. While earlier deliveries are
+   unanswered, the sender stays with their fragment. If at least PIPELINED of them were unanswered at a time, it stays for
+   the whole turn. Then its messages are stored together, as many in a commit as on a regular entity. Fragments of one store
+   follow each other, so neighbouring turns share commits.
+4. If a fragment certainly did not store a message, because its store is unavailable or it is full, the next fragment gets
+   it. That is one of another store, if there are several. This ends when each fragment was tried once or FAILOVER_MS have
+   passed. The turn ends, too.
+5. If a message of a writer that may repeat itself (writers.py) has no other key, its key is its message id.
+6. A batch is stored as a whole or not at all. So all its messages have the same key, or none has one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Router:
     """The fragments of one entity, as one sender reaches them."""
 
     def __init__(self, entity: EntityView, first: int, repeats: bool = False) -> None:
-        """`first` is the place in the round robin behind which this sender begins; callers draw it at random."""
+        """`first` is the index in the round robin after which this sender begins; callers draw it at random."""
         self.fragments = entity.fragments
         self.partitioned = len(entity.fragments) > 1
         description = entity.description
@@ -54,10 +55,10 @@ class Router:
         self._under_way = 0
         """Deliveries that are not answered yet."""
         self._peak = 0
-        """As many of them as there were at a time, in this turn."""
+        """The maximum of `_under_way` in this turn."""
 
     def keyless(self, drafts: list[Draft]) -> bool:
-        """None of them has a key."""
+        """Whether none of them has a key."""
         if self._detects_duplicates:
             return False
         return not [draft for draft in drafts if draft.session_id is not None or draft.partition_key]
@@ -81,13 +82,13 @@ class Router:
         return (index, 0) if index >= 0 else (self.next_index(), len(self.fragments) - 1)
 
     def next_index(self) -> int:
-        """The next fragment in turn, for what is sent by itself."""
+        """The next fragment in turn, for a single message."""
         self._place = (self._place + 1) % len(self._order)
         self._turn_messages = self._turn_bytes = self._peak = 0
         return self._order[self._place]
 
     def pick_keyless(self, deliveries: int, messages: int, size: int) -> int:
-        """The fragment for messages without a key. The deliveries are on their way until `answered`."""
+        """The fragment for messages without a key. The deliveries count as under way until `answered`."""
         over = self._turn_messages >= TURN_MESSAGES or self._turn_bytes >= TURN_BYTES
         if over or not (self._under_way or self._peak >= PIPELINED):
             self.next_index()
@@ -98,16 +99,16 @@ class Router:
         return self._order[self._place]
 
     def answered(self, deliveries: int) -> None:
-        """So many that were sent in turn are not on their way any more."""
+        """Record that so many deliveries without a key are answered."""
         self._under_way -= deliveries
 
     def end_turn(self, index: int) -> None:
-        """End the turn of a fragment that did not take a message."""
+        """End the turn of a fragment that did not store a message."""
         if self._order[self._place] == index:
             self._turn_messages = TURN_MESSAGES
 
     def next_index_after(self, index: int) -> int:
-        """The fragment that is asked when this one does not take a message."""
+        """The fragment to try when this one did not store a message."""
         return (index + 1) % len(self.fragments)
 
 
@@ -121,5 +122,5 @@ def indexes_by_store(entity: EntityView) -> list[int]:
 
 
 def may_fail_over(refused: Refused) -> bool:
-    """Whether a send may go to another fragment: this one certainly did not take it."""
+    """Whether a send may go to another fragment: this one certainly did not store it."""
     return refused.certain and refused.condition in (ServerBusy.condition, QuotaExceeded.condition)

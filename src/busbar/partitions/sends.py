@@ -1,15 +1,15 @@
-"""Deliveries whose messages are on their way to the store, and the outcome that their sender gets.
+"""Follows deliveries on their way to the store, and reports their outcome to the sender.
 
-PendingSend   to one fragment: that fragment accepts or rejects
-FailoverSend  without a key: if a fragment certainly did not store a message, the next fragment gets it
-BatchSend     messages of one request that are stored together (HTTP, scheduling): to the fragment of their key, or without a
-              key as a FailoverSend
-MixedBatch    a batch of messages with different keys: a part for each fragment. It is not atomic. It is accepted when all
-              parts are durable, else rejected. The rejection names, by their index in the batch, the messages that failed
-              and those whose outcome is unknown. All others are stored
+    PendingSend   to one fragment: that fragment accepts or rejects
+    FailoverSend  without a key: if a fragment certainly did not store a message, the next fragment gets it
+    BatchSend     messages of one request that are stored together (HTTP, scheduling): to the fragment of their key, or
+                  without a key as a FailoverSend
+    MixedBatch    a batch of messages with different keys: a part for each fragment. It is not atomic. It is accepted
+                  when all parts are durable, otherwise rejected. The rejection names, by their index in the batch, the
+                  messages that failed and those with an unknown outcome. All others are stored
 
 Outcomes of deliveries go to `SendOutcomes`, which an AMQP link implements. The effect of a BatchSend goes to the request
-that waits for it. Time comes in with each effect, in ms.
+that waits for it. Each effect comes with its time, in ms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from busbar.partitions.routing import FAILOVER_MS, Router, may_fail_over
 
 
 class SendOutcomes(Protocol):
-    """The sender's end: deliveries that the broker has stored, and those that it has not."""
+    """The sender's end: it gets the outcome of each delivery."""
 
     def accept_deliveries(self, ids: list[int]) -> None:
         """All messages of these deliveries are durable."""
@@ -39,12 +39,13 @@ class SendOutcomes(Protocol):
         failed: list[int] | None = None,
         unknown: list[int] | None = None,
     ) -> None:
-        """The delivery was not stored. Of a mixed batch: which messages failed, and which may be stored or not."""
+        """Reject a delivery that was not stored. Of a mixed batch: which messages failed, and which have an
+        unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterBatch:
-    """A writer that may repeat a batch, and the batch: model/commands.py says what a fragment does with them."""
+    """A writer that may repeat a batch, and the batch (model/commands.py has the rules)."""
 
     name: str
     batch: int
@@ -53,7 +54,7 @@ class WriterBatch:
 def send_of(
     writer: WriterBatch | None, fragment: int, origin: int, request: int, drafts: list[Draft], atomic: bool
 ) -> Send:
-    """The command for messages of a writer, or of anybody else."""
+    """The command for messages, with or without a writer."""
     if writer is None:
         return Send(fragment, origin, request, drafts, atomic)
     return Send(fragment, origin, request, drafts, atomic, writer.name, writer.batch)
@@ -69,7 +70,7 @@ class PendingSend:
     ) -> None:
         self._peer = peer
         self._outcomes = outcomes
-        self._ids = ids  # -1: settled by the sender, who wants no answer
+        self._ids = ids  # -1: settled by the sender, which gets no answer
         self._size = size
         self._atomic = atomic
 
@@ -104,7 +105,7 @@ class PendingSend:
 
 
 class Failover:
-    """The fragments that are tried one after the other: each once, within FAILOVER_MS after the first refusal."""
+    """The fragments to try one after the other: each once, within FAILOVER_MS after the first refusal."""
 
     __slots__ = ("_left", "_router", "_until")
 
@@ -143,7 +144,7 @@ class FailoverSend(PendingSend):
         drafts: list[Draft],
         rest_of: FailoverSend | None = None,
     ) -> None:
-        """`rest_of` has tried some fragments already, and answers to the router for its messages."""
+        """`rest_of` has tried some fragments already, and reports to the router for its messages."""
         super().__init__(peer, outcomes, ids, size, atomic)
         self._router = router
         self._drafts = drafts
@@ -181,7 +182,7 @@ class FailoverSend(PendingSend):
         return True
 
     def _retry_part(self, effect: Sent, now: int) -> Sent:
-        """The fragment had room for some of the messages: the others are tried elsewhere, the rest is answered."""
+        """The fragment had room for some of the messages: try the others elsewhere, and return the answer for the rest."""
         full = [index for index, condition, _text in effect.refused if condition == QuotaExceeded.condition]
         if not full:
             return effect
@@ -274,7 +275,7 @@ class MixedBatch:
     def part_done(
         self, places: list[int], failed: list[tuple[int, str, str]], unknown: tuple[str, str] | None
     ) -> None:
-        """A part is answered: which of its messages failed, or the error if nobody knows about any of them."""
+        """Record the answer of a part: which of its messages failed, or the error if the outcome of all is unknown."""
         for index, condition, text in failed:
             self._failed[places[index]] = (condition, text)
         if unknown is not None:
@@ -322,7 +323,7 @@ class MixedBatch:
 
 
 class _Part:
-    """The messages of a mixed batch that go to one fragment; those without a key go on to the next one if need be."""
+    """The messages of a mixed batch that go to one fragment. Those without a key can go to the next one."""
 
     def __init__(self, batch: MixedBatch, places: list[int], index: int, roams: bool) -> None:
         self._batch = batch

@@ -1,22 +1,22 @@
-"""Accepting the next available message session of an entity for a client.
+"""Accepts the next available message session of an entity for a client.
 
-Rules:
-1. A fragment that is known to have sessions is asked for the lock of one (AcceptSession), which is all that there is to do
-   where many wait. If it has none left, or none is known to have any, all fragments are asked to tell when they have one
-   (AwaitSession), which locks nothing. A fragment that has offered a session is asked for its lock. If another client was
-   faster there, its next session is awaited.
-2. Only one fragment at a time is asked for a lock, and the next only when it has answered, however long that takes: an
-   accept never holds two sessions, not even in passing. A fragment that has given or offered a session lately answers at
-   once; if its store fails in between, the store host refuses for it. Others do not ask one first that is slow (SLOW_MS).
-3. Fragments are asked in an order (session_rotation.py): of several that have offered, the first in it is claimed. Stores do
-   not answer at the same moment: an offer waits for those before it in the order, but not for long (FIRST_WAIT_MS for the
-   fragment whose turn it is, ORDER_WAIT_MS for others), or the quickest would always win.
-4. A fragment whose store is unavailable is asked again from time to time, and the others go on meanwhile.
-5. However it ends (accepted, refused, time is up, the client has gone), awaits are cancelled, also those that were answered
-   and not used: the fragment may offer the session to others at once. A claim that was not taken is followed by a Leave,
-   which the fragment applies after the claim: whatever became of it, no lock remains.
+1. If a fragment is known to have sessions, it gets a request for the lock of one (AcceptSession). Where many sessions wait,
+   that is all. If it has none left, or no fragment is known to have sessions, all fragments get a request to report when
+   they have one (AwaitSession), which locks nothing. A fragment that has offered a session gets a request for its lock. If
+   another client was faster there, its next session is awaited.
+2. Only one fragment at a time gets a request for a lock, and the next only when it has answered, however long that takes. So
+   an accept never holds two sessions, not even for a moment. A fragment that has given or offered a session lately answers
+   at once. If its store fails in between, the store host refuses for it. Other accepts do not begin with a slow fragment
+   (SLOW_MS).
+3. Fragments have an order (session_rotation.py). Of several that have offered, the first in this order is claimed. Stores do
+   not answer at the same moment, so an offer waits briefly for the fragments before it: FIRST_WAIT_MS for the first
+   fragment, ORDER_WAIT_MS for others. Otherwise the fastest store would always win.
+4. If the store of a fragment is unavailable, its request is repeated from time to time, and the other fragments continue.
+5. However an accept ends (accepted, refused, timed out, client gone), its awaits are cancelled, also those that were
+   answered and not used. So the fragment may offer the session to others at once. If a claim is not used, a Leave follows,
+   which the fragment applies after the claim. So no lock remains.
 
-Time comes in with each call, in ms. The result goes to `AcceptResult`, once; `end` follows it.
+Each call brings the time, in ms. The result goes to `AcceptResult`, once; `end` follows it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from busbar.partitions.origin import CancellingOrigin
 from busbar.partitions.session_rotation import FragmentRotation
 
 LEAST_WAIT_MS = 100
-"""Time that fragments have for their answers, however short the client's time."""
+"""The time that fragments have for their answers, however short the client's time is."""
 RETRY_MS = 500
-"""Time until a fragment that is unavailable is asked again."""
+"""Time until the request to an unavailable fragment is repeated."""
 FIRST_WAIT_MS = 20
-"""Time that the fragment whose turn it is has to tell whether it has a session now."""
+"""The time that the first fragment has to report whether it has a session now."""
 ORDER_WAIT_MS = 5
-"""Time that all others have to tell whether they have a session now."""
+"""The time that all others have to report whether they have a session now."""
 AT_ONCE_MS = 100
-"""An offer within this time means that sessions wait. A later one means that receivers do: a new accept must not take it
-from them, as a claim without an offer may."""
+"""An offer within this time means that sessions wait. A later one means that receivers wait: a new accept must not take the
+session from them, which a claim without an offer could do."""
 SLOW_MS = 1_000
-"""Time after which a fragment that was asked for a lock counts as one that hangs."""
+"""Time after which a fragment that has not answered a request for a lock counts as slow."""
 
 NONE_AVAILABLE = "No message session became available in time; accept again to go on waiting."
 
@@ -84,12 +84,12 @@ class SessionAcceptor:
         self._until = 0
         self._others_asked = False
         self._over = False
-        """There is a result: nothing more is asked."""
+        """There is a result: no more requests are sent."""
         self._ended = False
         self._waited_for = set(self._order)
 
     def begin(self, now: int, wait_ms: int) -> None:
-        """Ask the first fragments. The accept fails with OperationTimeout after `wait_ms`."""
+        """Send the first requests. The accept fails with OperationTimeout after `wait_ms`."""
         self._began = now
         self._until = now + max(wait_ms, LEAST_WAIT_MS)
         first = self._order[0]
@@ -103,7 +103,7 @@ class SessionAcceptor:
         self._origin.wake_at(self, self._next_wake())
 
     def end(self, *, taken: bool) -> None:
-        """Leave nothing behind. `taken`: the client has the session that was accepted."""
+        """End the accept and leave no lock behind. `taken`: the client has the accepted session."""
         if self._ended:
             return
         self._over = self._ended = True
@@ -171,7 +171,7 @@ class SessionAcceptor:
         self._lock_next()
 
     def _ask_others(self, now: int) -> None:
-        """All but the first, once."""
+        """Send requests to all but the first fragment, once."""
         if not self._others_asked:
             self._others_asked = True
             others = self._order[1:]
@@ -187,7 +187,7 @@ class SessionAcceptor:
     # Claims
 
     def _lock_next(self) -> None:
-        """Claim the first that has offered, unless a claim is pending or one before it may still offer."""
+        """Claim the first offer, unless a claim is pending or a fragment before it may still offer."""
         if self._claim is not None or not self._offered:
             return
         index = min(self._offered, key=self._order.index)
@@ -245,7 +245,7 @@ class SessionAcceptor:
 
 
 class _Await:
-    """A fragment that was asked to tell when it has a session."""
+    """A request to a fragment to report when it has a session."""
 
     __slots__ = ("_index", "_owner")
 
@@ -258,7 +258,7 @@ class _Await:
 
 
 class _Claim:
-    """A fragment that was asked for the lock of a session."""
+    """A request to a fragment for the lock of a session."""
 
     __slots__ = ("_owner", "index")
 

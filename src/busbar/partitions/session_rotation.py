@@ -1,10 +1,11 @@
-"""Whose turn it is among the fragments of an entity when a message session is accepted.
+"""Decides which fragment of an entity comes first when a message session is accepted.
 
-Rules:
-1. Fragments take turns, as sessions do in each of them: the one behind that which was asked, or has given, is the next.
-2. Asking all of sixteen fragments for one session is dear, and needless where many sessions wait. So it is remembered which
-   fragments had some when they last spoke, and the next of these is asked first. Every accept in so many as there are
-   fragments asks all of them: one that had none is not forgotten, and none is left waiting while others are busy.
+1. Fragments take turns, as sessions do in each of them. The next one is the one after the fragment that was tried first, or
+   that gave a session.
+2. To ask all of sixteen fragments for one session is expensive, and not necessary where many sessions wait. So the rotation
+   remembers which fragments had sessions in their last answer, and the next of these comes first. One accept in as many as
+   there are fragments asks all of them. So a fragment that had no sessions is not forgotten, and its sessions do not wait
+   while others are busy.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from __future__ import annotations
 from busbar.model.names import key_of
 
 MAX_ENTITIES = 10_000
-"""Whose turns are kept; beyond it all begin anew."""
+"""The maximum number of entities that are remembered. Beyond it all rotations are reset."""
 
 
 class SessionRotations:
-    """Of all entities."""
+    """The rotations of all entities."""
 
     def __init__(self) -> None:
         self._entities: dict[str, FragmentRotation] = {}
@@ -32,17 +33,17 @@ class SessionRotations:
 
 
 class FragmentRotation:
-    """Of one entity; fragments are named by their index."""
+    """The rotation of one entity; fragments are named by their index."""
 
     def __init__(self, fragments: int) -> None:
         self.fragments = fragments
         self._next = 0
         self._with_sessions: set[int] = set()
         self._alone = 0
-        """So many accepts may ask one fragment alone before the next that asks all."""
+        """The number of accepts that may ask one fragment only, before the next that asks all."""
 
     def begin(self) -> tuple[list[int], bool]:
-        """The order in which an accept asks, and whether it asks the first alone, which had sessions."""
+        """The order of fragments for an accept, and whether it asks only the first, which had sessions."""
         order = [(self._next + step) % self.fragments for step in range(self.fragments)]
         alone = bool(self._with_sessions) and (self._alone > 0 or self.fragments == 1)
         if alone:
@@ -55,14 +56,14 @@ class FragmentRotation:
         return order, alone
 
     def mark_available(self, index: int) -> None:
-        """It has offered a session."""
+        """Record that a fragment has offered a session."""
         self._with_sessions.add(index)
 
     def mark_empty(self, index: int) -> None:
-        """It said so, or does not answer."""
+        """Record that a fragment has no session, or does not answer."""
         self._with_sessions.discard(index)
 
     def mark_accepted(self, index: int, first: int) -> None:
-        """It has given a session to an accept that began with the first."""
+        """Record that a fragment gave a session to an accept that began with `first`."""
         if index != first:
             self._next = index + 1

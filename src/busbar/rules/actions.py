@@ -1,13 +1,13 @@
-"""Actions as functions of a message: what do they change?
+"""Compiles actions to functions that return the changes of a message.
 
-- Statements are performed in their order, and each sees what those before it have changed.
-- SET makes a user property or replaces it, in the kind of the old value if that is possible: `SET size = '7'` leaves a
-  number where one was. A value that is unknown removes the property.
-- SET of a system property gives it the kind that it has: a text, a time (ScheduledEnqueueTimeUtc), a truth
-  (ForcePersistence). A value that is unknown takes it away; a message keeps an id, whatever a rule says.
-- REMOVE removes a user property, if it is there.
+- Statements are performed in their order, and each works on the result of those before it.
+- SET creates a user property or replaces it, in the kind of the old value if that is possible: `SET size = '7'` leaves a
+  number where one was. An unknown value removes the property.
+- SET of a system property gives it its own kind: a text, a time (ScheduledEnqueueTimeUtc), a boolean (ForcePersistence). An
+  unknown value removes it, but a message always keeps its id.
+- REMOVE removes a user property, if it exists.
 
-A message is not changed: the changes are returned, for whoever makes the copy.
+The message itself is not changed: the caller makes the copy from the changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from busbar.rules.work import UNCOUNTED
 
 @dataclass(slots=True)
 class PropertyChanges:
-    """By names in lower case. A value of None: it is removed."""
+    """The changes, by names in lower case. A value of None: the property is removed."""
 
     user: dict[str, tuple[str, Value]] = field(default_factory=dict)
     """With the name as the action writes it."""
@@ -49,7 +49,7 @@ Act: TypeAlias = Callable[[RuleMessage], PropertyChanges]
 
 
 def compile_action(action: SqlAction, ids: Ids) -> Act:
-    """Raises ArgumentError or EvaluationError for one that can change no message."""
+    """Compile an action. Raises ArgumentError or EvaluationError for one that can change no message."""
     compiler = Compiler(parameters_of(action.parameters), ids)
     statements: list[tuple[bool, str, Evaluator | None]] = []
     for statement in parse_action(action.expression):
@@ -60,7 +60,7 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
         statements.append((scope == "sys", name, value))
 
     def act(message: RuleMessage) -> PropertyChanges:
-        """Raises EvaluationError."""
+        """Return the changes of a message. Raises EvaluationError."""
         changed = _Changed(message, compiler)
         for system, name, value in statements:
             if value is None:
@@ -75,7 +75,7 @@ def compile_action(action: SqlAction, ids: Ids) -> Act:
 
 
 class _Changed:
-    """A message with the changes made so far."""
+    """A message with the changes so far."""
 
     def __init__(self, message: RuleMessage, compiler: Compiler) -> None:
         self._message = message
@@ -112,7 +112,7 @@ class _Changed:
         self.changes.system[folded] = value if value is None else _system_value(folded, name, value)
 
     def _count(self, value: Value) -> None:
-        """A text is converted, encoded and copied."""
+        """Count the steps: a text is converted, encoded and copied."""
         if isinstance(value, str) and len(value) > UNCOUNTED:
             self.work.spend(self._compiler, len(value))
 

@@ -1,22 +1,22 @@
-"""Expressions as functions of a message: made once from the tree of syntax.py, called for every message.
+"""Compiles expressions to functions of a message: once from the tree of syntax.py, called for every message.
 
-Three truths: True, False and None, which is unknown.
+There are three truth values: True, False and None, which is unknown.
 
     NOT     unknown stays unknown
     AND     false wins; otherwise unknown wins
     OR      true wins; otherwise unknown wins
     = < LIKE + ...      unknown if an operand is
     x IN (a, b)         unknown if x is; true if one equals x; otherwise unknown if one is unknown
-    x IS NULL           true for null and for a missing property; EXISTS(x) tells these two apart
+    x IS NULL           true for null and for a missing property; EXISTS(x) distinguishes these two
 
-AND, OR and IN go from left to right and stop when the answer is certain: what stands behind cannot fail any more. Operands
-of AND, OR and NOT, and a whole filter, are truths; a value of another kind there is an EvaluationError.
+AND, OR and IN are evaluated from left to right and stop when the result is certain: later operands cannot fail any more.
+Operands of AND, OR and NOT, and a whole filter, are truth values. A value of another kind there is an EvaluationError.
 
 Every node of the tree becomes one function that calls those of its operands, so a message costs no dispatch by names. Common
 forms (a user property and a constant) have a function of their own without such calls.
 
-What looks at every character of a long value counts its steps (work.py), and fails where there are not enough left. The
-compiler stands for its expression there.
+An operation that reads every character of a long value counts its steps (work.py), and fails if there are not enough left.
+The compiler object represents its expression there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Truth: TypeAlias = Callable[[RuleMessage], bool | None]
 
 
 class Constant:
-    """The same for every message."""
+    """A value that is the same for every message."""
 
     __slots__ = ("value",)
 
@@ -73,15 +73,15 @@ class UserProperty:
 
 
 class Compiler:
-    """Makes functions of the expressions of one rule. `parameters` by their names in lower case; `ids` is where newid() has
-    its guids from."""
+    """Compiles the expressions of one rule. `parameters` are by their names in lower case; `ids` provides the guids of
+    newid()."""
 
     def __init__(self, parameters: Mapping[str, Value], ids: Ids) -> None:
         self._parameters = parameters
         self._ids = ids
 
     def truth(self, node: Node) -> Truth:
-        """A predicate. Raises EvaluationError if it cannot be one for any message."""
+        """Compile a predicate. Raises EvaluationError if it cannot be one for any message."""
         if isinstance(node, Tree):
             make = _TRUTHS.get(node.data)
             if make is not None:
@@ -97,7 +97,7 @@ class Compiler:
         return truth
 
     def value(self, node: Node) -> Evaluator:
-        """Any expression. Raises EvaluationError."""
+        """Compile any expression. Raises EvaluationError."""
         if isinstance(node, Token):
             return Constant(_number(node) if node.type == "NUMBER" else node[1:-1].replace("''", "'"))
         make = _VALUES.get(node.data)
@@ -292,7 +292,7 @@ class Compiler:
         return named
 
     def chain(self, node: Tree[Token]) -> Evaluator:
-        """A sum or a product: operands with operators between them, from left to right."""
+        """Compile a sum or a product: operands with operators between them, from left to right."""
         first = self.value(node.children[0])
         signs = [str(sign) for sign in node.children[1::2]]
         operands = [self.value(operand) for operand in node.children[2::2]]
@@ -365,7 +365,7 @@ def _denied(inner: Truth) -> Truth:
 
 
 def _compare_property(name: str, sign: str, constant: Value) -> Truth:
-    """A user property with a constant, the most common form of all."""
+    """Compare a user property with a constant, the most common form of all."""
     test = comparison(sign)
     ordered = sign not in EQUALITIES
     kind = type(constant) if type(constant) in ORDERED_ALIKE else None

@@ -1,9 +1,9 @@
-"""Filters as functions of a message: does it match?
+"""Compiles filters to functions that decide whether a message matches.
 
-Only what is certainly true matches; unknown does not. An EvaluationError says that there is no answer.
+Only a certain true matches; unknown does not. An EvaluationError means that there is no result.
 
-A correlation filter compares the fields that it gives, all of them, exactly: text by case, the names of user properties too,
-numbers whatever their width. It has an answer for every message.
+A correlation filter compares all fields that it has, exactly: texts and names of user properties with case, numbers
+independently of their width. It has a result for every message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from busbar.rules.values import EvaluationError, Ids, Value, alike, given
 
 Match: TypeAlias = Callable[[RuleMessage], bool]
 Condition: TypeAlias = tuple[bool, str, Value]
-"""Of a correlation filter: is it a system property, its name, and what it has to equal."""
+"""Of a correlation filter: whether it is a system property, its name, and the value it must equal."""
 
 FIELDS: Final = {
     "correlation_id": "correlationid",
@@ -36,7 +36,7 @@ FIELDS: Final = {
     "reply_to_session_id": "replytosessionid",
     "content_type": "contenttype",
 }
-"""The fields of a correlation filter and the system properties they ask for."""
+"""The fields of a correlation filter and their system properties."""
 
 
 def always(message: RuleMessage) -> bool:
@@ -48,11 +48,11 @@ def never(message: RuleMessage) -> bool:
 
 
 _CONSTANTS: Final = {"1=1": always, "1=0": never}
-"""How configurations and clients write the filters that let everything or nothing through."""
+"""How configurations and clients write the filters that match everything or nothing."""
 
 
 def compile_filter(rule_filter: RuleFilter, ids: Ids) -> Match:
-    """Raises ArgumentError or EvaluationError for one that has no answer for any message."""
+    """Compile a filter. Raises ArgumentError or EvaluationError for one that has no result for any message."""
     if isinstance(rule_filter, TrueFilter):
         return always
     if isinstance(rule_filter, FalseFilter):
@@ -62,7 +62,7 @@ def compile_filter(rule_filter: RuleFilter, ids: Ids) -> Match:
     constant = _CONSTANTS.get("".join(rule_filter.expression.split()))
     if constant is not None:
         return constant
-    from busbar.rules.evaluation import Compiler  # parsers are built for those who need them
+    from busbar.rules.evaluation import Compiler  # the parser is imported only if it is needed
     from busbar.rules.syntax import parse_filter
 
     truth = Compiler(parameters_of(rule_filter.parameters), ids).truth(parse_filter(rule_filter.expression))
@@ -70,7 +70,7 @@ def compile_filter(rule_filter: RuleFilter, ids: Ids) -> Match:
 
 
 def conditions_of(correlation: CorrelationFilter) -> list[Condition]:
-    """Raises EvaluationError if there is none, or for a time, a duration or a guid that is none."""
+    """The conditions of a filter. Raises EvaluationError if there is none, or for an invalid time, duration or guid."""
     conditions: list[Condition] = []
     for field, name in FIELDS.items():
         value = getattr(correlation, field)
@@ -93,5 +93,5 @@ def all_of(conditions: list[Condition]) -> Match:
 
 
 def parameters_of(parameters: tuple[tuple[str, PropertyValue | TypedText], ...]) -> dict[str, Value]:
-    """By their names in lower case; a rule may have been given them with the @ or without it."""
+    """The parameters by their names in lower case; a rule may have them with the @ or without it."""
     return {name.removeprefix("@").lower(): given(value) for name, value in parameters}

@@ -1,16 +1,16 @@
-"""LIKE: `%` is any run of characters, `_` is one; behind the escape character each is itself. Case counts.
+"""LIKE: `%` is any run of characters, `_` is one; after the escape character each is itself. Case counts.
 
-What stands before the first `%` and behind the last is compared where it has to be. The pieces between are found one behind
-the other, each at its first place: a later place leaves less room for the rest. So a value is gone through once, whatever
-the pattern. How a piece is found:
+The parts before the first `%` and after the last are compared at their fixed positions. The pieces between are found one
+after the other, each at its first position, because a later position leaves less room for the rest. So a value is read once,
+with any pattern. A piece is found in one of these ways:
 
-    characters alone        by str.find
-    `_` alone               at once
-    both, SHORT or less     by a regular expression that has neither choice nor repetition, and so nothing to go back to
-    both, and longer        bit i of a number says that the first i characters of the piece can end here; one step for
+    only characters         by str.find
+    only `_`                at once
+    both, SHORT or less     by a regular expression without choices and repetitions, and so without backtracking
+    both, and longer        bit i of a number means that the first i characters of the piece can end here; one step for
                             each character of the value moves them all
 
-A pattern has a weight: how many steps (work.py) it takes for each character of the value, at most.
+A pattern has a weight: the maximum number of steps (work.py) for each character of the value.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Final, NamedTuple, TypeAlias
 from busbar.rules.values import EvaluationError
 
 MAX_PATTERN: Final = 1024
-"""Characters: as many as an expression has. A pattern that comes from a message has no more than that either."""
+"""Maximum number of characters: that of an expression. It also holds for a pattern from a message."""
 SHORT: Final = 32
 LEAST_OF_EXPRESSION: Final = 4
 BITWISE: Final = 64
 READING: Final = 64
-"""Steps for each character of a pattern that is read."""
+"""Steps for each character of a pattern that is parsed."""
 
 Piece: TypeAlias = list[str | None]
-"""What stands between two `%`: characters, and None for `_`."""
+"""The part between two `%`: characters, and None for `_`."""
 Search: TypeAlias = Callable[[str, int, int], int]
-"""The first place of a piece in a value, from one place up to another; -1 if there is none."""
+"""Finds the first position of a piece in a value, between two positions; -1 if there is none."""
 
 
 class Pattern(NamedTuple):
     matches: Callable[[str], bool]
     weight: int
-    """Steps for each character of a value. 0: it does not look at all of them."""
+    """Steps for each character of a value. 0: the pattern does not read all of them."""
 
 
 def compile_pattern(pattern: str, escape: str | None = None, *, once: bool = False) -> Pattern:
-    """If it is used `once`, nothing is prepared that takes longer than it saves. Raises EvaluationError for what is no
-    pattern."""
+    """Compile a pattern. If it is used `once`, nothing is prepared that takes longer than it saves. Raises EvaluationError
+    for an invalid pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(
             f"a pattern of LIKE has {len(pattern)} characters; at most {MAX_PATTERN} are allowed"
@@ -132,7 +132,7 @@ def _fits(runs: list[tuple[int, str]], value: str, at: int) -> bool:
 
 
 def _search(piece: Piece, once: bool) -> tuple[Search, int]:
-    """How to find it, and the weight of that."""
+    """How to find a piece, and the weight of that."""
     size = len(piece)
     characters = "".join(character or "" for character in piece)
     if not characters:

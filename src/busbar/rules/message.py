@@ -1,4 +1,4 @@
-"""What rules see of a message. Whoever has messages shows them this way; names of user properties have no case in SQL."""
+"""What rules can read of a message. Names of user properties have no case in SQL."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from busbar.rules.work import Work
 
 
 class RuleMessage(Protocol):
-    """Reading must not fail. A property that is null has the value None, one that is missing has none."""
+    """A message as rules read it. Reading must not fail. A null property has the value None; a missing one has no entry."""
 
     @property
     def work(self) -> Work:
-        """What rules have spent on it."""
+        """The steps that rules have spent on it."""
 
     @property
     def user(self) -> Mapping[str, Value]:

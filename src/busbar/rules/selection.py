@@ -1,22 +1,22 @@
-"""Who gets which copy of a message that was sent to a topic, by the rules of its subscriptions.
+"""Selects which subscriptions get which copies of a message that was sent to a topic, by their rules.
 
 What one subscription gets:
 
-- One copy, as the message was sent, if a rule without an action matches, however many do.
-- One copy more for each matching rule with an action: changed by it, and with the rule's name as property RuleName.
-- A rule that has no answer (its filter fails for this message, or could not be compiled at all) does not match. If the
-  subscription dead-letters such errors it gets one dead letter for them, with the reason FilterException; but none for
-  rules without an action when another of them matches: together they are one filter, joined by OR.
-- A rule whose action fails leaves a dead letter in place of its copy (RuleActionException), or nothing.
+- One copy of the unchanged message if at least one rule without an action matches.
+- One more copy for each matching rule with an action: changed by it, and with the rule's name as property RuleName.
+- If a rule has no result (its filter fails for this message, or could not be compiled at all), it does not match. If the
+  subscription dead-letters such errors, it gets one dead letter for them, with the reason FilterException. Rules without an
+  action are one filter, joined by OR: if one of them matches, errors of the others count for nothing.
+- If the action of a rule fails, the subscription gets a dead letter in place of the copy (RuleActionException), or nothing.
 
-Every copy carries the number that the topic gave. Those that are not changed share one content.
+Every copy has the number that the topic assigned. Unchanged copies share one content.
 
-A correlation filter is found by one of its conditions, the one that the fewest others have: a message costs a look-up for
-each field that is asked for, not one for each filter. All other filters are asked one by one. Rules are compiled when the
-first message comes: topics that are not in use cost nothing.
+A correlation filter is found by one of its conditions, the one that the fewest others have. So a message costs a look-up for
+each field that filters use, not one for each filter. All other filters are evaluated one by one. Rules are compiled when the
+first message comes, so unused topics cost nothing.
 
-What rules spend on long values of one message is bounded (rules/work.py). That, and what it takes to ask every rule, is
-told, so that a turn can end in time.
+The steps that rules spend on long values of one message are bounded (rules/work.py). `spent` reports them, and the cost of
+evaluating every rule, so that a turn can end in time.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ FILTER_FAILED: Final = "FilterException"
 ACTION_FAILED: Final = "RuleActionException"
 
 _CONDITION: Final = 32
-"""Characters of a condition in a SQL filter."""
+"""Typical number of characters of a condition in a SQL filter."""
 _STEPS_OF_A_CONDITION: Final = 64
 
 _FAILURES: Final = (EvaluationError, MalformedMessage, DecodeError, EncodeError)
-"""What a rule, or a content of an unknown make, can lead to."""
+"""The errors that a rule, or a content of unknown origin, can cause."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRule:
-    """A rule that has been compiled. `conditions` are those of a correlation filter; `steps` is what asking it takes."""
+    """A compiled rule. `conditions` are those of a correlation filter; `steps` is the cost of evaluating it."""
 
     name: str
     matches: Match
@@ -67,8 +67,8 @@ class CompiledRule:
 
 
 class SubscriptionRules:
-    """The rules of a subscription, and what it does with their errors. What it was `before` a change has the rules that did
-    not change; they are not compiled again."""
+    """The rules of a subscription, and what it does with their errors. `before` is the state before a change: its unchanged
+    rules are not compiled again."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SubscriptionRules:
 
     @cached_property
     def rules(self) -> list[CompiledRule]:
-        """Those that can match."""
+        """The rules that can match."""
         self._known = {name: (said, self._rule(name, said)) for name, said in self.descriptions}
         return [rule for _, rule in self._known.values() if rule.matches is not never]
 
@@ -96,7 +96,7 @@ class SubscriptionRules:
 
     @cached_property
     def matches_all(self) -> bool:
-        """One copy of whatever comes, and nothing else."""
+        """Whether the subscription gets exactly one copy of every message."""
         has_actions = any(rule.act is not None for rule in self.rules)
         return not has_actions and any(rule.matches is always for rule in self.rules)
 
@@ -107,7 +107,7 @@ class SubscriptionRules:
         message: TopicMessage,
         copies: list[SubscriptionCopy],
     ) -> None:
-        """Adds what the subscription gets by these of its rules."""
+        """Add the copies that the subscription gets by these of its rules."""
         taken = False
         failure: str | None = None  # of a rule that has none beside it
         joined: str | None = None  # of those that are one filter together
@@ -155,13 +155,13 @@ class SubscriptionRules:
                 conditions = tuple(conditions_of(rule.filter))
             match = _match(rule.filter, conditions, self._ids)
             return CompiledRule(name, match, act, conditions, _steps(rule.filter))
-        except (ArgumentError, EvaluationError) as error:  # of a catalogue that was written by other rules
+        except (ArgumentError, EvaluationError) as error:  # of a catalogue that was written with other rules
             return CompiledRule(name, _failing(str(error)), act, (), _STEPS_OF_A_CONDITION)
 
 
 class TopicSelector:
-    """The subscriptions of a topic, for its fragment `index`; each with the fragment of its own that gets copies. Fragments
-    of one topic have the same subscribers in the same order, and share a plan."""
+    """The subscriptions of a topic, for its fragment `index`; each with its fragment that gets copies. Fragments of one
+    topic have the same subscriptions in the same order, and share an index."""
 
     def __init__(
         self, index: int, subscribers: Sequence[tuple[int, SubscriptionRules]], plan: RuleIndex | None = None
@@ -175,12 +175,12 @@ class TopicSelector:
         self._spent = 0  # on those before, and for asking
 
     def spent(self) -> int:
-        """Steps that rules have taken for all messages so far: about as many characters could have been compared."""
+        """Steps that rules have taken for all messages so far; one step is about the time of comparing one character."""
         return self._spent + self._work.spent
 
     def select_copies(self, content: bytes, n: int, now: int, ttl: int) -> list[SubscriptionCopy]:
-        """The copies of a message that the topic's fragment gives the number `n` now; `ttl` is what it may live in the topic
-        (0: for ever). Never raises for what a message or a rule can contain."""
+        """Return the copies of a message to which the topic's fragment assigns the number `n` now; `ttl` is its time to live
+        in the topic (0: for ever). Never raises for any content of a message or a rule."""
         number = wire_number(self.index, n)
         index = self._plan.index
         if index.all_take:
@@ -202,7 +202,7 @@ class TopicSelector:
 
 
 class RuleIndex:
-    """The subscribers of a topic in their order, with an index of their rules that is made for the first message."""
+    """The subscriptions of a topic in their order, with an index of their rules that is created for the first message."""
 
     def __init__(self, subscribers: Sequence[SubscriptionRules]) -> None:
         self.subscribers = tuple(subscribers)
@@ -213,8 +213,8 @@ class RuleIndex:
 
 
 class RuleCompiler:
-    """Makes selectors of the settings of topics. All fragments of a topic share what is compiled, also in several stores. A
-    change of settings compiles only the rules that changed. `ids` is where rules get new ids from."""
+    """Creates selectors from the settings of topics. All fragments of a topic share compiled rules, also in several stores.
+    A change of settings compiles only the rules that changed. `ids` provides new ids for rules."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
@@ -222,7 +222,7 @@ class RuleCompiler:
         self._indexes: WeakKeyDictionary[TopicRules, RuleIndex] = WeakKeyDictionary()
 
     def selector(self, topic: TopicSettings, before: TopicSelector | None = None) -> TopicSelector:
-        """`before` is what the fragment had until now."""
+        """Create a selector; `before` is the one that the fragment had until now."""
         index = self._indexes.get(topic.rules)
         if index is None:
             known = dict(before.subscribers) if before is not None else {}
@@ -240,11 +240,11 @@ class RuleCompiler:
 
 
 class _PropertyIndex:
-    """Which rules of which subscriptions a message has to be held against. Subscriptions go by their position."""
+    """Finds the rules of which subscriptions a message may match. Subscriptions are named by their position."""
 
     def __init__(self, subscribers: Sequence[SubscriptionRules]) -> None:
         self.all_take = all(subscriber.matches_all for subscriber in subscribers)
-        self._always: dict[int, list[CompiledRule] | None] = {}  # None: takes all
+        self._always: dict[int, list[CompiledRule] | None] = {}  # None: matches all
         self._found: dict[tuple[bool, str], dict[Value, list[tuple[int, CompiledRule]]]] = {}
         choosy = [(at, one) for at, one in enumerate(subscribers) if not one.matches_all]
         common = Counter(
@@ -269,7 +269,7 @@ class _PropertyIndex:
         self.steps = sum(rule.steps for rule in asked_always)  # for a message with short values
 
     def candidates_for(self, message: RuleMessage) -> Iterator[tuple[int, Sequence[CompiledRule] | None]]:
-        """In the order of the subscriptions: each with the rules that may match, None if it takes all."""
+        """In the order of the subscriptions: each with the rules that may match, None if it matches all."""
         candidates: dict[int, list[CompiledRule]] = {}
         for (system, name), by_value in self._found.items():
             value = message.system(name) if system else message.named.get(name)
@@ -289,13 +289,13 @@ def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids)
 
 
 def _steps(rule_filter: RuleFilter) -> int:
-    """For a message with short values: by how many conditions the filter has room for."""
+    """For a message with short values: by the number of conditions that the filter has room for."""
     size = len(rule_filter.expression) if isinstance(rule_filter, SqlFilter) else 0
     return _STEPS_OF_A_CONDITION * (1 + size // _CONDITION)
 
 
 def _action(action: SqlAction, ids: Ids) -> Act:
-    from busbar.rules.actions import compile_action  # parsers are built for those who need them
+    from busbar.rules.actions import compile_action  # the parser is imported only if it is needed
 
     try:
         return compile_action(action, ids)

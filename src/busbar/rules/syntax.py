@@ -1,17 +1,18 @@
-"""What a SQL filter and a SQL action may say, before any message is there to say it of.
+"""The grammar of SQL filters and SQL actions, and the checks that need no message.
 
     filter      a predicate: comparisons, IN, LIKE, IS NULL, EXISTS, arithmetic, AND, OR, NOT; or a boolean value
     action      SET property = expression, REMOVE property; several, with or without semicolons between them
 
 Keywords have no case. A name is plain, in [brackets] or in "quotes" (a closing one doubled inside), with `sys.` or `user.`
 before it. Precedence, from the strongest: sign; * / %; + -; comparisons, IN, LIKE, IS; NOT; AND; OR. The grammar does not
-tell predicates from values: whether `(a = 1) + 2` has a meaning is decided when it is evaluated.
+distinguish predicates from values: whether `(a = 1) + 2` has a meaning is decided when it is evaluated.
 
-The parser is LALR: linear in time and without recursion, whatever a client sends. What it gives is a tree in which an
-operator stands between its operands, and every form has its own name; evaluation.py makes a function of it. Evaluating is
-recursive, so operations nest at most MAX_NESTING deep (brackets alone are nothing, and neither is a long chain of one
-operator). All that can be told without a message is told here: unknown functions, scopes and system properties, system
-properties that cannot be set, numbers that no long can hold.
+The parser is LALR: linear in time and without recursion, for any input. It returns a tree in which an operator is between
+its operands, and every form has its own name; evaluation.py compiles it to a function. Evaluation is recursive, so
+operations nest at most MAX_NESTING deep. Brackets do not count, and neither does a long chain of one operator.
+
+Errors that need no message are found here: unknown functions, scopes and system properties, system properties that cannot be
+set, numbers that no long can hold.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from busbar.model.errors import ArgumentError
 
 MAX_ACTIONS: Final = 32
 MAX_NESTING: Final = 128
-"""Operations within operations. 1,024 characters are enough for about a hundred that say something."""
+"""Maximum depth of operations within operations. 1,024 characters are enough for about a hundred useful ones."""
 MAX_LONG: Final = 2**63 - 1
 
 _NO_OPERATIONS: Final = frozenset(("name", "property", "filter", "actions", "set", "remove"))
@@ -75,7 +76,7 @@ SETTABLE = frozenset(
         "forcepersistence",
     }
 )
-"""The system properties that an action can set: those that senders set, and that a copy says for itself."""
+"""The system properties that an action can set: those that senders set, and that belong to the copy itself."""
 FUNCTIONS = {"newid": 0, "property": 1, "p": 1}
 
 _GRAMMAR = r"""
@@ -136,24 +137,24 @@ def _parser() -> Lark:
 
 
 def check_filter(expression: str) -> None:
-    """Raises ArgumentError for what is not a SQL filter, with the place where it goes wrong."""
+    """Raises ArgumentError, with the position, if the text is not a SQL filter."""
     parse_filter(expression)
 
 
 def check_action(expression: str) -> None:
-    """Raises ArgumentError for what is not a SQL action."""
+    """Raises ArgumentError if the text is not a SQL action."""
     parse_action(expression)
 
 
 def parse_filter(expression: str) -> Tree[Token] | Token:
-    """The predicate. Raises ArgumentError."""
+    """Parse a predicate. Raises ArgumentError."""
     tree = _parse(expression, "filter", "filter")
     _check_words(tree)
     return tree.children[0]
 
 
 def parse_action(expression: str) -> list[Tree[Token]]:
-    """The statements: `set` with a property and an expression, `remove` with a property. Raises ArgumentError."""
+    """Parse the statements: `set` with a property and an expression, `remove` with a property. Raises ArgumentError."""
     tree = _parse(expression, "actions", "action")
     if len(tree.children) > MAX_ACTIONS:
         raise ArgumentError(
@@ -186,7 +187,7 @@ def _parse(expression: str, start: str, what: str) -> Tree[Token]:
 
 
 def _check_words(tree: Tree[Token]) -> None:
-    """What the grammar leaves open: functions, scopes, system properties, the size of numbers, nesting."""
+    """Check what the grammar leaves open: functions, scopes, system properties, the size of numbers, nesting."""
     nesting: dict[int, int] = {}
     for node in tree.iter_subtrees():  # children come before their parents
         depth = 0

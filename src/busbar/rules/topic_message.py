@@ -1,15 +1,15 @@
-"""A message of a topic as rules see it, and as an action leaves it.
+"""A message of a topic as rules read it, and the copy that an action makes of it.
 
-It is decoded at most once for all subscriptions, when the first rule asks, and never its body: properties, application
-properties and annotations, each on its own. Integers are 64 bits wide for rules, text is text whatever AMQP calls it, and
-the values that .NET describes (timespan, datetime-offset, uri) are what they stand for.
+The message is decoded at most once for all subscriptions, when the first rule needs it: properties, application properties
+and annotations, each separately, and never the body. For rules, integers have 64 bits, all AMQP text types are text, and
+values that .NET describes (timespan, datetime-offset, uri) have their .NET meaning.
 
-A message has reached the topic and no subscription yet: its sequence number is the one that the topic gave, its delivery
-count is 0, it has no lock, and what it may live is counted from now.
+The message is in the topic and in no subscription yet. So its sequence number is the one that the topic assigned, its
+delivery count is 0, it has no lock, and its time to live counts from now.
 
-An action's copy is the content with what was changed encoded anew, in the width that the old value had if the new one fits,
-and with the name of the rule as application property RuleName. It must be what a sender could have sent: ids within their
-length, everything but the body within the limit of a header. Otherwise the action has failed.
+A changed copy is the content with the changed parts encoded again, and with the name of the rule as application property
+RuleName. A new value has the width of the old one if it fits. The copy must be something that a sender could have sent: ids
+within their length, everything but the body within the limit of a header. Otherwise the action has failed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from busbar.rules.values import UNLIMITED, EvaluationError, Instant, Opaque, Spa
 from busbar.rules.work import Work
 
 if TYPE_CHECKING:
-    from busbar.rules.actions import PropertyChanges  # brings the parser: only for those who have actions
+    from busbar.rules.actions import PropertyChanges  # imports the parser: only if there are actions
 
 RULE_NAME: Final = "RuleName"
 MAX_ID_LENGTH: Final = Limits().max_id_length
@@ -89,7 +89,7 @@ _T = TypeVar("_T")
 
 
 class _Once(Generic[_T]):
-    """An attribute that is found out when it is first asked for. functools.cached_property takes a lock for each."""
+    """An attribute that is computed when it is first read. functools.cached_property takes a lock for each."""
 
     def __init__(self, find: Callable[[TopicMessage], _T]) -> None:
         self._find = find
@@ -101,7 +101,7 @@ class _Once(Generic[_T]):
 
 
 class TopicMessage:
-    """A message that a topic's fragment has given the number `number`, as clients see it, at the time `now`."""
+    """A message to which a topic's fragment has assigned the number `number`, as clients see it, at the time `now`."""
 
     def __init__(self, content: bytes, number: int, now: int, ttl: int, work: Work) -> None:
         self._content = content
@@ -112,7 +112,7 @@ class TopicMessage:
 
     @_Once
     def content(self) -> bytes:
-        """What a subscription gets: all share it whose copy is not changed."""
+        """The content of unchanged copies, which all share."""
         return with_enqueued_number(self._content, self._number)
 
     @_Once
@@ -144,7 +144,7 @@ class TopicMessage:
             found = self._fields[field]
             if type(found) is str or found is None:
                 return found
-            text = self._fields[field] = _id_text(found)  # once, however often rules ask: it can be long
+            text = self._fields[field] = _id_text(found)  # once, however often rules read it: it can be long
             return text
         annotation = _ANNOTATIONS.get(name)
         if annotation is not None:
@@ -153,7 +153,7 @@ class TopicMessage:
         read = _READ.get(name)
         return None if read is None else read(self)
 
-    # Of a message that is in no subscription yet, LockedUntilUtc and DeadLetterSource are null.
+    # For a message that is in no subscription yet, LockedUntilUtc and DeadLetterSource are null.
 
     def enqueued(self) -> Value:
         return Instant(self._now)
@@ -177,7 +177,7 @@ class TopicMessage:
         return 0
 
     def changed(self, changes: PropertyChanges, rule: str) -> bytes:
-        """The copy of a rule that has changed it. Raises EvaluationError, EncodeError."""
+        """The copy that a rule has changed. Raises EvaluationError, EncodeError."""
         fields: dict[int, bytes] = {}
         annotations: dict[str, bytes] = {}
         durable = is_durable(self._content)
@@ -222,7 +222,8 @@ _READ: Final[dict[str, Callable[[TopicMessage], Value]]] = {
 
 
 def _read(read: Callable[[bytes], _T], content: bytes, nothing: _T) -> _T:
-    """What `read` finds; nothing in a content that arrival did not make: one message must not stop a topic."""
+    """The result of `read`; nothing for a content that message/parsing.py did not create, because one message must not stop
+    a topic."""
     try:
         return read(content)
     except (MalformedMessage, DecodeError):
@@ -254,7 +255,7 @@ _AS_THEY_ARE: Final = frozenset((type(None), bool, int, float, str, bytes, UUID)
 
 
 def value_of(value: object) -> Value:
-    """A decoded AMQP value as rules see it."""
+    """A decoded AMQP value as rules use it."""
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value  # type: ignore[return-value]
@@ -279,7 +280,7 @@ def _described(value: Described) -> Value:
 
 
 def encoded(value: Value, old: object) -> bytes:
-    """A value as AMQP carries it: in the type of the old one, if it fits into that. Raises EncodeError."""
+    """Encode a value for AMQP: in the type of the old one, if it fits. Raises EncodeError."""
     kind = type(old)
     if isinstance(value, Instant):
         return encode_value(Timestamp(value))

@@ -1,21 +1,23 @@
-"""What a rule computes with: values of a message and of constants, and what can be done with two of them.
+"""The values that rules compute with, and the operations on two of them.
 
     kind        Python      comes from
     boolean     bool        boolean; TRUE, FALSE
     number      int         all integers (64 bits; a ulong beyond them is a double); 42
                 float       float, double; 4.2, 1e9
     text        str         string, symbol, char; 'blue'
-    time        Instant     timestamp; compares with a text that is written as ISO 8601 does
+    time        Instant     timestamp; compares with a text in ISO 8601
     duration    Span        as .NET describes it, TimeToLive; compares with a text such as PT1M
     guid        UUID        uuid, newid(); compares with a text
     binary      bytes       binary: equal or not
-    opaque      Opaque      lists, maps, arrays, decimals: there, but with nothing to compare
+    opaque      Opaque      lists, maps, arrays, decimals: they exist, but cannot be compared
 
-None is *unknown*: a property that is null or missing. Whatever is computed with it is unknown, and nobody asks here.
+None is *unknown*: a property that is null or missing. Every result computed with it is unknown. Callers handle it before
+they call these functions.
 
-Conversions follow C#: an integer meets a double as a double; integers have 64 bits, division truncates towards zero, and the
-remainder has the sign of the dividend. What C# would throw or wrap around at is an EvaluationError: a division by zero, a
-result that no long can hold. So is every pair of kinds that does not stand above. Text and text can be added.
+Conversions follow C#: an integer and a double compute as doubles; integers have 64 bits, division truncates towards zero,
+and the remainder has the sign of the dividend. Where C# would throw or wrap around, there is an EvaluationError: a division
+by zero, a result that no long can hold. The same holds for every pair of kinds that is not listed above. Text and text can
+be added.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from busbar.model.duration import read_duration, write_duration
 from busbar.model.entities import PropertyValue, TypedText
 
 MAX_TEXT: Final = 65_536
-"""Characters of a text that is put together: no expression makes more of a message than it has room for."""
+"""Maximum number of characters of a text that an expression builds."""
 MAX_WRITTEN: Final = 256
-"""Characters of a text that is read as a time, a duration or a guid: a longer one is none."""
+"""Maximum number of characters of a text that is read as a time, a duration or a guid: a longer one is invalid."""
 
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
@@ -42,7 +44,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class EvaluationError(Exception):
-    """A rule has no answer for a message; the text says why."""
+    """A rule has no result for a message; the text states why."""
 
 
 class Instant(int):
@@ -58,12 +60,12 @@ class Span(int):
 
 
 UNLIMITED: Final = Span(922_337_203_685_477)
-"""The longest duration that .NET has; it stands for ever."""
+"""The longest duration that .NET has; it means "for ever"."""
 
 
 @final
 class Opaque:
-    """A value that is only handed on."""
+    """A value that is only passed on."""
 
     __slots__ = ("value",)
 
@@ -74,7 +76,7 @@ class Opaque:
 Value: TypeAlias = bool | int | float | str | bytes | UUID | Opaque | None  # Instant and Span are ints
 
 Ids: TypeAlias = Callable[[], UUID]
-"""Where newid() has its guids from: nothing here knows chance."""
+"""The source of the guids of newid(): this room has no source of randomness."""
 
 _KINDS: Final[dict[type, str]] = {
     type(None): "null",
@@ -90,7 +92,7 @@ _KINDS: Final[dict[type, str]] = {
 }
 _UNORDERED: Final = (bool, bytes, UUID, Opaque)
 ORDERED_ALIKE: Final = frozenset((int, float, str))
-"""Two of the same of these compare as they are, by whatever operator."""
+"""Two values of the same of these types compare directly, with any operator."""
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -109,7 +111,7 @@ def kind_of(value: Value) -> str:
 
 
 def comparison(sign: str) -> Callable[[Any, Any], bool]:
-    """What an operator does with two values that `comparable` has let through."""
+    """The function of an operator for two values that `comparable` has accepted."""
     return _COMPARISONS[sign]
 
 
@@ -132,7 +134,7 @@ def comparable(left: Value, right: Value, ordered: bool) -> tuple[Value, Value]:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Raises EvaluationError."""
+    """Whether the two are equal. Raises EvaluationError."""
     left, right = comparable(left, right, False)
     return left == right
 
@@ -208,7 +210,7 @@ def _bounded(number: int) -> int:
 
 
 def read_instant(text: str) -> Instant:
-    """Raises ValueError."""
+    """Parse a time. Raises ValueError."""
     if len(text) > MAX_WRITTEN:
         raise ValueError("too long for a time")
     at = datetime.fromisoformat(text.strip())
@@ -234,7 +236,7 @@ def _read(text: str, kind: type) -> Value:
 
 
 def given(value: PropertyValue | TypedText) -> Value:
-    """A parameter or a condition as its rule was given it. Raises EvaluationError."""
+    """A parameter or a condition as its rule defines it. Raises EvaluationError."""
     if isinstance(value, TypedText):
         kind = {"dateTime": Instant, "duration": Span, "guid": UUID}.get(value.type)
         return value.text if kind is None else _read(value.text, kind)
@@ -246,7 +248,7 @@ def given(value: PropertyValue | TypedText) -> Value:
 
 
 def text_of(value: Value) -> str:
-    """A value as it is written, for a property that is text. Raises EvaluationError for one that cannot be."""
+    """The text of a value, for a property that is text. Raises EvaluationError if it has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, Instant):
@@ -263,7 +265,7 @@ def text_of(value: Value) -> str:
 
 
 def converted(value: Value, old: Value) -> Value:
-    """The value in the kind of the one that it replaces; as it is, if it cannot be."""
+    """The value in the kind of the one that it replaces; unchanged if that is impossible."""
     kind = type(old)
     if type(value) is kind or value is None or old is None:
         return value

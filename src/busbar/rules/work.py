@@ -1,14 +1,14 @@
-"""How much work the rules of a topic may make of one message.
+"""Limits the work that the rules of a topic do for one message.
 
-Work is counted in steps, about the time that comparing one character takes. What looks at every character of a value counts
-its steps before it begins: LIKE, texts that are added, compared with each other, set, or used as a name. Everything else is
-bounded by the length of the expression.
+Work is counted in steps; a step is about the time of comparing one character. Operations that read every character of a
+value count their steps before they begin: LIKE, texts that are added, compared with each other, set, or used as a name.
+Everything else is bounded by the length of the expression.
 
-- A rule has RULE_STEPS for its filter, and as many for its action. One is evaluated after the other.
+- A rule has RULE_STEPS for its filter, and as many for its action. Rules are evaluated one after the other.
 - All rules of a topic together have MESSAGE_STEPS for one message.
-- What would take more is an EvaluationError, like a division by zero.
+- If an operation would take more, it is an EvaluationError, like a division by zero.
 
-Values of up to UNCOUNTED characters cost nothing: most properties are short, and asking would take longer than comparing.
+Values of up to UNCOUNTED characters cost nothing: most properties are short, and counting would take longer than comparing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, final
 from busbar.rules.values import MAX_TEXT, EvaluationError
 
 RULE_STEPS: Final = 64 * MAX_TEXT
-"""The longest text 64 times: as many plain LIKEs as an expression has room for, or one of the costliest."""
+"""The longest text 64 times: as many plain LIKEs as an expression has room for, or one of the most expensive."""
 MESSAGE_STEPS: Final = 8 * RULE_STEPS
 UNCOUNTED: Final = 128
 AT_ONCE: Final = 8
@@ -29,7 +29,7 @@ FOLDED: Final = 2
 
 @final
 class Work:
-    """What the rules of a topic have spent on one message."""
+    """The steps that the rules of a topic have spent on one message."""
 
     __slots__ = ("_limit", "_part", "spent")
 
@@ -39,9 +39,9 @@ class Work:
         self._limit = 0
 
     def spend(self, part: object, steps: int) -> None:
-        """`part` stands for the filter or the action that spends; what others have spent does not count for it. Raises
-        EvaluationError if there are not so many steps left; then none of them is spent."""
-        if part is not self._part:  # a rule that counts nothing is not slowed down by being announced
+        """Spend steps; `part` is the filter or the action that spends them, and steps of others do not count for it. Raises
+        EvaluationError if there are not enough left; then none of them is spent."""
+        if part is not self._part:  # a rule that counts nothing has no cost for being registered
             self._part = part
             self._limit = min(self.spent + RULE_STEPS, MESSAGE_STEPS)
         if self.spent + steps > self._limit:

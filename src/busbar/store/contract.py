@@ -1,12 +1,12 @@
 """What every messaging store does. All methods are called from one thread at a time: the store's own.
 
-Rules
-    * A store has one exclusive owner. Claiming it raises its epoch; a commit of an owner whose epoch has passed is Fenced.
-      Before a claim and after a release every other method raises StoreError.
-    * Whatever changes the store is durable, all or none, when the method returns, and may raise what `commit` raises.
-    * After OutcomeUnknown a handle is good for nothing but `close`: make another one, claim it and read what is there.
-    * A number is given once in a fragment, so a commit that puts one again is a fault of its caller: OutcomeUnknown.
-      Edits and deletes of messages that are not there do nothing.
+- A store has one exclusive owner. A claim raises its epoch; a commit of an owner with an old epoch is Fenced. Before a claim
+  and after a release every other method raises StoreError.
+- When a method that changes the store returns, the change is durable, as a whole or not at all. It may raise what `commit`
+  raises.
+- After OutcomeUnknown only `close` may be called on a handle. Create another one, claim it and read its content.
+- A number is assigned once in a fragment, so a commit that puts one again is a fault of its caller: OutcomeUnknown. Edits
+  and deletes of missing messages do nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from busbar.fragment.reads import Read
 
 
 class StoreError(Exception):
-    """A store could not do what was asked."""
+    """A store could not perform an operation."""
 
 
 class StoreFull(StoreError):
@@ -27,7 +27,7 @@ class StoreFull(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The commit may or may not have been made, or the store is broken: forget, reopen and reload."""
+    """The commit may or may not have been made, or the store is broken: drop the state in memory, reopen and reload."""
 
 
 class Fenced(StoreError):
@@ -40,44 +40,44 @@ class StoreInUse(StoreError):
 
 class Store(Protocol):
     def claim(self) -> int:
-        """Become the owner; the new epoch. Raises StoreInUse, or StoreError for a place that holds no store of ours."""
+        """Become the owner; returns the new epoch. Raises StoreInUse, or StoreError if this is not a store of Busbar."""
 
     def release(self) -> None:
-        """Give the store up cleanly (idempotent). It may be claimed again."""
+        """Release the store cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
         """Make the changes durable, all or none: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids;
-        sessions; rows of the outbox; taps, events, events forgotten; what writers wrote, what they committed; heads.
+        sessions; rows of the outbox; taps, events, events forgotten; ids of writers, committed batches of writers; heads.
 
-        An id that is in its segment already gets the new time and number.
+        If an id is in its segment already, it gets the new time and number.
 
-        A fragment that is not there is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
+        A missing fragment is created by its head. Raises StoreFull, OutcomeUnknown, Fenced.
         """
 
     def heads(self, only: Sequence[int] | None = None) -> list[Head]:
-        """The counters of every fragment (or of these, as far as they are there), in the order of their ids."""
+        """The counters of every fragment (or of these, if they exist), in the order of their ids."""
 
     def create(self, fragment: int) -> None:
         """Add an empty fragment (idempotent)."""
 
     def drop(self, fragment: int, limit: int) -> bool:
-        """Delete up to `limit` messages, ids, sessions, events and written ids of a fragment, and it (with its taps and
-        writers) with the last; True when it is gone.
+        """Delete up to `limit` messages, ids, sessions, events and written ids of a fragment. With the last of them the
+        fragment is deleted, with its taps and writers. Returns True when it is gone.
 
-        Its counters, and those of its outbox, stay true between slices.
+        Its counters, and those of its outbox, stay correct between slices.
         """
 
     def read(self, fragment: int, reads: Sequence[Read]) -> None:
-        """Fill in each read's records, or what else it asks for. Bytes are counted by Record.size."""
+        """Fill in each read's records, or what else it requests. Bytes are counted by Record.size."""
 
     def next_due(self, fragment: int) -> int:
         """The earliest due time of a scheduled message (0: none)."""
 
     def taps(self, fragment: int) -> list[TapRow]:
-        """Where the taps of a fragment stand."""
+        """The positions of the taps of a fragment."""
 
     def writers(self, fragment: int) -> dict[str, tuple[int, int]]:
-        """The batch that each writer has committed, and when it said so."""
+        """The batch that each writer has committed, and when."""
 
     def outbox(self, fragment: int) -> dict[int, OutboxRow]:
         """The targets for which the outbox has messages."""
@@ -86,10 +86,10 @@ class Store(Protocol):
         """The segments that have ids, rising. Costs a step for each segment, not for each id."""
 
     def save_locks(self, fragment: int, locks: Sequence[Lock]) -> None:
-        """Keep the locks over a clean shutdown (before release: durable), instead of those kept before."""
+        """Store the locks for a clean shutdown (before release: durable), in place of earlier ones."""
 
     def take_locks(self, fragment: int) -> list[Lock]:
-        """The locks that the last clean shutdown kept, with their records (content None), and forget them durably."""
+        """Return the locks of the last clean shutdown, with their records (content None), and delete them durably."""
 
     def catalogue(self) -> dict[str, bytes]:
         """Every catalogue entry: name to encoded definition."""
@@ -98,4 +98,4 @@ class Store(Protocol):
         """Set (or with None remove) catalogue entries, all or none, durably."""
 
     def close(self) -> None:
-        """Close files; nothing more is written, nor lost (idempotent). The handle cannot be claimed again."""
+        """Close files; nothing more is written, and nothing is lost (idempotent). The handle cannot be claimed again."""

@@ -1,4 +1,4 @@
-"""Names of files and directories that are there after a power cut once a function here has returned."""
+"""Makes names of files and directories durable: they survive a power cut once a function here has returned."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def move(fresh: Path, file: Path) -> None:
-    """Give a file, whose content is synced, its name; what had the name is replaced."""
+    """Give a file with synced content its name; an existing file of that name is replaced."""
     os.replace(fresh, file)
     sync_directory(file.parent)
 
 
 def make_directory(directory: Path) -> None:
-    """A directory for its owner alone, with those above it that are missing."""
+    """Create a directory for its owner only, with missing ones above it."""
     missing = [above for above in (directory, *directory.parents) if not above.exists()]
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for made in reversed(missing):
@@ -21,7 +21,7 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Names that were made or removed in it."""
+    """Make the names in a directory durable, created and removed ones."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Where a messaging store is, and what became of it."""
+"""Where a messaging store is, and how it was lost."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from busbar.store.contract import Store, StoreError
 
 
 class StoreMissing(StoreError):
-    """There is no store in the place where one was, or should be."""
+    """There is no store in its place."""
 
 
 class StoreTakenOffline(Exception):
-    """Not a failure: an operator wants the store to be left alone."""
+    """An operator has taken the store offline. This is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Where a store is, for people, and how to deal with it there."""
+    """The place of a store, for people, and the operations there."""
 
     url: str
     create: Callable[[], Store]
-    """A new store, not claimed yet; whatever is in its place is renamed."""
+    """Creates a new store, not claimed yet; an existing file is renamed."""
     size: Callable[[], int]
     """Bytes on the disk."""
     fingerprint: Callable[[], object]
-    """Another value when something else, or nothing, has taken the store's place."""
+    """Changes when another file, or none, is in the store's place."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLoss:
-    """What was in a store that vanished, at most: what was under way counts too."""
+    """The content of a store that disappeared, at most: unfinished operations count too."""
 
     at: int
     messages: int
-    """-1: nobody knows."""
+    """-1: unknown."""
     size: int

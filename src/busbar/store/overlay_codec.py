@@ -1,8 +1,8 @@
-"""How an overlay lies in a store: for each property a name and a value, each with its length in front.
+"""The format of an overlay in a store: for each property a name and a value, each with its length in front.
 
     u16 length of the name · name in UTF-8 · u32 length of the value · value        (big-endian, repeated)
 
-No overlay is NULL, not an empty value: the two are told apart again when read.
+No overlay is NULL, not an empty value, so both are distinguished when they are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def encode_overlay(overlay: Overlay | None) -> bytes | None:
 
 
 def decode_overlay(encoded: bytes | None) -> Overlay | None:
-    """The overlay again. Raises ValueError when the bytes are not one."""
+    """Decode an overlay. Raises ValueError for bytes of another format."""
     if encoded is None:
         return None
     overlay: Overlay = {}

@@ -8,6 +8,9 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+import pytest
+
+from busbar.broker import reopening, store_lifecycle
 from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
 from busbar.catalogue.catalogue import Catalogue
@@ -130,6 +133,9 @@ async def started(disks: Disks, wanted: Iterable[str] = NAMES) -> AsyncIterator[
         await here.stores.close(1)
 
 
-def quick_pauses() -> dict[str, float]:
-    """For reopening.py: an outage is over as soon as its cause is."""
-    return {"MIN_BACKOFF": 0.01, "MAX_BACKOFF": 0.02, "MISSING_FILE_GRACE": 0.1, "WATCH_SECONDS": 0.02}
+def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage is over as soon as its cause is."""
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 20)
+    monkeypatch.setattr(reopening, "MISSING_FILE_GRACE", 100)
+    monkeypatch.setattr(store_lifecycle, "WATCH_INTERVAL", 20)

@@ -200,7 +200,7 @@ async def test_one_timer_serves_many_fragments_and_thousands_of_locks() -> None:
         for fragment in fragments:
             here.host.submit([send(fragment, fragment, count=20), demand(fragment, 40)])
         await here.until(lambda: len(here.delivered()) == 2000)
-        timers = here.host._turns._timers
+        timers = here.host.commit_loop._timers
         assert len(timers._heap) < 3 * len(fragments)
 
 
@@ -219,7 +219,7 @@ async def test_a_machine_that_raises_takes_only_its_own_fragment_down(
         here.host.submit([send(1, 1)])
         await asyncio.sleep(0.02)  # 1 is in flight and ends well
         here.host.submit([send(1, 2)])  # gathered; given up with the machine
-        here.host._turns.slots[1].machine = _Exploding(here.host._turns.slots[1].machine)  # type: ignore[assignment]
+        here.host.commit_loop.slots[1].machine = _Exploding(here.host.commit_loop.slots[1].machine)  # type: ignore[assignment]
         here.host.submit([Send(1, 1, 3, [draft()], True), send(1, 4), send(2, 5)])
         here.gate.set()
         await here.sent(1)

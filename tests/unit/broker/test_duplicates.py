@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from busbar.broker import store_host
+from busbar.broker import store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.model.commands import InspectDuplicates, Send
 from busbar.model.effects import DuplicateReport
@@ -46,7 +46,7 @@ async def test_a_duplicate_of_what_is_under_way_waits_for_it() -> None:
 async def test_after_a_failure_the_store_says_what_is_known(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 0)
     async with hosting(of=UNIQUE) as here:
         here.host.submit([send(1, "before")])
         await here.sent(1)

@@ -1,4 +1,4 @@
-"""When a commit fails: what is undone, who is told, and what survives (the rules of store_host.py)."""
+"""When a commit fails: what is undone, who is told, and what survives (the rules of store_lifecycle.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.broker import reopening
-from busbar.broker import store_host as host_module
+from busbar.broker import reopening, store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.model.commands import Inspect, Leave
@@ -23,9 +22,9 @@ from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, h
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(host_module, "FULL_PAUSE", 0.15)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 150)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 
@@ -82,9 +81,9 @@ async def test_while_full_what_is_due_waits_and_settlements_drain() -> None:
         held = await three_delivered(here)
         here.host.submit([send(1, 2, scheduled=clock() + 30)])
         await here.sent(2)
+        here.store.groups = []
         here.store.fail_next_commit(Fault.FULL)  # of the commit in which the message would come
         await here.until(lambda: not here.store._faults)
-        here.store.groups = []
         await asyncio.sleep(0.03)
         assert not here.store.groups, "it is not tried again at once"
         here.host.submit([complete(held, 3)])
@@ -213,7 +212,7 @@ async def test_a_fragment_whose_tick_waits_for_a_read_when_the_store_fails_is_lo
         await here.sent(1)
         here.gate.clear()
         here.host.submit([send(2, 2)])
-        await here.until(lambda: here.host._turns.slots[1].reads is not None)
+        await here.until(lambda: here.host.commit_loop.slots[1].reads is not None)
         here.store.fail_next_commit(fault)
         here.gate.set()
         await here.refused(2)
@@ -321,7 +320,7 @@ async def test_a_machine_that_cannot_undo_is_taken_out_and_the_others_go_on() ->
             raise ZeroDivisionError("a bug")
 
     async with hosting() as here:
-        slot = here.host._turns.slots[1]
+        slot = here.host.commit_loop.slots[1]
         slot.machine = Stubborn(slot.machine)  # type: ignore[assignment]
         here.store.fail_next_commit(Fault.LOST)
         here.host.submit([send(1, 1), send(2, 2)])

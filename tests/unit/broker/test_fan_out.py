@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening
-from busbar.broker import store_host as host_module
+from busbar.broker import reopening, store_lifecycle
 from busbar.broker.host_api import StoreState
 from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes
@@ -32,9 +31,9 @@ SUBSCRIPTION = SubscriptionDescription().fragment_settings()
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(host_module, "FULL_PAUSE", 0.02)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 20)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 
@@ -46,7 +45,7 @@ async def publishing(
         beside = list(range(2, 2 + subscriptions))
         await here.host.add_fragments({TOPIC: topic(beside)} | dict.fromkeys(beside, SUBSCRIPTION))
         if in_a_turn:
-            here.host._turns.slots[TOPIC].machine._state.bounds.fan_out_copies = in_a_turn
+            here.host.commit_loop.slots[TOPIC].machine._state.bounds.fan_out_copies = in_a_turn
         here.store.groups = []
         yield here
 
@@ -145,7 +144,7 @@ async def test_a_subscription_that_fails_while_copies_are_owed_keeps_them_in_the
         break_machine(here, 4, StoreCopies)
         here.gate.set()
         await here.sent(1)
-        await here.until(lambda: here.host._turns.slots[4].broken)
+        await here.until(lambda: here.host.commit_loop.slots[4].broken)
         await asyncio.sleep(0.02)
         assert [held(disk, fragment) for fragment in (2, 3, 4)] == [[0], [0], [0]]
     async with publishing(3, disk) as again:
@@ -185,7 +184,7 @@ async def test_whatever_fails_each_message_is_in_all_subscriptions_or_none_in_or
             here.gate.clear()  # the broker dies here, with copies owed or not
             first, *others = [held(disk, fragment) for fragment in subscriptions]
             assert all(one == first for one in others)
-            here.host._turns.pause()
+            here.host.commit_loop.pause()
             here.gate.set()
             await here.host.close()
     async with publishing(count, disk) as here:

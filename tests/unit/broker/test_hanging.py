@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import fragment_loading, reopening
+from busbar.broker import fragment_loading
 from busbar.broker.host_api import StoreState
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue import sizes
@@ -35,8 +35,7 @@ PARTITIONED = QueueDescription(enable_partitioning=True)
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, seconds in quick_pauses().items():
-        monkeypatch.setattr(reopening, name, seconds)
+    quick_pauses(monkeypatch)
     yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.broker import store_host
+from busbar.broker import store_lifecycle
 from busbar.broker.fragment_loading import LastKnownNumbers, load
 from busbar.broker.host_api import StoreState
 from busbar.fragment.machine import Fragment
@@ -99,7 +99,7 @@ async def test_what_is_kept_is_there_after_a_start() -> None:
 async def test_after_a_failure_the_store_says_where_taps_stand(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 0)
     async with hosting(of=TAPPED) as here:
         here.host.submit([send(1, 1, 4)])
         await here.sent(1)
@@ -123,7 +123,7 @@ async def test_after_a_failure_the_store_says_where_taps_stand(
 async def test_a_number_that_was_told_as_an_end_is_not_given_again(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 0)
     disk = Disk()
     async with hosting(disk, of=TAPPED) as here:
         here.host.submit([send(1, 1, 2)])
@@ -143,7 +143,7 @@ async def test_a_number_that_was_told_as_an_end_is_not_given_again(
 async def test_after_a_failure_the_store_says_what_a_writer_wrote(
     monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    monkeypatch.setattr(store_host, "FULL_PAUSE", 0.0)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 0)
     disk = Disk()
 
     def write(request: int, batch: int, *ids: str) -> Send:

@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening
-from busbar.broker import store_host as host_module
+from busbar.broker import reopening, store_lifecycle
 from busbar.broker.commit_loop import STEPS_OF_A_COMMAND, TURN_COMMANDS
 from busbar.broker.host_api import StoreState
 from busbar.fragment.machine import Fragment
@@ -54,9 +53,9 @@ async def publishing() -> AsyncIterator[Hosting]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(host_module, "FULL_PAUSE", 0.05)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 50)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 
@@ -103,7 +102,7 @@ async def test_a_turn_ends_when_rules_have_taken_long_enough() -> None:
     async with publishing() as here:
         here.rules.kind = Slow
         here.host.change_fragments({TOPIC: topic(SUBSCRIPTIONS)})
-        slow = here.host._turns.slots[TOPIC].selector
+        slow = here.host.commit_loop.slots[TOPIC].selector
         assert isinstance(slow, Slow)
         here.host.submit([send(TOPIC, request) for request in range(1, 11)])
         assert slow.asked == 3
@@ -208,7 +207,7 @@ class Failing:
 
 
 def break_machine(here: Hosting, fragment: int, kind: type[Command]) -> None:
-    slot = here.host._turns.slots[fragment]
+    slot = here.host.commit_loop.slots[fragment]
     slot.machine = Failing(slot.machine, kind)  # type: ignore[assignment]
 
 
@@ -279,7 +278,7 @@ async def test_a_group_that_fails_when_the_store_is_just_back_is_undone() -> Non
         await asyncio.sleep(0.06)  # both locks end
         break_machine(here, 3, Tick)
         here.refuse_to_open = None
-        await here.until(lambda: here.host._turns.slots[3].broken)
+        await here.until(lambda: here.host.commit_loop.slots[3].broken)
         here.host.submit([demand(2, 1)])
         await here.until(lambda: here.delivered() == [1, 1, 1])
         assert here.all(Delivered)[-1].records[0].deliveries == 1, "the end of the lock counts once"

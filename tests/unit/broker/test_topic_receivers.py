@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening
-from busbar.broker import store_host as host_module
+from busbar.broker import reopening, store_lifecycle
 from busbar.model.commands import AcceptSession, Peek, Send, StoreCopies
 from busbar.model.effects import Delivered, Peeked, Refused, Sent
 from busbar.model.entities import SubscriptionDescription
@@ -25,9 +24,9 @@ PLAIN = SubscriptionDescription()
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(host_module, "FULL_PAUSE", 0.01)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 10)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 

@@ -79,7 +79,7 @@ async def test_a_jump_of_the_wall_clock_makes_nothing_idle(jump: int) -> None:
             await here.catalogue.create(name, QueueDescription(auto_delete_on_idle=IDLE))
         await here.catalogue.create("long", QueueDescription(auto_delete_on_idle=DAY // 2))
         await here.catalogue.create("forgotten", QueueDescription(auto_delete_on_idle=2 * IDLE))
-        here.catalogue.note_links(["linked"])
+        here.catalogue.usage.note_links(["linked"])
         (fragment,) = here.catalogue.find("peeked").fragments
         here.host.submit([Peek(fragment, 1, 1, 0, 0, 1, 1000)])
         await asyncio.sleep(0.15)
@@ -88,7 +88,7 @@ async def test_a_jump_of_the_wall_clock_makes_nothing_idle(jump: int) -> None:
             here.host.submit([Peek(fragment, 1, request, 0, 0, 1, 1000)])
             await asyncio.sleep(0.02)
         assert {"linked", "long", "peeked"} <= {*here.paths()}
-        here.catalogue.note_no_links(["linked"])
+        here.catalogue.usage.note_no_links(["linked"])
         await here.until("long")
 
 
@@ -96,15 +96,15 @@ async def test_what_waits_with_a_link_stays_until_every_gateway_has_left() -> No
     async with namespace() as here:
         for name in ("a", "b"):
             await here.catalogue.create(name, QueueDescription(auto_delete_on_idle=IDLE))
-            here.catalogue.note_links([name], "one")
-            here.catalogue.note_links([name], "two")
-        here.catalogue.note_no_links(["A"], "one")
-        here.catalogue.note_gateway_ended("one")
+            here.catalogue.usage.note_links([name], "one")
+            here.catalogue.usage.note_links([name], "two")
+        here.catalogue.usage.note_no_links(["A"], "one")
+        here.catalogue.usage.note_gateway_ended("one")
         await asyncio.sleep(3 * IDLE / 1000)
         assert here.paths() == ["a", "b"]
-        here.catalogue.note_no_links(["a"], "two")
+        here.catalogue.usage.note_no_links(["a"], "two")
         await here.until("b")
-        here.catalogue.note_gateway_ended("two")
+        here.catalogue.usage.note_gateway_ended("two")
         await here.until()
 
 
@@ -112,10 +112,10 @@ async def test_a_topic_stays_while_somebody_waits_at_a_subscription() -> None:
     async with namespace() as here:
         await here.catalogue.create("t", TopicDescription(auto_delete_on_idle=IDLE))
         await here.catalogue.create("t/Subscriptions/s", SubscriptionDescription())
-        here.catalogue.note_links(["t/Subscriptions/s"])
+        here.catalogue.usage.note_links(["t/Subscriptions/s"])
         await asyncio.sleep(3 * IDLE / 1000)
         assert here.paths() == ["t", "t/Subscriptions/s"]
-        here.catalogue.note_no_links(["t/Subscriptions/s"])
+        here.catalogue.usage.note_no_links(["t/Subscriptions/s"])
         await here.until()
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from busbar.broker import reopening
 from busbar.broker.host_api import StoreState
 from busbar.catalogue.definition import encode_definition
 from busbar.catalogue.placement import place
-from busbar.catalogue.replication import VersionedEntry, decode_entry, encode_entry
+from busbar.catalogue.versions import VersionedEntry, decode_entry, encode_entry
 from busbar.model.api import EntityView
 from busbar.model.commands import Demand, Inspect, Leave, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent
@@ -29,8 +28,7 @@ PARTITIONED = QueueDescription(enable_partitioning=True)
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, seconds in quick_pauses().items():
-        monkeypatch.setattr(reopening, name, seconds)
+    quick_pauses(monkeypatch)
     yield
 
 
@@ -323,9 +321,11 @@ async def test_what_is_created_together_is_one_write() -> None:
     disks = Disks()
     async with started(disks) as here:
         commits = [disks.there[name].commits for name in NAMES]
-        async with here.catalogue.batch():
+        async with here.catalogue.batch() as plan:
             for number in range(50):
-                await here.catalogue.create(f"q{number}", QUEUE)
+                plan.create(f"q{number}", QUEUE)
+            with pytest.raises(EntityNotFound):
+                here.catalogue.find("q7")
         assert all(disks.there[name].commits <= commits[i] + 1 for i, name in enumerate(NAMES))
         assert isinstance(await here.ask(send(here, here.catalogue.find("q7").fragments[0], 1)), Sent)
     async with started(disks) as here:
@@ -371,7 +371,7 @@ async def test_offline_finishes_what_is_under_way_and_keeps_what_consumers_want(
             here.port.submit([Demand(fragment, here.origin, 2_000, 0, 1, False, False)])
         await asyncio.sleep(0.01)
         assert [type(effect) for effect in here.said] == [Drained], "a drain is answered at once"
-        parked = here.host(store)._parking._fragments[fragment]
+        parked = here.host(store)._lifecycle._buffer._fragments[fragment]
         assert len(parked.demands) == 1 and len(parked.gone) <= 1, "nothing piles up"
         assert (await here.port.change_store(store, "online")).state == "open"
         await here.ask(send(here, fragment, 200, count=100))
@@ -441,7 +441,7 @@ async def test_locks_that_rest_on_what_is_not_durable_are_not_kept(monkeypatch: 
             await here.ask(send(here, fragment, request, count=2))
             here.port.submit([Demand(fragment, here.origin, 1, 0, 1, False, False)])
         await asyncio.sleep(0.02)
-        slot = here.host("store-0")._turns.slots[views[0].fragments[0]]
+        slot = here.host("store-0").commit_loop.slots[views[0].fragments[0]]
         slot.dirty = True  # as it is when draining has taken too long
     kept = {view.path: disks.there["store-0"].fragments[view.fragments[0]].locks for view in views}
     assert kept["a"] == [] and len(kept["b"]) == 1

@@ -95,7 +95,7 @@ async def test_the_links_of_a_broker_process_end_with_it() -> None:
         members = CataloguePublisher(port)
         members.watch()
         (_, one), (_, two) = await joined(members), await joined(members)
-        times = port._catalogue._idle.times
+        times = port._catalogue.usage.times
         for channel in (one, two):
             members.in_use(channel, protocol.ReportInUse(["Orders", "other"], True))
         members.in_use(one, protocol.ReportInUse(["orders"], False))

@@ -52,8 +52,8 @@ from tests.unit.broker.hosting import GatedStore
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 0.01)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 0.04)
+    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
+    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
     yield
 
 
@@ -285,4 +285,4 @@ async def test_messages_are_settled_and_their_use_is_known() -> None:
         here.submit(Settle(fragment, here.origin, 2, COMPLETE, numbers, [delivered.nonce], None, False))
         await here.answer(2)
         assert (await here.port.runtime("q")).active == 0
-        assert here.catalogue.last_used(here.catalogue.find("q")) > 0
+        assert here.catalogue.usage.last_used(here.catalogue.find("q")) > 0

@@ -13,6 +13,7 @@ from busbar.amqp.types import Byte, Described, Int, Symbol, Timestamp, UInt, ULo
 from busbar.message.content import (
     REMOVED,
     application_properties,
+    draft_of,
     is_durable,
     kept_annotations,
     property_fields,
@@ -22,7 +23,8 @@ from busbar.message.content import (
 )
 from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
 from busbar.message.parsing import parse_message
-from busbar.model.message import Record
+from busbar.model.errors import InternalError
+from busbar.model.message import DEAD_FORWARD, FORWARD, VIA, Overlay, Record
 from busbar.pages.columns import MessageColumns
 from busbar.pages.rows import encode_messages, raw_message
 from tests.pages import packing_of
@@ -231,3 +233,82 @@ def test_a_timestamp_stays_one() -> None:
         content_of(BARE), False, {"x-opt-scheduled-enqueue-time": encode_value(Timestamp(NOW))}, {}, {}
     )
     assert type(kept_annotations(content)["x-opt-scheduled-enqueue-time"]) is Timestamp
+
+
+# ---- messages that move to another entity ----
+
+KEYED = (
+    section(0x70, [True, None, UInt(60_000)])
+    + section(
+        0x72,
+        {
+            Symbol("x-opt-partition-key"): "pk",
+            Symbol("x-opt-scheduled-enqueue-time"): Timestamp(NOW),
+            Symbol("a"): 1,
+        },
+    )
+    + section(0x73, ["m1", *[None] * 9, "s1", UInt(4)])
+    + APPLICATION
+    + BODY
+    + FOOTER
+)
+
+
+def outgoing(content: bytes | None, kind: int, overlay: Overlay | None = None, number: int = 0) -> Record:
+    return Record(9, NOW, 5_000, number, 3, 100, content, overlay, hops=1, target=4, kind=kind)
+
+
+@pytest.mark.parametrize("raw", [FULL, BARE, KEYED])
+def test_a_moved_message_is_read_as_when_it_was_sent(raw: bytes) -> None:
+    sent = parse_message(raw, 0, len(raw), "fresh", 128)
+    moved = draft_of(outgoing(sent.content, FORWARD), "source")
+    assert moved.content == sent.content
+    assert (moved.message_id, moved.session_id, moved.partition_key, moved.scheduled) == (
+        sent.message_id,
+        sent.session_id,
+        sent.partition_key,
+        sent.scheduled,
+    )
+    assert (moved.ttl, moved.hops, moved.kind) == (5_000, 1, 0)
+
+
+def test_an_empty_session_id_and_binary_ids_are_read_again() -> None:
+    raw = section(0x73, [b"\x00\x01", *[None] * 9, ""]) + BODY
+    moved = draft_of(outgoing(content_of(raw), FORWARD), "source")
+    assert (moved.message_id, moved.session_id) == ("0001", "")
+
+
+def test_the_first_number_stays() -> None:
+    content = content_of(FULL)
+    moved = draft_of(outgoing(content, FORWARD, number=NUMBER), "source").content
+    assert kept_annotations(moved)[NUMBER_KEY] == NUMBER
+    again = draft_of(outgoing(moved, FORWARD, number=5), "source").content
+    assert again == moved
+    assert NUMBER_KEY not in kept_annotations(draft_of(outgoing(content, VIA), "source").content)
+
+
+@pytest.mark.parametrize("raw", [FULL, BARE, KEYED])
+def test_properties_that_were_set_after_the_send_become_the_messages_own(raw: bytes) -> None:
+    content = content_of(raw)
+    overlay = {"Color": encode_value("blue"), "DeadLetterReason": encode_value("late")}
+    moved = draft_of(outgoing(content, FORWARD, overlay), "source")
+    properties = application_properties(content) | {"Color": "blue", "DeadLetterReason": "late"}
+    assert application_properties(moved.content) == properties
+    before, after = record(content), record(moved.content)
+    before.overlay = overlay
+    assert encode_delivery(after, 9, NOW, 4) == encode_delivery(before, 9, NOW, 4)
+
+
+@pytest.mark.parametrize("raw", [FULL, BARE, KEYED])
+def test_a_dead_letter_names_the_entity_it_comes_from(raw: bytes) -> None:
+    moved = draft_of(outgoing(content_of(raw), DEAD_FORWARD, number=NUMBER), "orders").content
+    seen = shown(encode_delivery(record(moved), 9, NOW, 4))
+    assert (seen["x-opt-deadletter-source"], seen[NUMBER_KEY]) == ("orders", NUMBER)
+    again = draft_of(outgoing(moved, DEAD_FORWARD), "later").content
+    seen = shown(encode_delivery(record(again), 9, NOW, 4))
+    assert (seen["x-opt-deadletter-source"], seen[NUMBER_KEY]) == ("later", NUMBER)
+
+
+def test_a_message_without_its_content_is_not_moved() -> None:
+    with pytest.raises(InternalError, match="content"):
+        draft_of(outgoing(None, FORWARD), "source")

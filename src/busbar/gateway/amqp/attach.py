@@ -36,8 +36,7 @@ from busbar.gateway.entity_checks import (
     TRANSFER_DESTINATION,
     check_can_receive,
     check_can_send,
-    check_no_transfer,
-    check_served,
+    check_has_messages,
     destination_of,
     message_size,
     requires_session,
@@ -51,7 +50,6 @@ from busbar.model.errors import (
     SessionLockLost,
     Unauthorized,
 )
-from busbar.model.message import ACTIVE, DEAD
 from busbar.model.names import key_of
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
@@ -126,8 +124,7 @@ async def _find(peer: LinkConnection, link: Link, node: Node) -> EntityView:
     """The entity of a link, for which the link counts from now on."""
     _authorize(peer, link, node)
     entity = await peer.service.broker.entity(node.path)
-    check_served(entity)
-    check_no_transfer(entity, node.transfer)
+    check_has_messages(entity)
     peer.add_link_to(link, entity.path)
     return entity
 
@@ -139,7 +136,7 @@ async def _attach_to(peer: LinkConnection, link: Link, node: Node, entity: Entit
         if destination is not None:
             return await _via(peer, link, node, entity, node_of(destination))
         return _incoming(peer, link, node, entity)
-    check_can_receive(entity)
+    check_can_receive(entity, node.sub)
     wish = session_wish(link, peer.service.limits)
     if not requires_session(entity) or node.dead_letter:
         if wish is not None:
@@ -192,8 +189,7 @@ def _incoming(peer: LinkConnection, link: Link, node: Node, entity: EntityView) 
 
 def _outgoing(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
     link.accept(message_size(entity, peer.service.limits))
-    sub = DEAD if node.dead_letter else ACTIVE
-    return OutgoingLink(peer, link, entity, sub, link.snd_settle_mode == SETTLED, node.resource)
+    return OutgoingLink(peer, link, entity, node.sub, link.snd_settle_mode == SETTLED, node.resource)
 
 
 async def _session(
@@ -247,6 +243,6 @@ def _request_response(
         return reply
     if entity is None:
         return RequestLink(peer, link, siblings, TokenNode(peer).perform, size)
-    sub = DEAD if node.dead_letter else ACTIVE
-    management = ManagementNode(peer, entity, node.resource, sub, message_size(entity, peer.service.limits))
+    size_of_messages = message_size(entity, peer.service.limits)
+    management = ManagementNode(peer, entity, node.resource, node.sub, size_of_messages)
     return RequestLink(peer, link, siblings, management.perform, size)

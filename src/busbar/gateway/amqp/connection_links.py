@@ -59,6 +59,7 @@ from busbar.gateway.link_registry import EntityListener
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation, ServerBusy, Unauthorized
+from busbar.model.message import ACTIVE
 from busbar.model.names import key_of
 from busbar.model.sas import LISTEN, SEND
 
@@ -276,7 +277,7 @@ class ConnectionLinks:
             pending = self._pending.get(link)
             if pending is not None:
                 # Only a receiver waits, for a message session. A sender is checked when its attach is decided.
-                error = _reason_to_end(path, view, to_receive=link.sending, to_send=False)
+                error = _reason_to_end(path, view, receives_from=ACTIVE if link.sending else None)
                 if error is not None:
                     pending.refuse(error)
                 continue
@@ -284,12 +285,9 @@ class ConnectionLinks:
             if attached is None:
                 continue
             end = attached.end
-            error = _reason_to_end(
-                path,
-                view,
-                to_receive=isinstance(end, OutgoingLink),
-                to_send=isinstance(end, IncomingLink),
-            )
+            receives_from = end.sub if isinstance(end, OutgoingLink) else None
+            is_sender = isinstance(end, IncomingLink)
+            error = _reason_to_end(path, view, receives_from=receives_from, is_sender=is_sender)
             if error is not None:
                 self.end(link, error.condition, f"{error.text} {self._service.tracking}")
 
@@ -316,16 +314,16 @@ class ConnectionLinks:
 
 
 def _reason_to_end(
-    path: str, view: EntityView | None, *, to_receive: bool, to_send: bool
+    path: str, view: EntityView | None, *, receives_from: int | None, is_sender: bool = False
 ) -> BusbarError | None:
-    """Why a link of this kind cannot stay after a change of its entity."""
+    """Why a link cannot stay after a change of its entity. A receiver names its sub-queue."""
     if view is None:
         return EntityNotFound(path)
     try:
-        if to_send:
+        if is_sender:
             check_can_send(view, False)
-        if to_receive:
-            check_can_receive(view)
+        if receives_from is not None:
+            check_can_receive(view, receives_from)
     except BusbarError as error:
         return error
     return None

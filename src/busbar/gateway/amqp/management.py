@@ -74,7 +74,16 @@ from busbar.model.errors import (
     ServerBusy,
     SessionLockLost,
 )
-from busbar.model.message import ACTIVE, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft, Overlay
+from busbar.model.message import (
+    ACTIVE,
+    DEAD_DEFERRED,
+    DEFERRED,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+    Draft,
+    Overlay,
+)
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver, Locks
@@ -86,6 +95,7 @@ TIMESTAMP: Final = 0x83
 STATES: Final = {
     DEFERRED: STATE_DEFERRED,
     DEAD_DEFERRED: STATE_DEFERRED,
+    TRANSFER_DEAD_DEFERRED: STATE_DEFERRED,
     SCHEDULED: STATE_SCHEDULED,
 }
 STATUSES: Final = {
@@ -102,7 +112,7 @@ NO_DELETION: Final = "Messages cannot be received and deleted in a transaction. 
 
 
 class ManagementNode:
-    """The operations of one entity, or of its dead-letter queue."""
+    """The operations of one entity, or of one of its dead-letter queues."""
 
     def __init__(
         self, peer: LinkConnection, entity: EntityView, resource: str, sub: int, max_message_size: int
@@ -126,7 +136,7 @@ class ManagementNode:
         description = self._entity.description
         if isinstance(description, SubscriptionDescription):
             sending = {name: (right, self._not_sent_to) for name, (right, _) in sending.items()}
-        if isinstance(description, TopicDescription):
+        if isinstance(description, TopicDescription) and self._sub != TRANSFER_DEAD:
             receiving = {name: (right, self._not_received_from) for name, (right, _) in receiving.items()}
         operations = sending | receiving | self._taps.operations
         return operations if self._rules is None else operations | self._rules.operations

@@ -58,6 +58,7 @@ class OutgoingLink:
         self._entity = whole or entity
         self._resource = resource
         self._fragments = entity.fragments
+        self.sub = sub
         self._delete = delete
         self._max_unsettled = peer.service.limits.max_unsettled
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)

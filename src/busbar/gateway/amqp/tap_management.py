@@ -53,7 +53,7 @@ from busbar.model.errors import (
     ServerBusy,
     TapNotFound,
 )
-from busbar.model.message import DEAD
+from busbar.model.message import DEAD, TRANSFER_DEAD
 from busbar.model.names import key_of
 from busbar.model.partitioning import NUMBER_MASK
 from busbar.model.sas import LISTEN, MANAGE, SEND
@@ -95,12 +95,14 @@ class TapOperations:
             "busbar:ends": (LISTEN, self._ends),
             "busbar:read-tap": (LISTEN, self._read),
         }
-        if self._topic:
+        if self._topic or self._sub == TRANSFER_DEAD:
             operations = {name: (right, self._refuse) for name, (right, _) in operations.items()}
         operations["busbar:commit-writes"] = (SEND, self._commit_writes)
         return operations
 
     async def _refuse(self, body: RequestBody) -> Reply:
+        if self._sub == TRANSFER_DEAD:
+            raise InvalidOperation(f"The transfer dead-letter queue of '{self._path}' cannot have taps.")
         raise InvalidOperation(
             f"'{self._path}' is a topic, which keeps no messages: what can be read, and taps, are with its "
             "subscriptions."

@@ -1,14 +1,14 @@
-"""Where a request goes, by its path:
+"""Routes a request by its path:
 
-    /health                     200 while the namespace is served; the document says whether stores are unavailable
+    /health                     200 while the namespace is served; the document names unavailable stores
     /metrics                    numbers for Prometheus
     /$servicebus/websocket      the WebSocket: AMQP in binary frames
     /$busbar/...                stores and fragments, for operators
     .../messages...             runtime: send, receive, settle
     anything else               ATOM: management
 
-The fixed words are known in any case. A body that announces more than its road takes is refused before it is read, also
-when the client waits for "100 Continue".
+The fixed words are recognized in any case. If a body announces more bytes than its handler accepts, it is refused before it
+is read, also when the client waits for "100 Continue".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
-    """The application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
+    """Return the application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
 
     metrics = Metrics(services)
     health = Health(services.broker)
@@ -75,7 +75,7 @@ def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
         if request.headers.get("Expect", "").lower() != "100-continue":
             return error_response(web.HTTPExpectationFailed(), services.tracking)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # aiohttp would take these bytes for the beginning of the answer proper.
+        # aiohttp would treat these bytes as the beginning of the answer itself.
         request.writer.output_size = 0
         return None
 
@@ -86,7 +86,7 @@ def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
 
 
 def message_body_limit(limits: Limits) -> int:
-    """A message, or a batch of messages as JSON, whose escapes may double it."""
+    """The limit for a message, or for a batch of messages as JSON, whose escapes may double it."""
     return 2 * limits.max_message_size + limits.max_header_size
 
 

@@ -1,12 +1,12 @@
-"""Management over HTTP, as the administration clients of all SDKs ask for it.
+"""Management over HTTP, as the administration clients of all SDKs use it.
 
-    GET     an entity: its description and what it holds; a list: a page of them
+    GET     an entity: its description and its counts; a list: a page of entities
     PUT     without If-Match creates (201); with `If-Match: *` updates (200)
     DELETE  removes (200)
 
-1. All of it needs Manage on the path that is asked for; that is decided before anything else is looked at.
-2. Who lets an entity forward to another must be allowed to send to that: by the token of the request, or by the one in the
-   header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
+1. Every request needs Manage on its path. That is decided before any lookup.
+2. If a client sets a forwarding target, it must have the right to send there: by the token of the request, or by the one in
+   the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
 3. An entity has no ETag: `If-Match` is `*` or fails.
 """
 
@@ -86,7 +86,7 @@ async def handle(request: web.Request, services: GatewayServices) -> web.StreamR
 
 
 class _Management:
-    """One request: what it asks for, and from where."""
+    """One request: its target, and the site from which it came."""
 
     def __init__(
         self, request: web.Request, services: GatewayServices, target: ManagementPath, site: Site
@@ -179,7 +179,7 @@ class _Management:
         return web.Response(status=200)
 
     async def _check_version(self, path: str, description: Description | None) -> None:
-        """What the request is about, and the topic it belongs to, are known to its api-version."""
+        """Check that the entity of the request, and the topic it belongs to, exist in its api-version."""
         version = self._site.version
         if description is not None:
             check_partitioning(path, is_partitioned(description), version)

@@ -1,6 +1,6 @@
-"""AuthorizationRules of an entity: names, rights and keys. Only who may manage the entity sees them.
+"""The AuthorizationRules of an entity: names, rights and keys. Only clients with Manage on the entity get them.
 
-A rule that comes without a key is given one by the catalogue, which also knows when it was created and changed.
+If a rule comes without a key, the catalogue generates one. The catalogue also records when a rule was created and changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RIGHTS = {right.value.lower(): right for right in Right}
 
 
 def read_access(description: Element) -> tuple[AuthorizationRule, ...]:
-    """The rules of a description. Raises ArgumentError."""
+    """Read the rules of a description. Raises ArgumentError."""
     listed = child(description, "AuthorizationRules")
     if listed is None:
         return ()

@@ -1,12 +1,14 @@
-"""QueueDescription, TopicDescription and SubscriptionDescription: every element, in the order in which the service
-writes them. What clients set is described in model/properties.py.
+"""QueueDescription, TopicDescription and SubscriptionDescription: every element, in the order in which the service writes
+them.
 
-1. A missing or empty element stands for the default, at creation and at an update; only what is fixed at creation
-   (partitioning, sessions, duplicate detection) keeps its value, for there is no other it could have.
-2. What only we can know (counts, times, availability) is written and never read: SDKs send it back.
-3. A partitioned entity's MaxSizeInMegabytes is shown 16-fold, and a message size that the namespace gives as if it were
-   the entity's own. They may come back so; the first is known to the catalogue, the second is seen here.
-4. ForwardTo is read in every spelling, whatever host it names (a namespace has many names), and shown as an absolute URI.
+model/properties.py describes what clients can set.
+
+1. A missing or empty element means the default, at creation and at an update. Only properties that are fixed at creation
+   (partitioning, sessions, duplicate detection) keep their value, because no other is possible.
+2. Values that only the broker has (counts, times, availability) are written and never read, because SDKs send them back.
+3. MaxSizeInMegabytes of a partitioned entity is shown 16-fold. If an entity has no message size of its own, that of the
+   namespace is shown. SDKs may send both back. The catalogue recognizes the first, this file the second.
+4. ForwardTo is read in every spelling and with any host, since a namespace has many names. It is shown as an absolute URI.
 """
 
 from __future__ import annotations
@@ -59,18 +61,18 @@ def _quoted(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a request tells about how the namespace is reached, and what holds for all of its entities."""
+    """How a client reaches the namespace, as its request shows it, and what holds for all entities."""
 
     scheme: str
     host: str
     """With the port, as the client wrote it."""
     version: str
     message_size: int
-    """Of an entity that names none."""
+    """Of an entity without a size of its own."""
     now: int
 
     def url(self, path: str, query: str = "") -> str:
-        """Fixed words of the path are spelt as JavaScript wants them: /Subscriptions/, /Rules/."""
+        """The URL of a path. Fixed words are spelt as the JavaScript SDK needs them: /Subscriptions/, /Rules/."""
         return f"{self.scheme}://{self.host}/{_quoted(path)}?{query}api-version={self.version}"
 
     def forward_uri(self, path: str) -> str:
@@ -79,7 +81,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class EntityAnswer:
-    """An entity on its way into an answer."""
+    """An entity to be written into an answer."""
 
     view: EntityView
     runtime: RuntimeProperties
@@ -88,7 +90,7 @@ class EntityAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SettableElement:
-    """An element that clients set: its attribute in the description, and how it is read and shown (None: not at all)."""
+    """An element that clients set: its attribute in the description, and how it is read and written (None: not at all)."""
 
     element: str
     attribute: str
@@ -98,7 +100,7 @@ class SettableElement:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyElement:
-    """An element that only we know, by how it is written."""
+    """An element that only the broker sets, and how it is written."""
 
     element: str
     write: Callable[[XmlWriter, EntityAnswer], None]
@@ -131,7 +133,7 @@ def _show_message_size(value: int, shown: EntityAnswer) -> str | None:
 
 def _counts(xml: XmlWriter, shown: EntityAnswer) -> None:
     runtime = shown.runtime
-    # JavaScript wants the declaration here, and nothing else beside it.
+    # The JavaScript SDK needs the declaration here, and nothing else beside it.
     with xml.inside("CountDetails", {"xmlns:d2p1": COUNTS}):
         xml.element("d2p1:ActiveMessageCount", str(runtime.active))
         xml.element("d2p1:DeadLetterMessageCount", str(runtime.dead_letter))
@@ -211,7 +213,7 @@ _OBSERVED = {
 
 
 def _table(kind: type[EntityDescription]) -> tuple[SettableElement | ReadOnlyElement, ...]:
-    """The elements of a kind: those that clients set, and those that are only observed."""
+    """The elements of a kind: those that clients set, and the read-only ones."""
     settable = {row.element: _settable(row) for row in properties_of(kind)}
     known: dict[str, SettableElement | ReadOnlyElement] = {**_OBSERVED, **settable}
     return tuple(known[element] for element in ELEMENTS[kind] if element in known)
@@ -219,14 +221,14 @@ def _table(kind: type[EntityDescription]) -> tuple[SettableElement | ReadOnlyEle
 
 _TABLES = {kind: _table(kind) for kind in ELEMENTS}
 _EXACT = frozenset(row.element for row in PROPERTIES if row.type is PropertyType.TEXT)
-"""A user's own text keeps its spaces."""
+"""A text of the user's own keeps its spaces."""
 _FIXED = frozenset(row.attribute for row in FIXED)
 
 
 def read_description(
     kind: type[EntityDescription], element: Element, current: Description | None, site: Site
 ) -> EntityDescription:
-    """What a request describes; `current` is what the entity is, if it is there already. Raises ArgumentError."""
+    """Read the description in a request; `current` is the existing one, if there is one. Raises ArgumentError."""
     assert current is None or type(current) is kind
     values: dict[str, Any] = {}
     for item in _TABLES[kind]:
@@ -252,7 +254,7 @@ def _read(item: SettableElement, text: str) -> Any:
 
 
 def _message_size(kilobytes: int | None, current: Description | None, site: Site) -> int:
-    """The entity's own message size; 0 if it is the one that the namespace gives."""
+    """The message size of the entity itself; 0 if it is that of the namespace."""
     own = current.max_message_size if isinstance(current, QueueDescription | TopicDescription) else 0
     if kilobytes is None:
         return 0
@@ -260,7 +262,7 @@ def _message_size(kilobytes: int | None, current: Description | None, site: Site
 
 
 def write_description(xml: XmlWriter, shown: EntityAnswer) -> None:
-    """The children of the description's element."""
+    """Write the children of the description's element."""
     description = shown.view.description
     for item in _TABLES[type(description)]:  # type: ignore[index]  # a rule has its own writer
         if isinstance(item, ReadOnlyElement):

@@ -1,7 +1,8 @@
 """Answers: an ATOM entry for one entity, a feed for a page of them.
 
-1. `id` is an absolute URL with the entity's path (JavaScript takes names from it), `title` its name (the others do).
-2. A feed's second link, if there is one, leads to the next page and has `$skip` and `$top`: Python follows it only there.
+1. `id` is an absolute URL with the entity's path, from which the JavaScript SDK takes names. `title` is the name, which the
+   other SDKs use.
+2. If a feed has a second link, it leads to the next page and has `$skip` and `$top`. The Python SDK follows it only there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def entry_document(shown: EntityAnswer, author: str) -> bytes:
 def feed_document(
     path: str, title: str, entries: list[EntityAnswer], site: Site, author: str, next_query: str
 ) -> bytes:
-    """A page; `next_query` ("$skip=..&$top=..&") names the next one, '' if this is the last."""
+    """A page of entities; `next_query` ("$skip=..&$top=..&") names the next page, '' if this is the last."""
     xml = XmlWriter()
     with xml.inside("feed", {"xmlns": ATOM}):
         _write_feed_head(xml, path, title, site)
@@ -41,7 +42,7 @@ def feed_document(
 
 
 def discovery_document(lists: dict[str, str], site: Site) -> bytes:
-    """What the namespace's root leads to: titles, and the paths of their feeds."""
+    """The document of the namespace's root: titles, and the paths of their feeds."""
     xml = XmlWriter()
     with xml.inside("feed", {"xmlns": ATOM}):
         _write_feed_head(xml, "", "Publicly Listed Services", site)

@@ -1,4 +1,4 @@
-"""What a management path means. The fixed words are known in any case; all else is somebody's name.
+"""Parses a management path. The fixed words are recognized in any case; everything else is a name.
 
 (empty)                                     the namespace's root
 $namespaceinfo                              the namespace
@@ -35,7 +35,7 @@ class ManagementPath:
     path: str
     """With the fixed words in their own spelling."""
     kind: EntityKind | None = None
-    """Of an entity: subscription or rule, None for a queue or a topic. Of a list: what it has."""
+    """Of an entity: subscription or rule, None for a queue or a topic. Of a list: the kind of its entries."""
     parent: str = ""
     """The topic of subscriptions, the subscription of rules."""
 
@@ -46,7 +46,7 @@ class ManagementPath:
 
 
 def read_target(path: str) -> ManagementPath:
-    """Raises EntityNotFound for what begins with a '$' and is none of the above."""
+    """Parse a path. Raises EntityNotFound if it begins with a '$' and is none of the above."""
     if not path:
         return ManagementPath(ManagementPathKind.ROOT, "")
     words = path.split("/")

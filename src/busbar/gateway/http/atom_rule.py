@@ -1,9 +1,10 @@
 """RuleDescription: a filter and an action, each of a type, with parameters that have types of their own.
 
-1. A filter's type is in its `xsi:type`. A missing filter lets everything through.
-2. TrueFilter and FalseFilter are written with an expression: JavaScript tells SQL from correlation by there being one.
-3. An action is always written, an empty one if there is none: JavaScript looks into it without asking.
-4. In what we write, the attribute is spelt `i:type` and a schema type has a prefix of four characters: JavaScript reads
+1. A filter's type is in its `xsi:type`. A missing filter matches every message.
+2. TrueFilter and FalseFilter are written with an expression: its presence distinguishes SQL from correlation for the
+   JavaScript SDK.
+3. An action is always written, an empty one if there is none, because the JavaScript SDK reads it without a check.
+4. In answers, the attribute is spelt `i:type` and a schema type has a prefix of four characters. The JavaScript SDK reads
    the first literally and cuts five characters off the second.
 """
 
@@ -44,12 +45,12 @@ _COMPATIBILITY_LEVEL = "20"
 
 
 def read_rule(element: Element) -> RuleDescription:
-    """Raises ArgumentError."""
+    """Read a rule. Raises ArgumentError."""
     return RuleDescription(_read_filter(child(element, "Filter")), _read_action(child(element, "Action")))
 
 
 def read_default_rule(subscription: Element) -> tuple[str, RuleDescription] | None:
-    """The rule that a new subscription is to have instead of `$Default`, with its name."""
+    """The rule that a new subscription gets instead of `$Default`, with its name."""
     element = child(subscription, "DefaultRuleDescription")
     return None if element is None else (text_of(element, "Name") or DEFAULT_RULE, read_rule(element))
 
@@ -119,7 +120,7 @@ def _read_parameters(element: Element, name: str) -> Parameters:
 
 
 def write_rule(xml: XmlWriter, name: str, rule: RuleDescription, created: int) -> None:
-    """The children of a RuleDescription."""
+    """Write the children of a RuleDescription."""
     _write_filter(xml, rule.filter)
     if rule.action is None:
         xml.element("Action", attributes={"i:type": "EmptyRuleAction"})

@@ -1,13 +1,12 @@
-"""Values as ATOM writes them, in both directions. Reading raises ValueError with what would be right.
+"""Reads and writes values as ATOM has them. Reading raises ValueError with a text that states what would be right.
 
-duration     see model/duration.py
-time         ISO 8601 in UTC with its zone (Go is strict about it); ms since 1970 inside, 0 stands for never
-boolean      true, false; 1 and 0 are read as well
-any value    of a filter's parameters: a text and the name of its XML schema type
-api-version  a month such as 2024-05; without one the newest is meant. A wrong one raises ArgumentError
+    duration     see model/duration.py
+    time         ISO 8601 in UTC with its zone (the Go SDK is strict about it); inside ms since 1970, 0 means never
+    boolean      true, false; 1 and 0 are read as well
+    any value    of a filter's parameters: a text and the name of its XML schema type
+    api-version  a month such as 2024-05; without one the newest is meant. A wrong one raises ArgumentError
 
-1. Partitioned entities need api-version 2013-10 or later: an older client would take them for what they are not, so it is
-   refused instead of being told half the truth.
+1. Partitioned entities need api-version 2013-10 or later. An older client would misread them, so it is refused.
 2. MaxMessageSizeInKilobytes is shown from api-version 2021-05 on.
 """
 
@@ -139,7 +138,7 @@ def is_partitioned(description: Description) -> bool:
 
 
 def check_partitioning(path: str, partitioned: bool, version: str) -> None:
-    """Check that the API version of the request knows partitioned entities. Raises ArgumentError."""
+    """Check that the API version of the request supports partitioned entities. Raises ArgumentError."""
     if partitioned and version < PARTITIONING:
         raise ArgumentError(
             f"The entity '{path}' is partitioned: api-version {version} does not know partitioned entities; "

@@ -1,9 +1,9 @@
-"""Reading and writing the XML of ATOM. It is read without DTDs, entities and anything external.
+"""Reads and writes the XML of ATOM. It is read without DTDs, entities and anything external.
 
-SDKs put the same names into namespaces in different ways (Python prefixes Atom and has Service Bus as the default, JS the
-other way round), give them in different orders and send elements back that only we can know. So an element is found by its
-local name, in any order, and what nobody asks for is ignored. Where it is written, element names are ours; texts and
-attributes may be a client's, and are always escaped.
+SDKs put the same names into namespaces in different ways: Python prefixes Atom and has Service Bus as the default,
+JavaScript the other way round. They use different orders, and send elements back that only the broker sets. So an element is
+found by its local name, in any order, and other elements are ignored. In answers, element names are constants; texts and
+attributes may come from clients, and are always escaped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot have, not even escaped.
 _UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACE = " \t\r\n"
 
@@ -61,7 +61,7 @@ def local_name(element: Element) -> str:
 
 
 def child(element: Element, name: str) -> Element | None:
-    """The first child of that name, unless it says it is nil."""
+    """The first child of that name, unless it is nil."""
     found = next(children(element, name), None)
     if found is not None and found.get(f"{{{INSTANCE}}}nil", "").strip(_SPACE) in ("true", "1"):
         return None
@@ -79,7 +79,7 @@ def text_of(element: Element, name: str) -> str | None:
 
 
 def exact_text_of(element: Element, name: str) -> str | None:
-    """The text of a child as it stands, also if it is empty; None if the child is missing."""
+    """The text of a child unchanged, also if it is empty; None if the child is missing."""
     found = child(element, name)
     return None if found is None else found.text or ""
 
@@ -97,14 +97,14 @@ class XmlWriter:
 
     @contextmanager
     def inside(self, name: str, attributes: dict[str, str] | None = None) -> Iterator[None]:
-        """What is written in the `with` block is within the element."""
+        """Write an element; everything written in the `with` block is inside it."""
         self._parts.append(f"<{name}{_attributes(attributes)}>")
         yield
         self._parts.append(f"</{name}>")
 
     def element(self, name: str, text: str = "", attributes: dict[str, str] | None = None) -> None:
         start = f"<{name}{_attributes(attributes)}"
-        # A carriage return as it is would be read as a line feed.
+        # An unescaped carriage return would be read as a line feed.
         self._parts.append(
             f"{start}>{escape(_printable(text), {chr(13): '&#13;'})}</{name}>" if text else f"{start}/>"
         )

@@ -1,8 +1,9 @@
-"""Whether a request may do what it asks: the same decision as for `$cbs` and SASL PLAIN, taken by the authority.
+"""Decides whether a request may do what it asks for: the same decision as for `$cbs` and SASL PLAIN, by the authority.
 
-The token is in the Authorization header, as `SharedAccessSignature sr=..&sig=..&se=..&skn=..`. What it was signed for
-differs: the Python SDK signs the root of the namespace, the others the path they ask for, samples a parent of it. Each
-covers itself and what is below it. A token is taken for `token_grace` after its end: the Python SDK renews no sooner.
+The token is in the Authorization header, as `SharedAccessSignature sr=..&sig=..&se=..&skn=..`. SDKs sign different
+resources: the Python SDK the root of the namespace, the others the path of the request, samples a parent of it. A token
+covers its resource and everything below it. It is valid for `token_grace` after its end, because the Python SDK renews no
+sooner.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ async def authorize(request: web.Request, right: str, path: str, services: Gatew
     try:
         return await authorize_token(token, right, path, services)
     except Unauthorized as error:
-        if token:  # who shows none is a handle, and refused without a word
+        if token:  # a request without a token is refused and not logged
             peername = None if request.transport is None else request.transport.get_extra_info("peername")
             services.authority.refused.token(host_of(peername), token, error.text, wall_clock())
         raise

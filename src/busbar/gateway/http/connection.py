@@ -1,11 +1,11 @@
-"""One HTTP connection: aiohttp's own protocol, with the limits that it leaves to others.
+"""One HTTP connection: aiohttp's own protocol, with limits that aiohttp does not have.
 
     state       begins                      ends
-    idle        connected, or answered      the first byte of a request; after `http_idle_timeout` the connection ends
+    idle        connected, or answered      the first byte of a request; after `http_idle_timeout` the connection is closed
     head        that first byte             the empty line; after `http_head_timeout` or `http_head_size`, an error
     request     the empty line              the answer has been written
 
-A client that sends its headers a byte at a time is thus ended by the time of the first one, not of the last.
+So the time limit for headers counts from their first byte, also for a client that sends one byte at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from busbar.model.api import FragmentApi
 
 _log = logging.getLogger(__name__)
 
-SERVER = "Busbar"  # the versions below us are nobody's business
+SERVER = "Busbar"  # the versions of Python and aiohttp are not disclosed
 MAX_HEADERS = 256
 MAX_LINE = 16 * 1024
 LINGER = 1.0
-"""Seconds for which the rest of a refused body is read and thrown away, so that the client sees the answer."""
+"""Seconds for which the rest of a refused body is read and dropped, so that the client gets the answer."""
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -47,7 +47,7 @@ class HttpConnection(RequestHandler):
             max_field_size=limits.http_head_size,
             max_headers=MAX_HEADERS,
             lingering_time=LINGER,
-            auto_decompress=False,  # a body is the sender's bytes; and there is nothing to blow up
+            auto_decompress=False,  # a body is the sender's bytes, and nothing is decompressed
             logger=_log,
         )
         self._limiter = limiter
@@ -59,7 +59,7 @@ class HttpConnection(RequestHandler):
         self._head_end = b""
         self._deadline: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
-        """Done when the client has left: whoever waits on its behalf need wait no more."""
+        """Done when the client has disconnected: waits on its behalf end."""
         self._origin: HttpOrigin | None = None
 
     @property
@@ -67,7 +67,7 @@ class HttpConnection(RequestHandler):
         return not self._in_request
 
     def origin(self, port: FragmentApi) -> HttpOrigin:
-        """This connection at the port, from its first runtime request on."""
+        """The origin of this connection at the broker, from its first runtime request on."""
         if self._origin is None:
             if self.gone.done():
                 raise ConnectionResetError("the client has gone")
@@ -75,12 +75,12 @@ class HttpConnection(RequestHandler):
         return self._origin
 
     def stop_waiting(self) -> None:
-        """Answer now what waits for a message: the broker stops."""
+        """Answer a request that waits for a message now: the broker stops."""
         if self._origin is not None:
             self._origin.stop()
 
     def dismiss(self) -> None:
-        """Make room for others."""
+        """Close the connection to make room for others."""
         self.force_close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -141,9 +141,9 @@ class HttpConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp itself refuses (it is not HTTP), or what broke in it, in the form of all our errors."""
+        """Answer errors that aiohttp itself raises, in the form of all other errors."""
         if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
-            # The client has gone, or has a part of an answer already: there is nothing to say any more.
+            # The client has disconnected, or has a part of an answer already: no error can be sent.
             raise ConnectionError("the client has gone, or has been answered")
         if status == 500 and exc is not None:
             return error_response(exc)
@@ -153,7 +153,7 @@ class HttpConnection(RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **options: Any) -> None:
-        # What a client does wrong is told to the client; a log that anyone can fill is none.
+        # The client gets its own mistakes as an answer. They are not logged, because any client could fill the log.
         if isinstance(options.get("exc_info"), HttpProcessingError | ConnectionError | asyncio.TimeoutError):
             return
         super().log_exception(*args, **options)
@@ -169,7 +169,7 @@ class HttpConnection(RequestHandler):
             self._deadline = None
 
     def _end(self, status: int, text: str) -> None:
-        """The request will not become one: say why, and go."""
+        """Answer a request that cannot be read, and close the connection."""
         self._cancel()
         transport = self.transport
         if transport is not None:
@@ -183,7 +183,7 @@ class HttpConnection(RequestHandler):
 
 
 class HttpServer:
-    """The application, and a connection of it for every transport that turned out to speak HTTP."""
+    """The application, and a connection of it for every HTTP transport."""
 
     def __init__(self, app: web.Application, limiter: ConnectionLimiter) -> None:
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=2.0)

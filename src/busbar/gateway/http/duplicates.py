@@ -1,4 +1,4 @@
-"""What duplicate detection dropped, for diagnosis. JSON, with the Manage right:
+"""Serves what duplicate detection dropped, for diagnosis. JSON, with the Manage right:
 
 GET   /$busbar/duplicates/{entity}      messages dropped, ids remembered, and the latest drops, oldest first
 """

@@ -1,7 +1,7 @@
-"""Errors as HTTP says them: a status, and `<Error><Code>..</Code><Detail>SubCode=NNNNN. text</Detail></Error>`.
+"""Translates errors to HTTP: a status, and `<Error><Code>..</Code><Detail>SubCode=NNNNN. text</Detail></Error>`.
 
-The sub-code, with its full stop, is what clients tell 403 "not allowed" from 403 "quota" by. An error that has no meaning
-for clients is our own fault: it is logged with its tracking id, and the client gets the id alone.
+By the sub-code, with its full stop, clients distinguish 403 "not allowed" from 403 "quota". If an error has no meaning for
+clients, it is a fault of the broker: it is logged with its tracking id, and the client gets only the id.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ConcurrentChange(BusbarError):
 
 
 class PreconditionFailed(BusbarError):
-    """If-Match named something that is not there."""
+    """The header If-Match names something that does not exist."""
 
     condition = "amqp:precondition-failed"
     status = 412
@@ -72,7 +72,7 @@ class PreconditionFailed(BusbarError):
 
 
 class EntityDeleted(BusbarError):
-    """The entity was there when the request began and is no more."""
+    """The entity existed when the request began, and was deleted meanwhile."""
 
     condition = "amqp:not-found"
     status = 410
@@ -91,7 +91,7 @@ def status_of(error: BaseException) -> tuple[int, int]:
 
 
 def error_response(error: BaseException, tracking: str = "") -> web.Response:
-    """The answer that tells a client what went wrong; `tracking` names the instance."""
+    """The answer with the error for a client; `tracking` names the instance."""
     incident = f"{uuid.uuid4()}{'_' if tracking else ''}{tracking.replace('Reference:', '')}"
     if isinstance(error, web.HTTPException):
         status, sub_code, text = error.status, 0, error.text or error.reason
@@ -125,13 +125,13 @@ def error_body(status: int, sub_code: int, text: str, incident: str) -> web.Resp
     elif status == 503:
         response.headers["Retry-After"] = "2"
     elif status in (408, 413):
-        # What was not read of the request cannot be told from a next one.
+        # The unread rest of the request cannot be distinguished from a next request.
         response.force_close()
     return response
 
 
 def _printable(text: str) -> str:
-    """Without what XML 1.0 cannot hold (control characters, lone surrogates)."""
+    """The text without characters that XML 1.0 cannot have (control characters, lone surrogates)."""
     return "".join(
         char
         if char in "\t\n" or (char >= " " and not "\ud800" <= char <= "\udfff" and char < "\ufffe")

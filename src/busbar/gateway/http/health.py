@@ -3,9 +3,9 @@
     {"status": "healthy", "message": ...}
     {"status": "limited", "message": ..., "stores": ["store-2"]}    these stores are unavailable
 
-The status is 200 either way: probes restart what does not answer 200, and a restart does not bring a disk back. Anyone may
-ask, so that the stores are looked at once a second at most, and an answer waits for them for half a second at most; later it
-is what was known before.
+The status is 200 either way: probes restart a service that does not answer 200, and a restart does not repair a disk. The
+request needs no token. So the stores are queried once a second at most, and an answer waits for them for half a second at
+most. After that the answer is the last known state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Health:
     def __init__(self, port: StoreApi) -> None:
         self._port = port
         self._out: Sequence[str] | None = ()
-        """None: the process that knows of them does not answer."""
+        """None: the process that has this list does not answer."""
         self._asked_at = -FRESH_SECONDS
         self._asking: asyncio.Task[None] | None = None
 

@@ -1,20 +1,18 @@
-"""What Prometheus scrapes:
+"""Serves the metrics that Prometheus scrapes:
 
-GET   /metrics[?prefix=orders/]     text format 0.0.4
+    GET   /metrics[?prefix=orders/]     text format 0.0.4
 
-Rules
-1. It names entities, so it asks for a key: the Listen right on the whole namespace, by basic authentication with the name
-   and a key of an authorization rule (what Prometheus is made for), or by a token as everywhere else.
-2. Nothing is counted for it while messages flow: a scrape asks for the counters that are kept anyway. One is answered
-   at a time, however many ask.
+1. Metrics name entities, so they need the Listen right on the whole namespace. A scrape uses basic authentication with the
+   name and a key of an authorization rule, which Prometheus supports, or a token.
+2. Nothing is counted for metrics while messages flow: a scrape reads the counters that are kept anyway. One scrape is
+   answered at a time.
 3. A scrape has at most `max_metrics_samples` samples of entities and their taps (model/limits.py). Queues come in the order
-   of names, then topics, each with its subscriptions. Those from the first one on that does not fit are omitted;
-   `busbar_entities_omitted` says how many were. `prefix` chooses those whose names begin so.
-4. A fragment whose store is unavailable has no samples of taps, and counts of an entity are those of its other fragments;
-   then `busbar_entity_available` is 0.
+   of names, then topics, each with its subscriptions. From the first entity that does not fit, entities are omitted;
+   `busbar_entities_omitted` is their number. `prefix` selects entities by the beginning of their names.
+4. If the store of a fragment is unavailable, the fragment has no samples of taps, and counts of its entity are those of the
+   other fragments. Then `busbar_entity_available` is 0.
 
-The format is a line for each number, and there are no objects here that live between scrapes: a client library, whose
-business that is, would have nothing to do.
+The format is a line for each number, and no object here lives between scrapes. So a client library would have nothing to do.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ Sample = tuple[str, dict[str, str], int]
 
 
 class MetricsPage:
-    """The text of a scrape: samples of a family together, behind its description. A family without samples is not there."""
+    """The text of a scrape: the samples of a family together, after its description. A family without samples is omitted."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
@@ -96,7 +94,8 @@ class Metrics:
         self._turn = asyncio.Lock()
 
     def asked_for(self, request: web.Request, path: str) -> bool:
-        """Also a queue may have this name: those who manage it say their version of the interface, or have other methods."""
+        """Whether the request is a scrape. A queue may have this name, too: its management requests have an api-version, or
+        other methods."""
         return path.lower() == PATH and request.method == "GET" and "api-version" not in request.query
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -131,7 +130,7 @@ class Metrics:
         page.add("busbar_entities", {}, found)
         page.add("busbar_entities_omitted", {}, found - len(chosen))
         for first in range(0, len(chosen), ASKED_AT_ONCE):
-            # Not one after the other: each may have to wait for a commit.
+            # Concurrently, because each may have to wait for a commit.
             some = chosen[first : first + ASKED_AT_ONCE]
             runtimes = await port.runtimes([entity.path for entity in some])
             there = [(entity, now) for entity, now in zip(some, runtimes, strict=True) if now is not None]
@@ -209,7 +208,7 @@ def _of_taps(entity: EntityView, index: int, states: Sequence[TapState]) -> list
     for state in states:
         tap = next((tap for tap in entity.taps if tap.id == state.id), None)
         if tap is None:
-            continue  # it was deleted, and the fragment has not heard of it
+            continue  # it was deleted, and the fragment is not updated yet
         labels = {
             "entity": entity.path,
             "sub_queue": "dead_letter" if tap.dead_letter else "main",

@@ -1,4 +1,4 @@
-"""Reading a request: its path, and its body within limits of size and time."""
+"""Reads a request: its path, and its body within limits of size and time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from busbar.model.errors import ArgumentError, MessageSizeExceeded, OperationTim
 
 
 def path_of(request: web.Request) -> str:
-    """The path inside the namespace, percent-decoded, without outer slashes. Raises ArgumentError for one that no
-    entity can have: names are compared as text, so nothing may be hidden in them."""
+    """The path inside the namespace, percent-decoded, without outer slashes. Raises ArgumentError for a path that no entity
+    can have: names are compared as text, so nothing may be hidden in them."""
     raw = request.raw_path.split("?", 1)[0]
     if "://" in raw.split("/$", 1)[0]:  # the absolute form, as for a proxy
         raw = "/" + raw.split("://", 1)[1].partition("/")[2]
@@ -36,14 +36,14 @@ def path_of(request: web.Request) -> str:
 
 
 def check_method(request: web.Request, allowed: Collection[str], where: str) -> None:
-    """Raises HTTPMethodNotAllowed, which says what would be right."""
+    """Raises HTTPMethodNotAllowed, which names the allowed methods."""
     if request.method not in allowed:
         text = f"{request.method} is not an operation of {where}; it takes {', '.join(allowed)}."
         raise web.HTTPMethodNotAllowed(request.method, allowed, text=text)
 
 
 def refuse_large(request: web.Request, maximum: int) -> None:
-    """Refuse a body by the size it announces, before anything of it is read."""
+    """Refuse a body whose announced size is too large, before any of it is read."""
     announced = request.content_length
     if announced is not None and announced > maximum:
         raise MessageSizeExceeded(
@@ -52,7 +52,7 @@ def refuse_large(request: web.Request, maximum: int) -> None:
 
 
 async def read_body(request: web.Request, maximum: int, wait: int) -> bytes:
-    """The whole body: at most `maximum` bytes, within `wait` ms."""
+    """Read the whole body: at most `maximum` bytes, within `wait` ms."""
     refuse_large(request, maximum)
     parts: list[bytes] = []
     size = 0

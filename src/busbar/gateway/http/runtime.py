@@ -8,13 +8,13 @@
     renew the lock        POST   the same                                     Listen    200
     complete              DELETE the same                                     Listen    200
 
-1. The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. A token
-   has to cover the path of the request, so one for the entity or for this very URL does.
-2. A message becomes AMQP bytes first (runtime_message.py) and takes the same road as any other from there.
-3. A receive waits for `timeout` seconds, a minute if it does not say, but not longer than its token holds.
-4. A message that was locked for a client that has gone is released at once.
-5. A lock is named by its token. In front of it stands the message's number, or its id; a number that is neither is refused.
-6. A wait ends when its entity is deleted (410) or gives no messages any more (403).
+1. The right is checked before the entity is looked up. So a client without the right cannot find out whether a name exists.
+   A token has to cover the path of the request: it can be for the entity or for this very URL.
+2. A message becomes AMQP bytes first (runtime_message.py). From there it takes the same way as any other.
+3. A receive waits for `timeout` seconds, a minute by default, but not longer than its token is valid.
+4. If a message was locked for a client that has disconnected, it is released at once.
+5. A lock is named by its token. In front of it is the message's number or its id; any other value is refused.
+6. A wait ends when its entity is deleted (410) or delivers no messages any more (403).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from uuid import UUID
 from aiohttp import web
 
 from busbar.clock import wall_clock
+from busbar.gateway.address import sub_queue
 from busbar.gateway.entity_checks import (
     check_can_receive,
     check_can_send,
-    check_no_transfer,
-    check_served,
+    check_has_messages,
     message_size,
     requires_session,
 )
@@ -62,7 +62,6 @@ from busbar.model.errors import (
     MessageNotFound,
     MessageSizeExceeded,
 )
-from busbar.model.message import ACTIVE, DEAD
 from busbar.model.sas import LISTEN, SEND
 from busbar.partitions.resolver import FragmentResolver
 
@@ -74,7 +73,7 @@ _GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.A
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRequest:
-    """A request that may do what it asks, and what it is about."""
+    """An authorized request, and its entity."""
 
     request: web.Request
     services: GatewayServices
@@ -86,7 +85,7 @@ class RuntimeRequest:
 
     @property
     def sub(self) -> int:
-        return DEAD if self.target.dead_letter else ACTIVE
+        return sub_queue(self.target.dead_letter, self.target.transfer)
 
 
 Operation = Callable[[RuntimeRequest], Awaitable[web.StreamResponse]]
@@ -102,8 +101,7 @@ async def handle(request: web.Request, services: GatewayServices) -> web.StreamR
     check_partitioning(entity.path, len(entity.fragments) > 1, read_version(request.query.get("api-version")))
     if target.node is RuntimePathKind.HEAD and not target.dead_letter:
         _check_no_sessions(entity)
-    check_served(entity)
-    check_no_transfer(entity, target.transfer)
+    check_has_messages(entity)
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     origin = connection.origin(services.broker)
@@ -163,7 +161,7 @@ async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
 
 
 async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
-    check_can_receive(asked.entity)
+    check_can_receive(asked.entity, asked.sub)
     end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
     try:
         delivered = await asked.origin.receive(asked.entity, asked.sub, delete, _wait_of(asked))
@@ -181,7 +179,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
             path = f"{asked.target.location(asked.entity)}/{number}/{token}"
             headers["Location"] = f"{_namespace(asked.request)}/{quote(path, safe='/$~')}"
         response = web.Response(status=200 if delete else 201, headers=headers, body=shown.body)
-        # Written here and not after the return: rule 4 needs to know whether the client is still there.
+        # Written here and not after the return: rule 4 needs to know whether the client is still connected.
         await response.prepare(asked.request)
         await response.write_eof()
     except (Exception, asyncio.CancelledError):
@@ -191,19 +189,19 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
 
 
 def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
-    """An entity has changed while this request waits: rule 6."""
+    """End the wait of this request if its entity was deleted or delivers no messages any more."""
     if path.lower() != asked.entity.path.lower():
         return
     try:
         if view is None:
             raise EntityDeleted(f"The messaging entity '{asked.entity.path}' has been deleted.")
-        check_can_receive(view)
+        check_can_receive(view, asked.sub)
     except BusbarError as error:
         asked.origin.interrupt(error)
 
 
 def _wait_of(asked: RuntimeRequest) -> float:
-    """Seconds."""
+    """The time that a receive waits, in seconds."""
     given = asked.request.query.get("timeout", "")
     if given and not _SECONDS.fullmatch(given):
         raise ArgumentError(f"timeout is '{given[:40]}'; it has to be a number of seconds.")
@@ -270,7 +268,7 @@ async def _lock_of(asked: RuntimeRequest) -> tuple[int, list[int], list[int]]:
     given = target.message
     shown = FragmentResolver(asked.entity).sequence_number_in(fragment, numbers[0])
     if given.isascii() and given.isdigit() and given != str(shown):
-        # Not its number: then it must be the id of the message, which may look like one.
+        # Not its number: then it must be the id of the message, which may look like a number.
         effect = await asked.origin.ask(
             lambda origin, number: Peek(fragment, origin, number, asked.sub, numbers[0], 1, 1)
         )

@@ -2,8 +2,8 @@
 
     {"Body": "text", "BrokerProperties": {...}, "UserProperties": {...}}
 
-The types of user properties are those of JSON. A batch is sent whole or not at all, and is not larger, as AMQP carries
-it, than one message may be.
+The types of user properties are those of JSON. A batch is stored as a whole or not at all. Its size in AMQP is at most that
+of one message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 _FRAMING = 8
-"""Bytes that a message costs in a batch beside its own."""
+"""Bytes that a message takes in a batch beside its own."""
 _KEYS = {"body": "Body", "brokerproperties": "BrokerProperties", "userproperties": "UserProperties"}
 
 
@@ -26,7 +26,7 @@ def is_batch(content_type: str) -> bool:
 
 
 def compose_batch(document: bytes, now: int, max_size: int) -> list[bytes]:
-    """The messages as AMQP carries them. Raises ArgumentError, ArgumentOutOfRange, MessageSizeExceeded."""
+    """Return the messages in AMQP's encoding. Raises ArgumentError, ArgumentOutOfRange, MessageSizeExceeded."""
     try:
         entries = msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 UNLIMITED = 10_675_199 * 86_400_000
-"""The longest TimeSpan, in whole days: what lasts that long lasts for ever."""
+"""The longest TimeSpan, in whole days. It means "for ever"."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -30,7 +30,7 @@ _MAX_DATE_LENGTH = 40
 
 
 def date_text(time: int) -> str:
-    """RFC 1123; a time that no calendar has is written as the nearest one that it has."""
+    """The time in RFC 1123. If no calendar has it, the nearest time that a calendar has."""
     shown = _EPOCH + timedelta(milliseconds=max(_FIRST, min(time, _LAST)))
     return format_datetime(shown, usegmt=True)
 
@@ -40,7 +40,7 @@ def is_date(time: int) -> bool:
 
 
 def read_date(text: str) -> int | None:
-    """Milliseconds since 1970, or None if it is no date."""
+    """Milliseconds since 1970, or None if the text is not a date."""
     found = read_rfc_1123(text)
     if found is not None or len(text) > _MAX_DATE_LENGTH:
         return found
@@ -66,7 +66,7 @@ def read_rfc_1123(text: str) -> int | None:
 
 
 def read_time_span(text: str) -> int | None:
-    """Milliseconds, or None if it is no TimeSpan."""
+    """Milliseconds, or None if the text is not a TimeSpan."""
     found = _TIME_SPAN.fullmatch(text.strip())
     if found is None:
         return None

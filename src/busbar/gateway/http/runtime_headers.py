@@ -1,14 +1,13 @@
 """Custom properties of a message as HTTP headers, one each.
 
     text        "High"      quoted, as a JSON string: any text fits into a header, in ASCII
-    number      5, 0.5      bare: an int (a long if it must be) or a double
+    number      5, 0.5      bare: an int (a long if necessary) or a double
     boolean     true
     date        "Sun, 06 Nov 1994 08:49:37 GMT"     quoted like a text; to the second
 
-What comes bare and is no number is a text. A header that HTTP, or those who carry requests, know under its name is
-nobody's property: neither taken from a request nor given in an answer, where it could pass for the broker's own word. A
-property whose name is no HTTP token, or whose value is none of the above (a map, say), is left out of an answer; over
-AMQP it is there.
+A bare value that is not a number is a text. A header with a meaning in HTTP or for proxies is not a property: it is neither
+read from a request nor written into an answer, where it could pass for the broker's own. If the name of a property is not an
+HTTP token, or its value is none of the above (for example a map), it is left out of an answer. Over AMQP it is there.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from busbar.model.errors import ArgumentError
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_MAX_DIGITS = 400  # a double has no more before its point
+_MAX_DIGITS = 400  # a double has at most so many digits before its point
 
 _RESERVED_NAMES = """
     accept accept-charset accept-encoding accept-language accept-patch accept-post accept-ranges age
@@ -55,7 +54,7 @@ def is_property_name(name: str) -> bool:
 
 
 def properties_of(headers: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """The properties in a request's headers; names keep the case they came in, of one that is repeated the last counts."""
+    """The properties in a request's headers. Names keep their case; of a repeated name the last value counts."""
     names: dict[str, str] = {}
     found: dict[str, object] = {}
     for name, value in headers:
@@ -66,7 +65,7 @@ def properties_of(headers: Iterable[tuple[str, str]]) -> dict[str, object]:
 
 
 def read_property(value: str) -> object:
-    """The AMQP value that a header's text stands for."""
+    """The AMQP value of a header's text."""
     value = _decoded(value.strip())
     if len(value) >= 2 and value[0] == value[-1] == '"':
         text = _unquoted(value)
@@ -97,7 +96,8 @@ def integer(value: int) -> object:
 
 
 def refuse_undecodable(headers: Iterable[tuple[str, str]]) -> None:
-    """Headers that are no properties are UTF-8. (Of a property that is not, each byte is a character; a token is wrong.)"""
+    """Raise ArgumentError if a header that is not a property is not UTF-8. (In other properties each byte is a
+    character.)"""
     for name, value in headers:
         if not (value.isascii() or is_property_name(name) or name.lower().endswith("authorization")):
             try:
@@ -107,7 +107,7 @@ def refuse_undecodable(headers: Iterable[tuple[str, str]]) -> None:
 
 
 def headers_of(properties: Mapping[str, object]) -> dict[str, str]:
-    """The headers that say these properties."""
+    """The headers for these properties."""
     headers: dict[str, str] = {}
     for name, value in properties.items():
         if is_property_name(name):
@@ -118,7 +118,7 @@ def headers_of(properties: Mapping[str, object]) -> dict[str, str]:
 
 
 def property_text(value: object) -> str | None:
-    """A property as a header's text; None if it has none."""
+    """A property as a header's text; None if it cannot be one."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Timestamp):
@@ -137,7 +137,7 @@ def property_text(value: object) -> str | None:
 
 
 def _unquoted(value: str) -> str:
-    """Inside the quotes: a JSON string, or, where that is broken, simply what stands between them."""
+    """The value inside the quotes: a JSON string, or the unchanged text if that is broken."""
     try:
         text = json.loads(value)
     except ValueError:
@@ -146,7 +146,7 @@ def _unquoted(value: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Headers are UTF-8 as a rule; what is not, or is half of a character, is read byte by byte."""
+    """The decoded header. If it is not UTF-8, it is read byte by byte."""
     try:
         text.encode("utf-8")
         return text

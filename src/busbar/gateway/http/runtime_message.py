@@ -1,8 +1,8 @@
-"""A message over HTTP and the same message in AMQP: one becomes the other here, so that everything behind it is the same.
+"""Converts a message between HTTP and AMQP, so that everything behind it is the same.
 
     HTTP                                        AMQP
     body                                        one data section (several are joined; a text value is its UTF-8)
-    Content-Section (answers only)              what the body is: data, amqp-value or amqp-sequence
+    Content-Section (answers only)              the kind of the body: data, amqp-value or amqp-sequence
     Content-Type                                properties.content-type
     BrokerProperties: MessageId, To, ReplyTo,   properties: message-id, to, reply-to, correlation-id, subject, group-id,
       CorrelationId, Label, SessionId,            reply-to-group-id
@@ -12,8 +12,8 @@
     TimeToLive, ForcePersistence                header.ttl (or the two times of the properties), header.durable
     other headers                               application properties
 
-A stored message may have come over AMQP with anything in it that can be skipped over: what cannot be shown is left out,
-and showing it never fails. In an answer DeliveryCount counts this delivery too.
+A stored message may have come over AMQP with anything in it that can be skipped. Parts that HTTP cannot show are left out,
+and showing a message never fails. In an answer DeliveryCount counts this delivery too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 
 @dataclass(frozen=True, slots=True)
 class HttpMessage:
-    """A message as an answer gives it."""
+    """A message in the form of an HTTP answer."""
 
     headers: dict[str, str]
     body: bytes
@@ -70,7 +70,7 @@ def compose(
     body: bytes,
     now: int,
 ) -> bytes:
-    """The message as AMQP carries it. Raises ArgumentError for what AMQP cannot carry."""
+    """Return the message in AMQP's encoding. Raises ArgumentError for parts that AMQP cannot carry."""
     message = DecodedMessage(data=body, application_properties=custom)
     message.message_id = properties.message_id
     message.to = properties.to
@@ -105,7 +105,7 @@ def compose(
 
 
 def show(record: Record, number: int, lock: UUID | None, until: int) -> HttpMessage:
-    """The delivered message; `lock` is None when it has been deleted with its delivery."""
+    """Return the delivered message; `lock` is None if the delivery has deleted it."""
     payload = encode_delivery(record, number, 0, -1)
     found = find_sections(payload, 0, len(payload))
     message = _decoded(payload, found)
@@ -153,7 +153,7 @@ def show(record: Record, number: int, lock: UUID | None, until: int) -> HttpMess
 
 
 def message_id_of(record: Record) -> str | None:
-    """The message's id as BrokerProperties says it."""
+    """The message's id as in BrokerProperties."""
     payload = encode_delivery(record, record.n, 0, -1)
     return _id_text(_decoded(payload, find_sections(payload, 0, len(payload))).message_id)
 
@@ -174,7 +174,7 @@ def _annotations(payload: bytes, found: Sections) -> dict[object, object]:
 
 
 def _id_text(value: object) -> str | None:
-    """An id has four types in AMQP; one text each here, the same as the broker compares."""
+    """The text of an id, which has four types in AMQP: the same text that the broker compares."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):

@@ -2,21 +2,21 @@
 
 A connection has one request at a time, so it waits for one message at a time:
 
-    state       begins                          ends
-    waiting     the receiver asks for one       Delivered: the message is handed out
-    draining    the time is up: it drains       Delivered (it came in between, and is handed out), or Drained: nothing
-                                                neither, for DRAIN_WAIT: the origin is given up, and the broker releases
-                                                what still comes for it
-    either      interrupted                     the receiver ends its wait; what still comes for it is released
-    either      the connection is lost          the broker makes the consumers leave and releases what is on its way
+    state       begins                              ends
+    waiting     the receiver requests one           Delivered: the message goes to the client
+    draining    the time is up: the receiver        Delivered (the message came in between, and goes to the client), or
+                drains                              Drained: no message. If neither comes for DRAIN_WAIT, the origin is
+                                                    closed, and the broker releases what still comes for it
+    either      interrupted                         the receiver ends its wait; messages that still come are released
+    either      the connection is lost              the broker ends the consumers and releases messages under way
 
-When the broker stops, the time of every wait is up.
+When the broker stops, every wait ends as if its time were up.
 
-Receivers (runtime_receiver.py) of partitioned entities are kept from request to request. The messages that are cached there
-return when the connection is lost.
+Receivers (runtime_receiver.py) of partitioned entities are kept from request to request. Their cached messages return when
+the connection is lost.
 
-So a message is either handed out, or still there: none is locked for nobody. In ReceiveAndDelete mode it is deleted when
-it is delivered, and what is delivered to a client that vanished in that very moment is lost: at most once.
+So a message either goes to the client or is still in the entity: none stays locked without a receiver. In ReceiveAndDelete
+mode a message is deleted when it is delivered. If the client disconnects in that moment, the message is lost: at most once.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from busbar.partitions.routing import Router
 from busbar.partitions.sends import BatchSend
 
 DRAIN_WAIT = 10.0
-"""Seconds after which a fragment that does not answer is given up."""
+"""Seconds after which a fragment that does not answer is abandoned."""
 MAX_RECEIVERS = 16
-"""Partitioned entities that one connection keeps messages of; beyond it the one that was used first is left."""
+"""The maximum number of partitioned entities with a receiver of this connection. Beyond it the oldest receiver ends."""
 
 
 class HttpOrigin:
     def __init__(self, port: FragmentApi, failed: Callable[[], None] = lambda: None) -> None:
-        """`failed` ends the connection."""
+        """`failed` closes the connection."""
         self._port = port
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class HttpOrigin:
         self.number = port.connect(self._perform, failed)
 
     def leave(self) -> None:
-        """The connection is lost: nobody waits here any more."""
+        """End the origin: the connection is lost, and no request waits."""
         self._lost = True
         self._forget_receivers()
         self._wakes.close()
@@ -82,12 +82,12 @@ class HttpOrigin:
             self._receipt.set_exception(lost)
 
     def stop(self) -> None:
-        """Wait for nothing from here on: the broker stops."""
+        """End every wait: the broker stops."""
         if not self._stopping.done():
             self._stopping.set_result(None)
 
     def interrupt(self, error: BusbarError) -> None:
-        """What is waited for will not come, because of `error`."""
+        """End the wait with `error`."""
         if self._receipt is not None and not self._receipt.done():
             self._receipt.set_exception(error)
 
@@ -109,7 +109,7 @@ class HttpOrigin:
             self._expecting.pop(request, None)
 
     async def send(self, entity: EntityView, drafts: list[Draft]) -> None:
-        """Store messages together; a refusal is raised."""
+        """Store messages together. Raises the error of a refusal."""
         wait = _Wait(self._loop)
         BatchSend(self, self._router(entity), drafts, wait).send()
         effect = await self._effect_of(wait)
@@ -156,7 +156,7 @@ class HttpOrigin:
                 receiver.end()
 
     def _router(self, entity: EntityView) -> Router:
-        """Where messages of this connection go: kept, so that those without a key go round robin."""
+        """The router of this connection for the entity. It is kept, so that messages without a key go round robin."""
         router = self._routers.get(entity.fragments)
         if router is None:
             if len(self._routers) >= MAX_RECEIVERS:
@@ -214,7 +214,7 @@ class HttpOrigin:
             self._port.submit(commands)
 
     def release(self, delivered: Delivered | None) -> None:
-        """Give a message back as if it had never left: who should have got it is gone."""
+        """Return a message without a change of its delivery count: its client has disconnected."""
         if delivered is None or not delivered.until:
             return
         self._port.submit([release_of(delivered.fragment, 0, delivered.records, delivered.nonce)])
@@ -269,5 +269,5 @@ class _Wait:
 
 def _refusal(effect: Refused) -> BusbarError:
     if effect.condition == EntityNotFound.condition:
-        return EntityDeleted(effect.text)  # it was there when the request found it
+        return EntityDeleted(effect.text)  # the entity existed when the request found it
     return error_of(effect.condition, effect.text, effect.certain)

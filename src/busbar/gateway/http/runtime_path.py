@@ -1,12 +1,12 @@
-"""What the path of a runtime request names.
+"""Parses the path of a runtime request.
 
     {entity}/messages                       SEND
     {entity}/messages/head                  HEAD     receive
     {entity}/messages/{id}/{lock token}     LOCK     settle
 
 {entity} is a queue, a topic (to send to) or `{topic}/subscriptions/{name}`, with `/$DeadLetterQueue` behind it for the
-dead-letter queue. The fixed words are known in any case. No segment of a queue's or topic's name but the first can be
-`messages` or `subscriptions`, so the first `messages` that is not the name of a subscription or a rule is the word. An id
+dead-letter queue. The fixed words are recognized in any case. Only the first segment of a queue's or topic's name can be
+`messages` or `subscriptions`. So the first `messages` that is not the name of a subscription or a rule is the word. An id
 may have slashes.
 """
 
@@ -42,16 +42,17 @@ class RuntimePath:
 
     def location(self, entity: EntityView) -> str:
         """The path of the messages of this target, with the entity's name as it was created."""
-        return f"{entity.path}{'/' + DEAD_LETTER if self.dead_letter else ''}/{MESSAGES}"
+        transfer = "/" + TRANSFER if self.transfer else ""
+        return f"{entity.path}{transfer}{'/' + DEAD_LETTER if self.dead_letter else ''}/{MESSAGES}"
 
 
 def is_runtime(path: str) -> bool:
-    """Whether the path is one of a runtime operation, and not of a resource to manage."""
+    """Whether the path is that of a runtime operation, and not of a resource to manage."""
     return _word_at([segment.lower() for segment in path.split("/")]) > 0
 
 
 def target_of(path: str) -> RuntimePath:
-    """Raises EntityNotFound for a path that names nothing of the above."""
+    """Parse a path. Raises EntityNotFound if it is none of the above."""
     segments = path.split("/")
     word = _word_at([segment.lower() for segment in segments])
     entity, rest = segments[:word], segments[word + 1 :]
@@ -65,7 +66,7 @@ def target_of(path: str) -> RuntimePath:
 
 
 def _word_at(lowered: list[str]) -> int:
-    """Where the word `messages` stands; -1: nowhere."""
+    """The index of the word `messages`; -1: there is none."""
     for index in range(1, len(lowered)):
         if lowered[index] != MESSAGES:
             continue

@@ -1,8 +1,8 @@
 """The BrokerProperties of a message: a JSON object, in a header of its own or in an entry of a batch.
 
-Keys are those of the reference, known in any case; a null is the same as no key, and unknown keys are ignored (clients
-send received properties back). Numbers are taken where a text is expected, as the service does. If SessionId and
-PartitionKey are both given they must be equal: messages of one session lie in one place.
+Keys are those of the reference, recognized in any case. A null is the same as no key, and unknown keys are ignored, because
+clients send received properties back. Numbers are accepted where a text is expected, as in the service. If SessionId and
+PartitionKey are both given, they must be equal: messages of one session are in one fragment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class BrokerProperties:
-    """What a sender says of a message beside its body. Times in ms; 0: not set."""
+    """What a sender specifies of a message beside its body. Times in ms; 0: not set."""
 
     message_id: str | None = None
     correlation_id: str | None = None
@@ -97,7 +97,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _ttl(key: str, value: object) -> int:
-    """Milliseconds; 0 for one so long that it has no end."""
+    """Milliseconds; 0 if it is long enough to mean "for ever"."""
     ms: int | None = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         ms = math.ceil(max(-1, min(value, UNLIMITED / 1000)) * 1000)

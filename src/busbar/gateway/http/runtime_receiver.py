@@ -1,11 +1,10 @@
 """Receives over HTTP: one message for each request.
 
-From a regular entity each request is a consumer of its own, which leaves when the request is over.
+From a regular entity each request is a consumer of its own, which ends with the request.
 
-From a partitioned entity the message comes from whichever fragment has one. All fragments are asked, as over AMQP
-(partitions/receiver.py). What they give beyond the one message is cached for the next receives of the same connection, so
-keep-alive pays off: a client that connects anew for every request asks anew, and finds that what it has not taken returned
-to the queue when the connection before was closed.
+From a partitioned entity the message comes from any fragment that has one. All fragments get credit, as over AMQP
+(partitions/receiver.py). Messages beyond the first are cached for the next receives of the same connection, so keep-alive
+pays off. If a client opens a connection for every request, its cached messages return to the queue each time.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class HttpReceiver(Protocol):
     """Waits for one message for one request at a time."""
 
     def ask(self, receipt: Receipt, *, delete: bool, drain: bool) -> None:
-        """The next message, locked or deleted, goes to the receipt; with `drain`, None if there is none now."""
+        """Request the next message, locked or deleted, for the receipt; with `drain`, None if there is none now."""
 
     def drain(self) -> None:
-        """The request waits no longer: None goes to the receipt if there is no message now."""
+        """End the wait: the receipt gets None if there is no message now."""
 
     def end(self) -> None:
-        """The request is over, one way or another."""
+        """End the request."""
 
 
 class ReleasingOrigin(Origin, Protocol):
@@ -91,11 +90,11 @@ class RegularHttpReceiver:
             self._receipt.set_result(None)
 
     def replenish(self, now: int) -> None:
-        """A request wants one message, and has asked for it."""
+        """Do nothing: a request gets one message, and has requested it."""
 
 
 class PartitionedHttpReceiver:
-    """The client's end of a receiver: it wants one message, or none."""
+    """The client's end of a receiver: it takes one message, or none."""
 
     def __init__(self, asker: Origin, entity: EntityView, sub: int) -> None:
         self._asker = asker
@@ -125,7 +124,7 @@ class PartitionedHttpReceiver:
             self._asker.flush()
 
     def give_back(self) -> None:
-        """The connection is lost."""
+        """Return all messages: the connection is lost."""
         self._receiver.release_all()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What an operator asks about stores, fragments and duplicates. JSON, with the Manage right:
+"""Serves what operators request about stores, fragments and duplicates. JSON, with the Manage right:
 
 GET   /$busbar/stores                   all stores
-POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; the store as it is then
+POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; answers with the new state
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
 """
@@ -24,7 +24,7 @@ PREFIX = "$busbar/"
 
 
 async def handle(request: web.Request, path: str, services: GatewayServices) -> web.Response:
-    """`path` is that of the request, with the prefix."""
+    """Answer a request; `path` is that of the request, with the prefix."""
     what, _, rest = path[len(PREFIX) :].partition("/")
     kind = what.lower()
     if kind == "fragments" and rest:

@@ -1,12 +1,12 @@
-"""What becomes of a new connection. Every one may speak everything: AMQP, HTTP, WebSocket, and all of them inside TLS.
+"""Starts new connections. Every port accepts AMQP, HTTP and WebSocket, and all of them inside TLS.
 
-1. A new socket is only looked at (MSG_PEEK) until its first byte has come: so TLS can begin on it as if nothing had been
-   read, and a connection that says nothing costs a descriptor and a timer.
+1. Until its first byte has come, a new socket is only peeked at (MSG_PEEK). So TLS can begin on it as if nothing had been
+   read, and a silent connection costs a descriptor and a timer.
 2. From acceptance to the first bytes that name a protocol, TLS handshake included, a client has `handshake_timeout`.
 3. Then it waits until the limits allow its start, its bytes still in the kernel. TLS also waits for one of
-   `max_tls_handshakes`: a handshake that takes longer than `SILENT_GRACE` is ended for one that waits.
-4. The connection limiter bounds how many there are. A socket that the controller has accepted while there is no room is
-   kept, as in the kernel's queue; when that is full, it is closed.
+   `max_tls_handshakes`. If a handshake takes longer than `SILENT_GRACE`, it is ended for one that waits.
+4. The connection limiter bounds the number of connections. If the controller has accepted a socket and there is no room, the
+   socket waits here, as in the kernel's queue. If that queue is full, the socket is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOOD = 500
 """More waiting connections than a restart of all clients explains."""
 
 Successor = Callable[[WireProtocol, TrackedConnection], asyncio.Protocol]
-"""Makes the protocol that takes over a connection which speaks AMQP or HTTP."""
+"""Creates the protocol that takes over an AMQP or HTTP connection."""
 
 
 class Acceptor:
@@ -46,7 +46,7 @@ class Acceptor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def accepted(self, accepted: socket.socket) -> None:
-        """Start looking at a socket that the limits allow."""
+        """Begin to peek at a socket that the limits allow."""
         _NewSocket(self, accepted)
 
     def adopt(self, accepted: socket.socket) -> None:
@@ -68,7 +68,7 @@ class Acceptor:
             self.accepted(self._backlog.popleft())
 
     def close(self) -> None:
-        """Give up on those who have not spoken yet."""
+        """Close the sockets that have sent nothing yet."""
         if self._next_admission is not None:
             self._next_admission.cancel()
         while self._backlog:
@@ -83,7 +83,7 @@ class Acceptor:
     # Letting in those whose first byte is there
 
     def first_byte(self, new_socket: _NewSocket, *, tls: bool) -> None:
-        """Let it in when there is a place for it."""
+        """Start the connection when the limits allow it."""
         (self._waiting_tls if tls else self._waiting_plain).append(new_socket)
         self._start_waiting()
 
@@ -101,7 +101,7 @@ class Acceptor:
                 if wait:
                     self._look_in(wait)
                     break
-                # In a flood the last come first: those who have waited longest are the likeliest to have given up.
+                # In a flood the newest come first: clients that have waited longest have most likely disconnected.
                 new_socket = waiting.popleft() if len(waiting) < FLOOD else waiting.pop()
                 if new_socket.dropped:
                     continue
@@ -122,14 +122,14 @@ class Acceptor:
         return 0.0
 
     def _look_soon(self) -> None:
-        """Something was freed: if anyone waits, look at the end of this turn."""
+        """Schedule a look at waiting sockets for the end of this turn, because something was freed."""
         if self._waiting_plain or self._waiting_tls:
             self._look_in(0.0)
 
     def _look_in(self, seconds: float) -> None:
         if self._next_look is not None:
             if seconds:
-                return  # a look is due anyway; if it comes too early, it asks for another
+                return  # a look is due anyway; if it comes too early, it schedules another
             self._next_look.cancel()
         self._next_look = self.loop.call_later(seconds, self._look_again)
 
@@ -145,7 +145,7 @@ class Acceptor:
 
 
 class _NewSocket:
-    """A socket that nobody has taken over yet."""
+    """A socket that no protocol has taken over yet."""
 
     def __init__(self, acceptor: Acceptor, accepted: socket.socket) -> None:
         self.dropped = False
@@ -202,7 +202,7 @@ class _NewSocket:
         except (
             OSError,
             EOFError,
-        ):  # ssl.SSLError is an OSError: the client did not keep to the protocol, or left
+        ):  # ssl.SSLError is an OSError: the client violated the protocol, or disconnected
             self._end()
         except asyncio.CancelledError:
             self._end()
@@ -215,7 +215,7 @@ class _NewSocket:
         self._tracked.evict()
 
     def drop(self) -> None:
-        """Give up on it, before a transport has it or while it is in its handshake."""
+        """Close it, before a transport has it or while it is in its handshake."""
         if self.dropped:
             return
         if self._task is not None:

@@ -1,8 +1,8 @@
-"""What a TLS ClientHello asks for that costs the server far more than the client (RFC 8446, 4.1.2).
+"""Checks a TLS ClientHello for requests that cost the server far more than the client (RFC 8446, 4.1.2).
 
-A key share of a finite field (ffdhe2048 to ffdhe8192) takes the server many times as long as one of an elliptic curve,
-and a client can send the same bytes again and again without any work. Python's ssl cannot switch these groups off, so they
-are looked for before OpenSSL sees them.
+A key share of a finite field (ffdhe2048 to ffdhe8192) takes the server many times as long as one of an elliptic curve. A
+client can send the same bytes again and again without any work. Python's ssl cannot switch these groups off, so this file
+finds them before OpenSSL gets them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _FIXED = 4 + 2 + 32
 
 
 class HelloWatch:
-    """Sees the messages of a handshake that come in the clear: at most two ClientHellos with TLS 1.3."""
+    """Reads the messages of a handshake that are not encrypted: at most two ClientHellos with TLS 1.3."""
 
     def __init__(self) -> None:
         self._message = bytearray()
         self._hellos = 2  # the second one answers a HelloRetryRequest
 
     def sees(self, part: bytes) -> None:
-        """A part of a handshake record. Raises ssl.SSLError if the message that it ends may not be answered."""
+        """Read a part of a handshake record. Raises ssl.SSLError if its message must not be answered."""
         if not self._hellos:
             return
         self._message += part
@@ -35,7 +35,7 @@ class HelloWatch:
             pass
 
     def _next(self) -> bool:
-        """Look at the first message that was not looked at. False if it is not all there."""
+        """Check the next message. False if it is not complete."""
         message = self._message
         if len(message) < 4:
             return False
@@ -58,7 +58,7 @@ class HelloWatch:
 
 
 def _versions_and_shares(hello: bytes) -> tuple[list[int], list[int]]:
-    """The versions of `supported_versions` and the groups of `key_share`. What cannot be read is refused by OpenSSL."""
+    """The versions of `supported_versions` and the groups of `key_share`. OpenSSL refuses what cannot be read."""
     versions: list[int] = []
     groups: list[int] = []
     try:

@@ -25,11 +25,11 @@ from busbar.model.limits import Limits
 
 SILENT_GRACE = 1.0
 UNAUTHENTICATED_GRACE = 5.0
-"""Seconds that a connection is left alone in, however many wait."""
+"""Seconds for which a connection is not closed, however many others wait."""
 
 
 class AmqpConnectionHandle(Protocol):
-    """An AMQP connection that can be told that the broker stops."""
+    """An AMQP connection that can be closed when the broker stops."""
 
     def shut_down(self) -> None: ...
 
@@ -62,12 +62,12 @@ class TrackedConnection:
         self._evict()
 
     def first_byte(self) -> None:
-        """Its first byte is there."""
+        """Record that its first byte has come."""
         if self._limiter.silent.pop(self, self) is None:
             self._limiter.waiting[self] = None
 
     def start(self) -> None:
-        """It is started, and has to authenticate."""
+        """Record that it was started, and has to authenticate."""
         limiter = self._limiter
         limiter.silent.pop(self, None)
         limiter.waiting.pop(self, None)
@@ -88,7 +88,7 @@ class TrackedConnection:
     # Called by an AMQP connection
 
     def admit(self, connection: AmqpConnectionHandle) -> bool:
-        """Whether there is room for one more AMQP connection; it is counted then."""
+        """Whether there is room for one more AMQP connection, which is then counted."""
         connections = self._limiter.amqp_connections
         if len(connections) >= self._limiter.limits.max_connections:
             self.untrack()
@@ -106,7 +106,7 @@ class ConnectionLimiter:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        # In the order in which connections came into the state
+        # In the order in which connections entered the state
         self.silent: dict[TrackedConnection, None] = {}
         self.waiting: dict[TrackedConnection, None] = {}
         self.unauthenticated: dict[TrackedConnection, None] = {}
@@ -150,7 +150,7 @@ class ConnectionLimiter:
         return 0.0
 
     def evict_oldest(self) -> None:
-        """The process has no descriptors left: the oldest connection is closed."""
+        """Close the oldest connection: the process has no descriptors left."""
         for tracked in (self.silent, self.unauthenticated):
             if tracked:
                 next(iter(tracked)).evict()
@@ -175,7 +175,7 @@ class ConnectionLimiter:
         self._http_connections.pop(handle, None)
 
     async def close(self) -> None:
-        """Tell every AMQP client that the broker stops, and wait a moment for the farewells to go out."""
+        """Close every AMQP connection because the broker stops, and wait a moment for the close frames to be sent."""
         for tracked in [*self.silent, *self.waiting]:
             tracked.evict()
         for connection in list(self.amqp_connections):

@@ -1,6 +1,6 @@
-"""The listening ports: every connection that comes is accepted and handed on.
+"""The listening ports: accepts every connection and passes it on.
 
-While there is no room for one more, nobody is accepted, and the kernel's queue holds those who come.
+While there is no room for one more, none is accepted, and new connections stay in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
-"""Then the connections that are there already get their turn."""
+"""After so many the open connections get their turn."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ class Listener:
         on_accept: Callable[[socket.socket], None],
         make_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`accept_delay` is 0 if one more may be accepted now, else the seconds to wait; `on_accept` gets whoever was
-        accepted; `make_room` is called when there are no descriptors left."""
+        """`accept_delay` is 0 if one more may be accepted now, else the seconds to wait; `on_accept` gets the accepted
+        socket; `make_room` is called when there are no descriptors left."""
         self.loop = asyncio.get_running_loop()
         self._accept_delay = accept_delay
         self._on_accept = on_accept
@@ -50,7 +50,7 @@ class Listener:
                 port = opened[0].getsockname()[1]
             except OSError as error:
                 failed = error
-                # A name may stand for an address that this machine does not have (::1 where there is no IPv6).
+                # A name may have an address that this machine does not have (::1 where there is no IPv6).
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     break
         else:
@@ -65,7 +65,7 @@ class Listener:
         return port
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting."""
         for listener in self._listening:
             self.loop.remove_reader(listener)
             listener.close()
@@ -103,7 +103,7 @@ class Listener:
             if listener in self._listening:
                 self.loop.add_reader(listener, self._acceptable, listener)
 
-        # Not the whole wait: others may prove themselves meanwhile and make room.
+        # Not the whole wait: others may authenticate meanwhile and make room.
         timer = self.loop.call_later(min(seconds, 0.05), go_on)
         self._pauses.add(timer)
 

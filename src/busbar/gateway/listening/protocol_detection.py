@@ -1,11 +1,11 @@
-"""The first bytes of a connection decide what it speaks.
+"""Detects the protocol of a connection by its first bytes.
 
     41 4D 51 50 ("AMQP")            AMQP
     a method of HTTP and a space    HTTP (a WebSocket begins as such)
     16                              a TLS ClientHello; the acceptor sees it before a transport has the socket
-    anything else                   nobody we know: AMQP's own header is the answer (AMQP 2.2), then the end
+    anything else                   unknown: the answer is AMQP's own header (AMQP 2.2), then the connection is closed
 
-Inside TLS the same bytes decide again, except that TLS in TLS is nobody we know.
+Inside TLS the same bytes decide again, but TLS in TLS is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WireProtocol(Enum):
 
 
 def detect_protocol(first: bytes) -> WireProtocol:
-    """What a connection speaks that begins with these bytes."""
+    """The protocol of a connection that begins with these bytes."""
     if first.startswith(_AMQP):
         return WireProtocol.AMQP
     if first.startswith(_METHODS):
@@ -44,7 +44,7 @@ def detect_protocol(first: bytes) -> WireProtocol:
 
 
 class ProtocolDetector(asyncio.Protocol):
-    """Has the transport until it is known who takes it over, then hands it on with all that was read."""
+    """Has the transport until the protocol is detected, then passes it on with all bytes that were read."""
 
     def __init__(
         self,

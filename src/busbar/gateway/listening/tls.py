@@ -1,13 +1,13 @@
-"""TLS that a client cannot use to make the server work for nothing.
+"""TLS with bounded cost: a client cannot make the server work without effort of its own.
 
-Rules
-- OpenSSL is given one record at a time. So it is known of each whether it brought application data, and OpenSSL's own loop
-  over records that bring none ends after each.
-- After the handshake a record without data is a key update of TLS 1.3 (RFC 8446, 4.6.3), which costs the server new keys
-  and an answer, an attempt to renegotiate TLS 1.2, which is answered with an alert, or an alert. A connection may send
-  `AT_ONCE` of them, and `PER_SECOND` more as time passes; the next one ends it. Libraries renew keys after some gigabytes.
-- Records that are padded bring data like others.
-- A ClientHello is looked at before OpenSSL gets it (client_hello.py).
+- OpenSSL gets one record at a time. So it is known whether each record had application data, and OpenSSL's own loop over
+  records without data ends after each.
+- After the handshake a record without data is one of three. A key update of TLS 1.3 (RFC 8446, 4.6.3) costs the server new
+  keys and an answer. An attempt to renegotiate TLS 1.2 is answered with an alert. The third is an alert. A connection may
+  send `AT_ONCE` of them, and `PER_SECOND` more as time passes; the next one closes it. Libraries renew keys after some
+  gigabytes.
+- Padded records have data like others.
+- A ClientHello is checked before OpenSSL gets it (client_hello.py).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from busbar.gateway.listening.client_hello import HANDSHAKE, HelloWatch
 AT_ONCE = 100
 PER_SECOND = 10
 HEAD = 5
-"""Bytes of a record's head; the last two are how many follow (RFC 8446, 5.1)."""
+"""Bytes of a record's head; the last two are the length of the rest (RFC 8446, 5.1)."""
 
 T = TypeVar("T")
 
 
 class RecordFeed(ssl.SSLObject):
-    """Takes what has come from `arrived` to `offered`, where OpenSSL reads it."""
+    """Moves bytes from `arrived` to `offered`, where OpenSSL reads them."""
 
     arrived: ssl.MemoryBIO
     offered: ssl.MemoryBIO
@@ -61,7 +61,7 @@ class RecordFeed(ssl.SSLObject):
     def read(self, len: int = 1024, buffer: bytearray | None = None) -> bytes | int:  # type: ignore[override]
         # The names of the arguments are those of ssl.SSLObject.
         while True:
-            # Asking OpenSSL in vain costs an exception, so a record is offered first.
+            # A call of OpenSSL without data costs an exception, so a record is offered first.
             offered = not self.pending() and self._offer()
             try:
                 return super().read(len, buffer)
@@ -72,7 +72,7 @@ class RecordFeed(ssl.SSLObject):
                     self._count()
 
     def _offer(self) -> bool:
-        """Offer a record, or what has come of it. False if nothing has come."""
+        """Offer a record, or the part of it that has come. False if nothing has come."""
         if not self._missing:
             head = self._head + self.arrived.read(HEAD - len(self._head))
             if len(head) < HEAD:
@@ -103,7 +103,7 @@ class RecordFeed(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """Of a server; event loops ask it for what makes TLS of a connection."""
+    """The context of a server; event loops call it to create the TLS object of a connection."""
 
     sslobject_class = RecordFeed
 

@@ -1,7 +1,7 @@
 """AMQP over a WebSocket: binary frames carry the same bytes as a socket would, cut anywhere.
 
-`WebSocketTransport` is what a connection sees of it: writes are gathered and sent by one task, in order; the connection is
-told to pause when the client reads too slowly, and no frame is read while the connection has paused reading.
+`WebSocketTransport` is the transport of the AMQP connection. Writes are gathered and sent by one task, in order. If the
+client reads too slowly, the connection is paused. While the connection has paused reading, no frame is read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from busbar.gateway.services import GatewayServices
 
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 FRAMES_AT_ONCE = 4
-"""AMQP frames of the largest size that one message of a WebSocket may have: it is kept until its end has come, and that from
-clients that have put no token too. SDKs send a message for each frame."""
+"""The maximum number of AMQP frames of the largest size in one WebSocket message. A message is kept until its end has come,
+also from unauthenticated clients. SDKs send a message for each frame."""
 MAX_OUTGOING = 64 * 1024
 """Bytes of one frame: the Python SDK reads frames whole."""
 CLOSE_WAIT = 2.0
@@ -71,7 +71,7 @@ class WebSocketTransport(asyncio.Transport):
         return len(self._buffer)
 
     async def pump(self) -> None:
-        """Send what is written, until the end; then say goodbye."""
+        """Send what is written, until the end; then close the WebSocket."""
         while True:
             await self._something.wait()
             self._something.clear()
@@ -107,7 +107,7 @@ class WebSocketTransport(asyncio.Transport):
             self._closing = True
             self._something.set()
             self._readable.set()
-            # A client that does not read cannot keep us from leaving.
+            # A client that does not read must not delay the end.
             asyncio.get_running_loop().call_later(CLOSE_WAIT, self._hang_up)
 
     def abort(self) -> None:
@@ -166,6 +166,6 @@ async def _read(
         await transport.readable()
         frame = await socket.receive()
         if frame.type is not WSMsgType.BINARY:
-            return  # closed, broken, too large, or text, which AMQP is not
+            return  # closed, broken, too large, or text, which is not AMQP
         if not transport.is_closing():
             connection.data_received(frame.data)

@@ -1,8 +1,8 @@
-"""Closing a database without writing a byte.
+"""Closes a database without writing a byte.
 
-SQLite checkpoints, syncs and truncates when a connection is closed, and Python 3.11 cannot tell it not to. After a
-failed sync that must not happen: a second sync may succeed although the data was lost. So the descriptors of the
-database and of its log are replaced by ones that can neither be written nor synced, and then the connection is closed.
+SQLite checkpoints, syncs and truncates when a connection is closed, and Python 3.11 cannot switch that off. After a failed
+sync that must not happen: a second sync may succeed although the data was lost. So the descriptors of the database and of
+its log are replaced by ones that can neither be written nor synced, and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Identity = tuple[int, int]
 
 
 def identity_of(found: os.stat_result) -> Identity:
-    """What stays the same when a file is renamed, and differs when another one takes its name."""
+    """A value that stays the same when a file is renamed, and differs when another file has its name."""
     return found.st_dev, found.st_ino
 
 

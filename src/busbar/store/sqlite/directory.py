@@ -1,8 +1,8 @@
 """The embedded messaging stores of a data directory: DIR/store-0.db, DIR/store-1.db and so on.
 
-A store that is there is opened, never made: what is missing is missing. A new one is made only where a namespace gets one
-more store, or an operator wants a lost one replaced; then whatever lies in its place is renamed, not deleted: to
-DIR/store-0.db.replaced-TIME, with its log beside it under a name by which it can be opened there (store_restore.py).
+An existing store is opened, and a missing one is not created. A new store is created only when a namespace gets one more
+store, or an operator replaces a lost one. In the second case an existing file is renamed, not deleted: to
+DIR/store-0.db.replaced-TIME. Its log is renamed too, to a name with which it can be opened there (store_restore.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def store_names(count: int) -> list[str]:
 
 
 def stores_in(directory: Path) -> list[str]:
-    """Those that have a file, or at least a log of one, in the order of their numbers."""
+    """The stores that have a file, or at least a log of one, in the order of their numbers."""
     numbers = set()
     for file in directory.iterdir():
         found = _NAME.fullmatch(file.name.removesuffix("-wal"))
@@ -54,7 +54,7 @@ class SqliteLocation:
         return SqliteStore(self._file)
 
     def rename_current(self) -> Path:
-        """Free the place; where what was there is now."""
+        """Rename the current file; returns its new path."""
         aside = self._file.with_name(f"{self._file.name}{REPLACED}{time.time_ns() // 1_000_000}")
         # The log first: without it the file would look whole.
         for file, name in ((self._log, f"{aside.name}-wal"), (self._file, aside.name)):
@@ -63,13 +63,13 @@ class SqliteLocation:
         return aside
 
     def put_back(self, aside: Path) -> None:
-        """Rename a replaced file back. Its place must be free."""
+        """Rename a replaced file back. There must be no current file."""
         for file, target in ((aside.with_name(f"{aside.name}-wal"), self._log), (aside, self._file)):
             if file.exists():
                 move(file, target)
 
     def replaced_files(self) -> list[Path]:
-        """What was set aside of this store, the oldest first."""
+        """The replaced files of this store, the oldest first."""
         found = self._file.parent.glob(f"{self._file.name}{REPLACED}*")
         return sorted(file for file in found if file.name.rpartition("-")[2].isdigit())
 

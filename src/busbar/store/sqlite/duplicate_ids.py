@@ -1,4 +1,4 @@
-"""Ids of duplicate detection in SQL. What a segment is for stands in fragment/changes.py."""
+"""Ids of duplicate detection in SQL. fragment/changes.py describes segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEMBER_WIDTH = 5
 
 _FORGET = "DELETE FROM dup WHERE fragment = ? AND (shelf, id) <= (?, ?)"
 
-# CROSS JOIN fixes the order: one look at the key for each segment and id.
+# CROSS JOIN fixes the order: one look-up of the key for each segment and id.
 _FIND = (
     "WITH wanted(id) AS (VALUES {rows})"
     " SELECT dup.id, dup.at, dup.n FROM json_each(?) AS shelf CROSS JOIN wanted CROSS JOIN dup"
@@ -39,7 +39,7 @@ _SEGMENTS = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Forget and remember what the changes say, inside the caller's transaction."""
+    """Delete and insert the ids of the changes, inside the caller's transaction."""
     values: list[Value] = []
     for changes in batches:
         fragment = changes.fragment
@@ -75,5 +75,5 @@ def id_segments(connection: sqlite3.Connection, fragment: int) -> list[int]:
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> int:
-    """Forget up to `limit` ids of a fragment; how many it were."""
+    """Delete up to `limit` ids of a fragment; returns their number."""
     return connection.execute(_DROP, (fragment, limit)).rowcount

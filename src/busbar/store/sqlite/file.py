@@ -1,18 +1,17 @@
-"""The file of an embedded store in use: who holds it, its transactions, its log, its failures.
+"""The file of an embedded store in use: its lock, its transactions, its log, its failures.
 
-Rules
-    * One holder. A lock file beside the database is held from open to close; a second process gets StoreInUse.
-    * A transaction is synced when `transact` returns: all or none. Before it returns, the paths must still name
-      the files that were written; otherwise what was synced is not what the next start will open: OutcomeUnknown.
-    * No space, and so certainly not committed: rolled back, StoreFull, and the file is as before. A transaction that
-      settles is then tried again with the space of the first reserve, one that frees also with that of the last one: so a
-      full disk can be drained, and what keeps messages (a tap) can be ended when nothing else can be done.
-    * While a reserve is spent, a transaction that may not use it has only the free pages within the file.
-    * Any other failure: OutcomeUnknown. The handle is broken from then on, and what it has open is never written or
-      synced again (a second sync may succeed falsely): close it and open another.
-    * The checkpoint runs here, before a transaction that finds the log long; one in the background lets it grow.
-      The log is then written again from its start: it keeps its space, and writing over is cheaper than growing.
-    * `release` leaves a file without a log. `close` writes nothing: the next open recovers what the log holds.
+- **One holder.** A lock file beside the database is held from open to close; a second process gets StoreInUse.
+- **Durable.** When `transact` returns, the transaction is synced, as a whole or not at all. Before it returns, the paths
+  must still name the files that were written. Otherwise the next start would open other files: OutcomeUnknown.
+- **No space**, and so certainly not committed: rolled back, StoreFull, and the file is as before. A transaction that settles
+  is then tried again with the space of the first reserve, one that frees also with that of the last one. So a full disk can
+  be drained, and a tap that keeps messages can be deleted when nothing else is possible.
+- **Reserves.** While a reserve is used, a transaction that may not use it has only the free pages within the file.
+- **Any other failure** is OutcomeUnknown. The handle is broken from then on, and its files are never written or synced
+  again, because a second sync may succeed falsely. Close it and open another.
+- **Checkpoints** run here, before a transaction that finds the log long; one in the background lets it grow. The log is then
+  written again from its start. It keeps its space, and overwriting is cheaper than growing.
+- **Ends.** `release` leaves a file without a log. `close` writes nothing: the next open recovers the log.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 
 class Need(IntEnum):
-    """Of space; how many reserves it may not use."""
+    """What a transaction needs of space: the number of reserves it may not use."""
 
     FREES = 0  # makes room, or must be done before room can be made
     SETTLES = 1  # may add a little (an event, a property), and ends in making room
@@ -51,7 +50,7 @@ class StoreFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log = wal_of(path)
-        # The last one is filled first and given up last.
+        # The last one is filled first and used last.
         self._reserves = (
             Reserve(path.with_name(path.name + ".last.reserve"), LAST_RESERVE_SIZE),
             Reserve(path.with_name(path.name + ".reserve"), RESERVE_SIZE),
@@ -66,7 +65,8 @@ class StoreFile:
     # Opening and closing
 
     def open(self) -> None:
-        """Hold and open the file, created when there is none. Raises StoreInUse, or StoreError for a foreign file."""
+        """Lock and open the file; it is created if there is none. Raises StoreInUse, or StoreError for a file of another
+        program."""
         if self._broken:
             raise OutcomeUnknown(self._broken)
         if self._connection is not None:
@@ -93,7 +93,7 @@ class StoreFile:
             try:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as problem:
-                # Nothing is lost: the log holds it, and the next open reads it.
+                # Nothing is lost: the log has it, and the next open reads it.
                 self._break("checkpointed", problem)
             else:
                 self._connection.close()
@@ -127,7 +127,7 @@ class StoreFile:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # on a full disk: the lock holds all the same, only the text of a refusal is poorer
+            pass  # on a full disk: the lock is valid all the same, only the text of a refusal lacks the holder
 
     def _let_go(self) -> None:
         for file in (self._log_file, self._lock):
@@ -148,7 +148,7 @@ class StoreFile:
         return self.reading(lambda connection: connection.execute(statement, values).fetchall())
 
     def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do what only reads. A file that cannot be read is broken."""
+        """Run a function that only reads. If the file cannot be read, the handle is broken."""
         connection = self.connection()
         try:
             return work(connection)
@@ -158,7 +158,7 @@ class StoreFile:
     # Writing
 
     def transact(self, work: Callable[[sqlite3.Connection], None], need: Need = Need.ADDS) -> None:
-        """Do the work in one transaction and return when it is durable."""
+        """Run a function in one transaction and return when it is durable."""
         connection = self.connection()
         try:
             if log_reaches(self._log_file, LOG_LIMIT):
@@ -220,7 +220,7 @@ class StoreFile:
         self._verify()
 
     def _verify(self) -> None:
-        """What was synced is what the paths name."""
+        """Check that the paths still name the files that were synced."""
         try:
             named = {identity_of(os.stat(self.path)), identity_of(os.stat(self._log))}
         except OSError as problem:
@@ -229,7 +229,7 @@ class StoreFile:
             raise self._break("trusted any more", "the file or its log was replaced while in use")
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy the log into the database; the next transaction begins it anew."""
+        """Copy the log into the database; the next transaction writes the log from its start."""
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as problem:

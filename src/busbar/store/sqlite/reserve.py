@@ -1,10 +1,10 @@
-"""Space kept back on the disk, so that a store that is full can still be drained.
+"""Space reserved on the disk, so that a full store can still be drained.
 
-Completing a message writes before it frees. When a transaction that may use a reserve finds no space, the reserve is given
-up and the transaction tried again. A reserve must hold what a checkpoint of a full log may add to the database file.
+Completing a message writes before it frees. If a transaction that may use a reserve finds no space, the reserve is released
+and the transaction tried again. A reserve must hold what a checkpoint of a full log may add to the database file.
 
-A reserve that was given up is an empty file until there is room for it again, also over a restart: as long, what may not
-use it must not take its space.
+A released reserve is an empty file until there is room for it again, also over a restart. Until then, transactions that may
+not use it must not take its space.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Reserve:
         self.is_spent = False
 
     def look(self) -> None:
-        """Find out whether it was given up before."""
+        """Check whether it was released before."""
         try:
             self.is_spent = self._path.stat().st_size == 0
         except OSError:
             self.is_spent = False
 
     def fill(self) -> bool:
-        """Set the space aside unless it already is; only when at least as much again stays free. True when it is there."""
+        """Reserve the space unless it already is; only if at least as much again stays free. True if it is reserved."""
         made = not self._path.exists()
         try:
             if not made and self._path.stat().st_size == self._size:
@@ -42,7 +42,7 @@ class Reserve:
             finally:
                 os.close(file)
         except OSError:
-            if made:  # it never was there, so nobody was refused for its sake
+            if made:  # it never existed, so no transaction was refused in its favour
                 self._path.unlink(missing_ok=True)
             else:
                 self._empty()
@@ -51,7 +51,7 @@ class Reserve:
         return True
 
     def give_up(self) -> bool:
-        """Return the space to the disk. False when there was none."""
+        """Return the space to the disk. False if there was none."""
         try:
             there = self._path.stat().st_size > 0
         except OSError:

@@ -1,4 +1,4 @@
-"""Message sessions in SQL. What a row means stands in fragment/changes.py."""
+"""Message sessions in SQL. fragment/changes.py describes the rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from busbar.fragment.changes import Changes, state_size
 from busbar.fragment.reads import ReadExpiry, ReadSession, ReadSessionIds, ReadWaitingSessions
 from busbar.store.sqlite.rows import LARGEST_CHUNK, Value, in_chunks, statement
 
-# The row that is there keeps its turn.
+# An existing row keeps its turn.
 _ADD = (
     "INSERT INTO session(fragment, id, turn, active) VALUES {rows}"
     " ON CONFLICT(fragment, id) DO UPDATE SET active = active + excluded.active"
@@ -22,7 +22,7 @@ _MOVE = (
 )
 _MOVE_WIDTH = 3
 
-# Of one fragment: for pairs of fragment and id SQLite would look at every session.
+# Of one fragment: for pairs of fragment and id SQLite would scan every session.
 _EMPTY = "DELETE FROM session WHERE active <= 0 AND id IN (VALUES {rows}) AND fragment = ?"
 
 _SET_STATE = "INSERT OR REPLACE INTO session_state(fragment, id, at, size, state) VALUES {rows}"
@@ -64,7 +64,7 @@ _DROP = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Perform what the changes say of sessions, inside the caller's transaction."""
+    """Write the sessions of the changes, inside the caller's transaction."""
     added: list[Value] = []
     moved: list[Value] = []
     taken: dict[int, list[str]] = {}
@@ -118,7 +118,8 @@ def read_ids(connection: sqlite3.Connection, fragment: int, read: ReadSessionIds
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[bool, int]:
-    """Delete up to `limit` sessions and as many states of a fragment; whether all are gone, and the bytes of the states."""
+    """Delete up to `limit` sessions and as many states of a fragment; returns whether all are gone, and the bytes of the
+    states."""
     size = sum(each for (each,) in connection.execute(_DROP_STATES, (fragment, limit)).fetchall())
     connection.execute(_DROP, (fragment, limit))
     return not connection.execute(_IDS.format(behind=">="), (fragment, "", 1)).fetchall(), size

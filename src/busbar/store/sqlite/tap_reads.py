@@ -1,8 +1,8 @@
-"""Messages as taps see them in SQL: over several lanes, in the order of their positions.
+"""Messages as taps read them in SQL: over several lanes, in the order of their positions.
 
 Each lane is a range of an index, so the lanes are merged as they are read, and a page costs what it returns: of the other
-lanes one row each is looked at. The lane stands in the text of a statement, since one that is being read cannot be begun
-a second time.
+lanes one row each is read. The lane is in the text of a statement, since a statement that is being read cannot be started a
+second time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT = f"SELECT n, dead, size, enqueued {_BY_NUMBER} ORDER BY n LIMIT ?4"
 _KEPT_DEAD = f"SELECT n, dead, size, enqueued {_BY_DEAD} ORDER BY dead LIMIT ?4"
 
 _LAST = f"SELECT n, enqueued {_BY_NUMBER} ORDER BY n DESC LIMIT 1"
-# The index has both, so that no message is looked at.
+# The index has both, so that no message is read.
 _LAST_DEAD = f"SELECT dead {_BY_DEAD} AND enqueued < ?4 ORDER BY dead DESC LIMIT 1"
 
 _MAX_NUMBER = 2**63 - 1
@@ -40,7 +40,7 @@ _SPAN_BY_DEAD = f"SELECT {COLUMNS} {_BY_DEAD} ORDER BY dead"
 # itself.
 _LARGEST = 8_192  # a content: of larger ones a few fill a page, and they are read one by one
 _MANY = 512
-_FIRST_MANY = 64  # while it is not known how large they are
+_FIRST_MANY = 64  # while their size is unknown
 _FEW = 32
 
 _FIRST = f"SELECT n {_BY_NUMBER} ORDER BY n LIMIT 1"
@@ -84,12 +84,12 @@ def read_packed(connection: sqlite3.Connection, fragment: int, read: ReadTapPage
 
 
 def _together(connection: sqlite3.Connection, fragment: int, read: ReadTapPage) -> int:
-    """Take many messages at a time for as long as that pays. Returns the position up to which all were looked at."""
+    """Read many messages at a time for as long as that pays. Returns the position up to which all were read."""
     packing = read.packing
     after = read.after
     if packing.room() <= _FEW or not _blobs_go_together():
         return after
-    # Those that have messages, with a number before which they have none.
+    # The lanes that have messages, with a number before which they have none.
     lanes = [
         (first, lane) for lane in read.lanes if (first := _first(connection, fragment, lane, read, after))
     ]
@@ -134,7 +134,7 @@ def _add(
 
 @cache
 def _blobs_go_together() -> bool:
-    """Older versions of SQLite end such a text at its first zero."""
+    """Whether SQLite joins blobs as bytes: older versions end such a text at its first zero."""
     with closing(sqlite3.connect(":memory:")) as connection:
         joined = "SELECT CAST(group_concat(column1, '') AS BLOB) FROM (VALUES (x'6100'), (x'ff00'), (x''))"
         return bool(connection.execute(joined).fetchone()[0] == b"a\0\xff\0")
@@ -159,7 +159,7 @@ def _merged(
         yield _merge(ahead, read.by_dead)
     finally:
         for cursor in cursors:
-            cursor.close()  # one that was not read to its end would keep the log from being started again
+            cursor.close()  # an unfinished one would keep the log from being started again
 
 
 def _merge(ahead: list[Ahead], by_dead: bool) -> Iterator[tuple[Record, int]]:
@@ -191,11 +191,11 @@ def read_time(connection: sqlite3.Connection, fragment: int, read: ReadTime) -> 
 
 
 def _last_before(connection: sqlite3.Connection, fragment: int, lane: int, before: int) -> int:
-    """By halving: times rise with numbers."""
+    """The last message before a time, by halving: times rise with numbers."""
     statement = _of_lane(_LAST, lane)
     low, high, found = 0, _MAX_NUMBER, 0
     while low < high:
-        # The first look tells where the lane ends, and mostly that is what is asked for.
+        # The first look finds where the lane ends, and mostly that is the answer.
         middle = high if high == _MAX_NUMBER else (low + high + 1) // 2
         row = connection.execute(statement, (fragment, low, middle)).fetchone()
         if row is None:
@@ -209,6 +209,6 @@ def _last_before(connection: sqlite3.Connection, fragment: int, lane: int, befor
 
 
 def _last_dead_before(connection: sqlite3.Connection, fragment: int, lane: int, before: int) -> int:
-    """Dead letters come in any order of time, so the index is walked from its end."""
+    """The last dead letter before a time. Dead letters have any order of time, so the index is read from its end."""
     row = connection.execute(_of_lane(_LAST_DEAD, lane), (fragment, 0, _MAX_NUMBER, before)).fetchone()
     return 0 if row is None else int(row[0])

@@ -1,4 +1,4 @@
-"""Where taps stand, and events for them, in SQL. What a row means stands in fragment/changes.py and model/effects.py."""
+"""Positions of taps, and events for them, in SQL. fragment/changes.py and model/effects.py describe the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DROP_EVENTS = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Perform what the changes say of taps and events, inside the caller's transaction."""
+    """Write the taps and events of the changes, inside the caller's transaction."""
     events: list[Value] = []
     for changes in batches:
         fragment = changes.fragment
@@ -71,8 +71,8 @@ def read_events(connection: sqlite3.Connection, fragment: int, read: ReadEvents)
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[bool, int]:
-    """Forget up to `limit` events of a fragment, and with the last one its taps; whether all is gone, and how many
-    events it were."""
+    """Delete up to `limit` events of a fragment, and with the last one its taps; returns whether all is gone, and the number
+    of events."""
     forgotten = connection.execute(_DROP_EVENTS, (fragment, limit)).rowcount
     if connection.execute("SELECT 1 FROM event WHERE fragment = ? LIMIT 1", (fragment,)).fetchone():
         return False, forgotten

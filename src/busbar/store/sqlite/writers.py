@@ -1,7 +1,7 @@
-"""What repeating writers have written and committed, in SQL.
+"""The ids and committed batches of repeating writers, in SQL.
 
-An id stands behind its batch in the key, so that a batch is forgotten as one range; a writer has one or two batches at a
-time. Ids do not carry their writer's name but eight bytes of its hash: there are millions of them.
+In the key, an id is behind its batch, so that a batch is deleted as one range. A writer has one or two batches at a time. An
+id has eight bytes of the hash of its writer's name instead of the name, because there are millions of ids.
 
 A mark (fragment/writers.py) is a row without ids: to write one costs one statement.
 """
@@ -31,7 +31,7 @@ _BATCHES = (
     " SELECT (SELECT min(batch) FROM written WHERE fragment = ?1 AND writer = ?2 AND batch > next.batch) FROM next"
     " WHERE next.batch IS NOT NULL) SELECT batch FROM next WHERE batch IS NOT NULL"
 )
-# CROSS JOIN fixes the order: one look at the key for each batch and id.
+# CROSS JOIN fixes the order: one look-up of the key for each batch and id.
 _FIND = (
     "WITH wanted(id) AS (VALUES {rows})"
     " SELECT written.id FROM json_each(?) AS batch CROSS JOIN wanted CROSS JOIN written"
@@ -48,7 +48,7 @@ def _key(writer: str) -> int:
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Remember and forget what the changes say, inside the caller's transaction."""
+    """Insert and delete what the changes have of writers, inside the caller's transaction."""
     ids: list[Value] = []
     for changes in batches:
         if changes.written:
@@ -88,7 +88,7 @@ def read_written(connection: sqlite3.Connection, fragment: int, read: ReadWritte
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
-    """Forget up to `limit` ids of a fragment, and with the last one its writers; whether all is gone."""
+    """Delete up to `limit` ids of a fragment, and with the last one its writers; returns whether all is gone."""
     connection.execute(_DROP, (fragment, limit))
     if connection.execute("SELECT 1 FROM written WHERE fragment = ? LIMIT 1", (fragment,)).fetchone():
         return False

@@ -1,0 +1,149 @@
+"""Runs the mover of a process: gives it effects and the time, submits its commands, and asks the catalogue for it.
+
+What comes in during one turn of the event loop is worked off at its end, so that its commands are one submit. The fragments
+of a source are in this process, those of a target may be in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
+
+from busbar.broker.mover import Mover, PairStatus, TargetQuestion
+from busbar.model.api import Commands, Effects, EntityView
+from busbar.model.errors import BusbarError, EntityNotFound
+
+LONGEST_SLEEP = 1.0
+
+
+class MoveBroker(Protocol):
+    """What the mover needs of a broker."""
+
+    def connect_mover(self, sink: Callable[[Effects], None]) -> None:
+        """Effects of MOVER_ORIGIN go to this sink."""
+
+    def submit(self, commands: Commands) -> None: ...
+
+    async def entity(self, path: str) -> EntityView: ...
+
+
+@runtime_checkable
+class HasEpoch(Protocol):
+    """The host of a store that this process owns."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
+class MoveRunner:
+    def __init__(
+        self,
+        broker: MoveBroker,
+        loop: asyncio.AbstractEventLoop,
+        source_of: Callable[[int], object],
+    ) -> None:
+        """`source_of` is where commands for a fragment go: for a source, the host of its store in this process."""
+        self._broker = broker
+        self._loop = loop
+        self._source_of = source_of
+        self._mover = Mover(self._epoch_of)
+        self._is_running = False
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        broker.connect_mover(self._on_effects)
+
+    def start(self, patience_ms: int) -> None:
+        """Move messages from now on. What came before, while fragments were loaded, was kept. `patience_ms` is for targets
+        that are full."""
+        self._mover.patience_ms = patience_ms
+        self._is_running = True
+        self._schedule()
+
+    async def stop(self) -> None:
+        """Begin nothing more. What is under way ends as it would after a crash, without harm."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    def on_store_open(self, has: Callable[[int], bool]) -> None:
+        self._mover.on_store_open(has)
+        self._schedule()
+
+    @property
+    def moved(self) -> int:
+        return self._mover.moved
+
+    def status(self) -> tuple[list[PairStatus], int]:
+        """What is moved and held, and the time of the clock that it is measured by, in ms."""
+        return self._mover.status(), self._now()
+
+    def _epoch_of(self, fragment: int) -> int:
+        host = self._source_of(fragment)
+        return host.epoch if isinstance(host, HasEpoch) else 0
+
+    def _now(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _on_effects(self, effects: Effects) -> None:
+        self._mover.handle(effects, self._now())
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._is_running and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        if not self._is_running:  # it was stopped meanwhile
+            return
+        now = self._now()
+        self._mover.wake(now)
+        commands = self._mover.take_commands(now)
+        if commands:
+            self._broker.submit(commands)
+        questions = self._mover.take_questions()
+        if questions:
+            self._ask(questions)
+        self._set_timer(now)
+
+    def _set_timer(self, now: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self._mover.wake_at()
+        if at:
+            self._timer = self._loop.call_later(min(max(at - now, 0) / 1000, LONGEST_SLEEP), self._turn)
+
+    # ---- what the catalogue has ----
+
+    def _ask(self, questions: list[TargetQuestion]) -> None:
+        by_path: dict[str, list[TargetQuestion]] = {}
+        for question in questions:
+            by_path.setdefault(question.path, []).append(question)
+        task = self._loop.create_task(self._find(by_path))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _find(self, questions: dict[str, list[TargetQuestion]]) -> None:
+        for path, asked in questions.items():
+            fragments = await _fragments_at(path, self._broker.entity)
+            for question in asked:
+                exists = None if fragments is None else question.target in fragments
+                self._mover.answer(question, exists, self._now())
+        self._schedule()
+
+
+async def _fragments_at(path: str, entity: Callable[[str], Awaitable[EntityView]]) -> tuple[int, ...] | None:
+    """Those of the entity at the path, none if there is no such entity. None: the catalogue cannot be asked."""
+    try:
+        return (await entity(path)).fragments
+    except EntityNotFound:
+        return ()
+    except BusbarError:
+        return None

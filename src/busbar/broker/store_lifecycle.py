@@ -1,0 +1,578 @@
+"""The life of one messaging store: served, rolled back, unavailable, opened again, re-created. No thread, no clock, no I/O.
+
+In: commands, what became of jobs and operations, the time, and what operators ask for. Out: `take_operations` returns what
+is to be done with the store next, `wake_at` says when `timer` is due. It drives the commit loop; both together are what
+the shell (store_host.py) and the simulation run. Times here are ms of a clock that never goes back; the commit loop has
+the wall clock.
+
+Rules of failure:
+1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
+   applied after it. Locks and credit come back, and clients that wait for an answer are told to retry. For FULL_PAUSE after
+   a store was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
+2. After an unknown outcome the store is closed and never written again: it is unavailable. So it is when it cannot be
+   opened at the start, and when an operator takes it offline (what was given to the store is finished then). It is opened
+   again with growing pauses, or when the operator says so.
+3. While a store is unavailable, commands that have an answer are refused at once, and certainly changed nothing. What
+   consumers asked for is kept (offline_buffer.py). When the store is open again, the undo is done against what it really
+   has, and locks of messages that are not there any more are forgotten. If another owner had it meanwhile, all fragments
+   are loaded again.
+4. A store whose file is gone is not created again silently. If that happened while it was served, it is re-created empty
+   after MISSING_FILE_GRACE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on
+   from where they were. If these are not known, they go on from the time in ms, which no fragment has reached by counting.
+   Taps are told that they lost what was before.
+5. A store that another owner has claimed is not ours: its fragments stop and refuse everything.
+6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
+7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of what its thread was
+   given is unknown; what had not been given to it certainly did not take place. The store is opened again when the call
+   that hung has returned, and not before: only then is it known what it did, and only one thread touches a store.
+
+One operation that changes the store's handle is under way at a time: that of the phase. `TRANSITIONS` says what follows
+when it is done, and what if it fails.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop, GroupFailed, RolledBack, Step
+from busbar.broker.fragment_loading import DurableState, LastKnownNumbers, predecessor_of
+from busbar.broker.host_api import StoreState
+from busbar.broker.offline_buffer import OfflineBuffer
+from busbar.broker.refusals import (
+    OFFLINE,
+    STORE_FENCED,
+    STORE_FULL,
+    STORE_UNAVAILABLE,
+    busy,
+    never_began,
+    refusals,
+)
+from busbar.broker.reopening import ReopenSchedule
+from busbar.broker.store_operations import (
+    Admit,
+    CheckLocks,
+    LookAtFile,
+    Recreate,
+    Release,
+    Reload,
+    Reopen,
+    StoreOpened,
+    StoreOperation,
+)
+from busbar.fragment.changes import Head
+from busbar.model.commands import Command, Tick
+from busbar.model.errors import BusbarError, ServerBusy
+from busbar.model.message import KEPT
+from busbar.store.contract import Fenced, StoreError, StoreFull
+from busbar.store.location import StoreLoss, StoreMissing, StoreTakenOffline
+
+FULL_PAUSE = 1_000
+WATCH_INTERVAL = 1_000
+"""Between looks at the place of a store: one that is idle finds out that its file is gone."""
+
+_log = logging.getLogger(__name__)
+
+
+class Phase(enum.Enum):
+    """What is under way with the store's handle."""
+
+    STEADY = enum.auto()  # nothing: it is open, or closed for good
+    ROLLING_BACK = enum.auto()  # Reload
+    RELEASING = enum.auto()  # Release
+    WAITING = enum.auto()  # nothing: for the next attempt, or for an operator
+    REOPENING = enum.auto()  # Reopen
+    ADMITTING = enum.auto()  # Admit
+    CHECKING_LOCKS = enum.auto()  # CheckLocks
+    RECREATING = enum.auto()  # Recreate
+    ADMITTING_EMPTY = enum.auto()  # Admit of a store that was re-created
+
+
+class StoreLifecycle:
+    """The state of one store, and of the commit loop on it."""
+
+    def __init__(
+        self, name: str, commit_loop: CommitLoop, *, has_place: bool, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when the state, the reason or the loss is another one. A store that `has_place` is watched,
+        and can be re-created there."""
+        self.name = name
+        self.state = StoreState.CLOSED
+        self.reason = ""
+        """Why it is unavailable."""
+        self.loss: StoreLoss | None = None
+        self.is_fenced = False
+        self.predecessor: Callable[[int], LastKnownNumbers] | None = None
+        """While a re-created store is admitted: where the numbers of its fragments go on."""
+        self.commit_loop = commit_loop
+        self._has_place = has_place
+        self._on_change = on_change
+        self._buffer = OfflineBuffer()
+        self._phase = Phase.STEADY
+        self._operations: list[StoreOperation] = []
+        self._under_way: StoreOperation | None = None
+        self._reopening = ReopenSchedule()
+        self._discarded: list[RolledBack] = []
+        self._discarded_answered = True
+        self._rollback_cause: BaseException | None = None
+        self._durable: dict[int, DurableState] = {}
+        self._heads: dict[int, Head] = {}
+        self._opened = StoreOpened(0, 0, {})
+        self._has_served = False
+        self._full_until = 0
+        self._look_at = 0
+        self._look: LookAtFile | None = None
+        self._first_look: LookAtFile | None = None
+        self._fingerprint: object = None
+
+    # ---- what the shell sees ----
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK
+
+    @property
+    def is_offline(self) -> bool:
+        """An operator wants the store to be ignored."""
+        return self._reopening.offline
+
+    @property
+    def epoch(self) -> int:
+        """The epoch with which the store was last claimed."""
+        return self._opened.epoch
+
+    @property
+    def unavailable_text(self) -> str:
+        """For clients: where the store lies and what exactly is wrong with it is for operators."""
+        return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
+
+    def take_operations(self) -> list[StoreOperation]:
+        """What is to be done with the store now. Each is answered by `operation_done` or `operation_failed`."""
+        operations, self._operations = self._operations, []
+        return operations
+
+    @property
+    def wake_at(self) -> int:
+        """When `timer` is due, in ms (0: never)."""
+        if self._phase is Phase.WAITING:
+            return self._reopening.next_attempt
+        if self._full_until and self._look_at:
+            return min(self._full_until, self._look_at)
+        return self._full_until or self._look_at
+
+    # ---- commands and jobs ----
+
+    def submit(self, commands: Iterable[Command], now: int) -> None:
+        """Every command with an answer gets it: its effect, or Refused. `now` is the wall clock's."""
+        if self.is_open:
+            self.commit_loop.submit(commands, now)
+            return
+        unavailable = self.state is StoreState.UNAVAILABLE
+        text = self.unavailable_text if unavailable else STORE_FENCED
+        for command in commands:
+            if command.request > 0:
+                self.commit_loop.emit([busy(command.origin, command.request, text)])
+            elif unavailable:
+                self._keep(command)
+
+    def _keep(self, command: Command) -> None:
+        if not isinstance(command, Tick):
+            drained = self._buffer.add(command)
+            if drained is not None:
+                self.commit_loop.emit([drained])
+
+    def drop_fragment(self, fragment: int) -> None:
+        """The fragment is deleted: forget what consumers asked of it."""
+        self._buffer.drop(fragment)
+
+    def job_done(self, now: int) -> None:
+        self.commit_loop.job_done()
+        if self.is_offline and self.is_open:
+            self.fail(StoreTakenOffline(), now)
+        elif self.commit_loop.group_failed:
+            self.fail(GroupFailed(), now)
+
+    def job_failed(self, error: BaseException, now: int) -> None:
+        self.commit_loop.job_failed()
+        self.fail(error, now)
+
+    def step(self, now: int, wall: int) -> Step:
+        """The next job and the effects to perform."""
+        if self.commit_loop.group_failed:
+            self.fail(GroupFailed(), now)
+        return self.commit_loop.step(wall)
+
+    @property
+    def has_turn(self) -> bool:
+        return self.commit_loop.has_turn or self.commit_loop.group_failed
+
+    def timer(self, now: int, wall: int) -> None:
+        """Time has passed."""
+        if self._full_until and self._full_until <= now:
+            self._full_until = 0
+            self.commit_loop.accept_sends(wall)
+        if self._look_at and self._look_at <= now:
+            self._look_at = now + WATCH_INTERVAL
+            if self._look is None and not self.commit_loop.job_under_way:  # a commit finds out by itself
+                self._start_look()
+        if self._phase is Phase.WAITING and self._reopening.is_due(now):
+            self._attempt(now)
+        self.commit_loop.timer(wall)
+
+    # ---- opening and closing ----
+
+    def opened(self, opened: StoreOpened, now: int, wall: int) -> None:
+        """The store was opened at the start, or created."""
+        self._opened = opened
+        self._enter(StoreState.OPEN, now=now)
+        self.commit_loop.resume(wall)
+
+    def mark_unavailable(self, reason: str) -> None:
+        """The store could not be opened, or is not what should be there. It is not tried again before `start_reopening`."""
+        self._has_served = False
+        self.commit_loop.pause()
+        self._enter(StoreState.UNAVAILABLE, reason)
+
+    def start_reopening(self, now: int) -> None:
+        """Open the store when that is possible."""
+        if self.state is StoreState.UNAVAILABLE and self._phase is Phase.STEADY:
+            self._begin_reopening(now)
+
+    def stop(self, error: BusbarError) -> None:
+        """Serve no more. What is under way with the store is ignored when it ends."""
+        self._refuse_discarded(
+            error.text, certain=True
+        )  # if it was being rolled back, the store did not commit it
+        self._phase = Phase.STEADY
+        self._under_way = None
+        self._operations = []
+        self._full_until = 0
+        self._enter(StoreState.CLOSED)
+        self.commit_loop.stop()
+        self.commit_loop.refuse_queued(error)
+
+    def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
+        self.state, self.reason = state, reason
+        self._look_at, self._look = 0, None
+        if state is StoreState.OPEN:
+            self._has_served = True
+            if self._has_place:
+                self._look_at = now + WATCH_INTERVAL
+                self._first_look = self._start_look()
+        self._on_change()
+
+    # ---- what operators ask for ----
+
+    def take_offline(self, now: int) -> None:
+        """Ignore the store until `bring_online`: what was given to it is finished, and the file closed."""
+        self._reopening.take_offline()
+        if self.state is StoreState.UNAVAILABLE:
+            self.reason = OFFLINE
+            self._on_change()
+        elif self.state is StoreState.OPEN:
+            self.commit_loop.pause()
+            if not self.commit_loop.job_under_way:
+                self.fail(StoreTakenOffline(), now)
+
+    def bring_online(self, now: int, wall: int) -> None:
+        """Open the store now."""
+        self._reopening.bring_online()
+        if self.state is StoreState.OPEN and self._phase is Phase.STEADY:
+            self.commit_loop.resume(wall)  # it was to go offline after the job under way
+        self._attempt_if_waiting(now)
+
+    def reset(self, now: int) -> None:
+        """Create an empty store in place of one that is unavailable; what is there is renamed."""
+        if self.state is StoreState.UNAVAILABLE:
+            self._reopening.reset()
+            self._attempt_if_waiting(now)
+
+    def disk_answers(self, now: int) -> None:
+        """A call that hung has returned."""
+        self._attempt_if_waiting(now)
+
+    def _attempt_if_waiting(self, now: int) -> None:
+        if self._phase is Phase.WAITING:
+            self._reopening.hurry()
+            self._attempt(now)
+
+    # ---- failures ----
+
+    def fail(self, error: BaseException, now: int) -> None:
+        """A job or another use of the store failed: apply nothing more until all that is not durable is undone."""
+        if not self.is_open or self._phase is not Phase.STEADY:
+            return
+        self.commit_loop.pause()
+        self._discarded = self.commit_loop.roll_back()
+        self._discarded_answered = False
+        if isinstance(error, StoreFull | GroupFailed):
+            self._rollback_cause = error
+            self._enter(StoreState.ROLLING_BACK)
+            self._start(Phase.ROLLING_BACK, Reload([item.slot.id for item in self._discarded]))
+        elif isinstance(error, StoreTakenOffline):
+            _log.warning("store %s was taken offline", self.name)
+            self._become_unavailable(OFFLINE, certain=True)  # the store was given nothing of it
+            self._start(Phase.RELEASING, Release())
+        else:
+            self._lose(error, now)
+
+    def _lose(self, error: BaseException, now: int) -> None:
+        """The store is not to be used any more: it failed, or is another owner's."""
+        _log.error("store %s: %s: %s", self.name, type(error).__name__, error)
+        if isinstance(error, Fenced):
+            self._stop_fenced()
+        else:
+            self._become_unavailable(str(error), certain=never_began(error))
+            self._begin_reopening(now)
+
+    def _rolled_back(self, durable: dict[int, DurableState], now: int, wall: int) -> None:
+        """The store certainly did not commit the group: refuse its commands, and undo it."""
+        full = isinstance(self._rollback_cause, StoreFull)
+        if full:
+            self._full_until = now + FULL_PAUSE
+            self.commit_loop.refuse_sends(ServerBusy(STORE_FULL))
+        self._refuse_discarded(STORE_FULL if full else GROUP_FAILED, certain=True)
+        self._undo(durable)
+        self._phase = Phase.STEADY
+        self._enter(StoreState.OPEN, now=now)
+        if self.is_offline:
+            self.fail(StoreTakenOffline(), now)
+        else:
+            self.commit_loop.resume(wall)
+
+    def _rollback_failed(self, error: Exception, now: int, wall: int) -> None:
+        if not isinstance(error, StoreError):
+            raise error
+        self._phase = Phase.STEADY
+        self._lose(error, now)
+
+    def _become_unavailable(self, reason: str, *, certain: bool) -> None:
+        """Refuse what waits for an answer, at once (rule 3), and keep the rest. Is it `certain` that nothing of what was
+        given to the store took place?"""
+        loop = self.commit_loop
+        self._enter(StoreState.UNAVAILABLE, OFFLINE if self.is_offline else reason)
+        self._refuse_discarded(self.unavailable_text, certain=certain)
+        for slot in loop.slots.values():
+            if not slot.broken:
+                self._buffer.seed(slot.id, slot.machine.demands(), slot.machine.awaits())
+        for command in loop.take_queued(ServerBusy(self.unavailable_text)):
+            self._keep(command)
+
+    def _stop_fenced(self) -> None:
+        """Another owner has claimed the store. Refuse all pending commands and stop."""
+        self.is_fenced = True
+        self.stop(ServerBusy(STORE_FENCED))
+
+    def _refuse_discarded(self, text: str, *, certain: bool) -> None:
+        """Refuse the commands of the group that failed, once."""
+        if not self._discarded_answered:
+            self._discarded_answered = True
+            for item in self._discarded:
+                self.commit_loop.emit(refusals(item, text, certain=certain))
+
+    def _undo(self, durable: dict[int, DurableState]) -> None:
+        """Bring the machines back to what is durable, and have them serve their consumers again."""
+        discarded, self._discarded = self._discarded, []
+        for item in discarded:
+            slot = item.slot
+            if slot.broken:
+                continue
+            known = durable[slot.id]
+            try:
+                slot.machine.undo(
+                    item.batches,
+                    item.effects,
+                    known.head,
+                    known.next_due,
+                    known.taps,
+                    known.writers,
+                    known.outbox,
+                )
+            except Exception:
+                self.commit_loop.quarantine(slot)
+            else:
+                slot.tick()
+
+    # ---- opening again ----
+
+    def _begin_reopening(self, now: int) -> None:
+        self._reopening.begin(replaces=self._has_served and self._has_place)
+        self._attempt(now)
+
+    def _attempt(self, now: int) -> None:
+        """Open the store as it is, or create an empty one, as the operator and the schedule say."""
+        if self._reopening.recreates(now):
+            self._recreate()
+        elif self._reopening.offline:
+            self._phase = Phase.WAITING
+        else:
+            self._start(Phase.REOPENING, Reopen([item.slot.id for item in self._discarded]))
+
+    def _recreate(self) -> None:
+        slots = self.commit_loop.slots.values()
+        self._heads = {slot.id: slot.machine.head() for slot in slots if not slot.broken}
+        self._start(Phase.RECREATING, Recreate())
+
+    def _released(self, result: object, now: int, wall: int) -> None:
+        self._begin_reopening(now)
+
+    def _reopened(self, opened: StoreOpened, now: int, wall: int) -> None:
+        if self.is_offline:  # said while it was being opened
+            self._start(Phase.RELEASING, Release())
+            return
+        before = self._opened
+        if self.commit_loop.slots and opened.epoch - before.epoch != opened.claims - before.claims:
+            _log.warning("store %s was changed by another owner; all is loaded again", self.name)
+            self._replace_machines()
+        self._opened, self._durable = opened, opened.durable
+        self._start(Phase.ADMITTING, Admit(recreated=False))
+
+    def _admitted(self, result: object, now: int, wall: int) -> None:
+        self._undo(self._durable)
+        slots = self.commit_loop.slots.values()
+        held = {slot.id: slot.machine.locks() for slot in slots if not slot.broken}
+        self._start(Phase.CHECKING_LOCKS, CheckLocks(held))
+
+    def _locks_checked(self, lost: dict[int, list[int]], now: int, wall: int) -> None:
+        """A commit of unknown outcome may have removed messages that are locked here."""
+        for fragment, numbers in lost.items():
+            slot = self.commit_loop.slots.get(fragment)
+            if slot is not None:
+                slot.machine.forget_locks(numbers)
+        self._serve_again(now, wall)
+
+    def _recreated(self, opened: StoreOpened, now: int, wall: int) -> None:
+        heads, started = self._heads, wall
+        self.predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
+        self._opened = opened
+        self._replace_machines()
+        self._start(Phase.ADMITTING_EMPTY, Admit(recreated=True))
+
+    def _empty_admitted(self, result: object, now: int, wall: int) -> None:
+        heads = self._heads.values()
+        known = bool(heads) or self._has_served
+        messages = sum(sum(head.counts[:KEPT]) for head in heads) if known else -1
+        self.loss = StoreLoss(wall, messages, sum(head.size for head in heads))
+        if known:
+            _log.error(
+                "store %s was re-created empty: %d messages (%d bytes) were lost with the old one",
+                self.name,
+                messages,
+                self.loss.size,
+            )
+        else:
+            _log.error("store %s was re-created empty; what the old one held is not known", self.name)
+        self._serve_again(now, wall)
+
+    def _serve_again(self, now: int, wall: int) -> None:
+        _log.warning("store %s is back", self.name)
+        self.predecessor = None
+        self._durable, self._heads = {}, {}
+        self._reopening.succeeded()
+        self._phase = Phase.STEADY
+        self._enter(StoreState.OPEN, now=now)
+        self.commit_loop.submit(self._buffer.replay(), wall)
+        if self.is_offline:
+            self.fail(StoreTakenOffline(), now)
+        else:
+            self.commit_loop.resume(wall)
+
+    def _replace_machines(self) -> None:
+        """Other machines will be loaded; what consumers wait for is asked of them again, and with it what was not
+        durable."""
+        loop = self.commit_loop
+        self._undo(
+            {
+                item.slot.id: DurableState(item.slot.machine.head(), 0, [], [], [], {})
+                for item in self._discarded
+            }
+        )
+        for slot in loop.slots.values():
+            if not slot.broken:
+                machine = slot.machine
+                loop.emit([busy(one.origin, one.request, self.unavailable_text) for one in machine.awaits()])
+                loop.emit(self._buffer.reset(slot.id, machine.demands()))
+        loop.clear()
+
+    def _attempt_failed(self, error: Exception, now: int, wall: int) -> None:
+        """Try again later, unless the store is another owner's."""
+        if isinstance(error, Fenced):
+            self._stop_fenced()
+            return
+        if self._reopening.falls_back():
+            self._recreate()
+            return
+        reason = str(error) or type(error).__name__
+        if reason != self.reason and not self.is_offline:
+            _log.error("store %s is still unavailable: %s: %s", self.name, type(error).__name__, reason)
+            self.reason = reason
+            self._on_change()
+        if not isinstance(error, StoreError | BusbarError | OSError):
+            _log.debug("store %s: this was not expected", self.name, exc_info=error)
+        self._reopening.failed(now, missing=isinstance(error, StoreMissing))
+        self._phase = Phase.WAITING
+
+    def _release_failed(self, error: Exception, now: int, wall: int) -> None:
+        """It was closed like a broken store."""
+        self._begin_reopening(now)
+
+    # ---- operations ----
+
+    def _start(self, phase: Phase, operation: StoreOperation) -> None:
+        self._phase = phase
+        self._under_way = operation
+        self._operations.append(operation)
+
+    def operation_done(self, operation: StoreOperation, result: Any, now: int, wall: int) -> None:
+        """`now` is of the clock that never goes back, `wall` of the wall clock."""
+        if isinstance(operation, LookAtFile):
+            self._looked(operation, result, now)
+        elif operation is self._under_way:
+            self._follow(TRANSITIONS[self._phase][0], result, now, wall)
+
+    def operation_failed(self, operation: StoreOperation, error: Exception, now: int, wall: int) -> None:
+        if isinstance(operation, LookAtFile):
+            if operation is self._look:
+                self.fail(error, now)
+        elif operation is self._under_way:
+            self._follow(TRANSITIONS[self._phase][1], error, now, wall)
+
+    def _follow(self, transition: Transition, outcome: Any, now: int, wall: int) -> None:
+        self._under_way = None
+        try:
+            transition(self, outcome, now, wall)
+        except Exception:
+            _log.exception("store %s: the recovery failed; its fragments are out of service", self.name)
+            self.stop(ServerBusy(STORE_UNAVAILABLE))
+
+    # ---- the watch over its file ----
+
+    def _start_look(self) -> LookAtFile:
+        self._look = LookAtFile()
+        self._operations.append(self._look)
+        return self._look
+
+    def _looked(self, operation: LookAtFile, fingerprint: object, now: int) -> None:
+        if operation is not self._look:  # of a file that was closed since
+            return
+        self._look = None
+        if operation is self._first_look:
+            self._fingerprint = fingerprint
+        elif fingerprint != self._fingerprint and not self.commit_loop.job_under_way:
+            self.fail(StoreMissing("its file was removed or replaced while in use"), now)
+
+
+Transition = Callable[[StoreLifecycle, Any, int, int], None]
+
+TRANSITIONS: dict[Phase, tuple[Transition, Transition]] = {
+    # phase: what follows when its operation is done, and when it failed
+    Phase.ROLLING_BACK: (StoreLifecycle._rolled_back, StoreLifecycle._rollback_failed),
+    Phase.RELEASING: (StoreLifecycle._released, StoreLifecycle._release_failed),
+    Phase.REOPENING: (StoreLifecycle._reopened, StoreLifecycle._attempt_failed),
+    Phase.ADMITTING: (StoreLifecycle._admitted, StoreLifecycle._attempt_failed),
+    Phase.CHECKING_LOCKS: (StoreLifecycle._locks_checked, StoreLifecycle._attempt_failed),
+    Phase.RECREATING: (StoreLifecycle._recreated, StoreLifecycle._attempt_failed),
+    Phase.ADMITTING_EMPTY: (StoreLifecycle._empty_admitted, StoreLifecycle._attempt_failed),
+}

@@ -1,0 +1,66 @@
+"""Deletes the messages of fragments that are of no entity any more.
+
+What fails, or is in a store that is unavailable, is tried again: when a store comes back, at the next deletion, and at the
+next start, which finds the fragments in the catalogue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from busbar.catalogue.store_set import StoreSet
+from busbar.model.errors import BusbarError
+
+_log = logging.getLogger(__name__)
+
+
+class FragmentPurger:
+    def __init__(self, stores: StoreSet, forget: Callable[[Sequence[int]], Awaitable[None]]) -> None:
+        """`forget` removes the notes of purged fragments from the catalogue. It raises a BusbarError."""
+        self._stores = stores
+        self._forget = forget
+        self._waiting: dict[int, str] = {}
+        """Fragments to purge, with their stores."""
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def add(self, fragments: Mapping[int, str]) -> None:
+        """Note fragments to purge, with their stores. `start` begins with it."""
+        self._waiting.update(fragments)
+
+    def start(self) -> None:
+        """Purge what there is, if nothing is being purged now."""
+        if self._waiting and not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._purge())
+
+    async def close(self) -> None:
+        """Stop; the next start goes on with what is left."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _purge(self) -> None:
+        failed: set[int] = set()
+        while True:
+            out = self._stores.unavailable()
+            now = [f for f, store in sorted(self._waiting.items()) if store not in out and f not in failed]
+            if not now:
+                return
+            purged = []
+            for fragment in now:
+                try:
+                    await self._stores.host(self._waiting[fragment]).remove_fragment(fragment)
+                    purged.append(fragment)
+                except BusbarError as error:
+                    _log.warning("fragment %d could not be emptied yet: %s", fragment, error)
+                    failed.add(fragment)
+            try:
+                await self._forget(purged)
+            except BusbarError as error:
+                _log.warning("%d deleted fragments will be looked at again: %s", len(purged), error)
+                return
+            for fragment in purged:
+                del self._waiting[fragment]
