@@ -181,6 +181,7 @@ class WireSession:
         capabilities = ["amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"]
         target = Terminus(None, coordinator=True, capabilities=capabilities)
         coordinator.link = self.session.attach_sender(name, Terminus(name), target)
+        coordinator.link.user = coordinator
         return coordinator
 
     async def coordinator(self) -> Coordinator:
