@@ -118,9 +118,10 @@ async def test_frames_in_one_read_keep_their_order(
 ) -> None:
     """A client need not wait for outcomes: a discharge stands behind the transfers before it."""
     sender = await wire.sender("q")
-    one, two = await coordinator.declare(), await coordinator.declare()
+    zero, one, two = [await coordinator.declare() for _ in range(3)]
     flush, coordinator.connection.flush = coordinator.connection.flush, lambda: None  # type: ignore[method-assign]
     waiting = [
+        coordinator.start(discharge_message(zero, False)),
         sender.start(encoded("1"), transactional_state(one, b"")),
         coordinator.start(discharge_message(one, False)),
         sender.start(encoded("2"), transactional_state(two, b"")),
@@ -129,7 +130,7 @@ async def test_frames_in_one_read_keep_their_order(
     coordinator.connection.flush = flush  # type: ignore[method-assign]
     flush()
     outcomes = await asyncio.wait_for(asyncio.gather(*waiting), 10)
-    assert [code_and_txn(outcome)[0] for outcome in outcomes] == [ACCEPTED] * 4
+    assert [code_and_txn(outcome)[0] for outcome in outcomes] == [ACCEPTED] * 5
     sent = [
         part.drafts[0].message_id
         for each in broker.said(Transact)
@@ -214,6 +215,18 @@ async def test_a_settled_disposition_that_is_refused_rolls_back(
     await receiver.settle(delivery, txn, settled=True)
     await until(lambda: bool(broker.said(Probe)))
     assert condition(await coordinator.discharge(txn)) == "amqp:transaction:rollback"
+
+
+async def test_a_settled_message_that_is_too_large_rolls_back(broker: TransactionalPort) -> None:
+    async with gateway_on(broker, Limits(max_message_size=1_000)) as (_, port):
+        client = await connect(port)
+        coordinator = await WireSession(client, new=True).coordinator()
+        sender = await WireSession(client).sender("q")
+        txn = await coordinator.declare()
+        await sender.send(encoded(body=bytes(2_000)), txn, settled=True)
+        outcome = await coordinator.discharge(txn)
+        assert condition(outcome) == "amqp:transaction:rollback" and "1000 bytes" in text(outcome)
+        await client.close()
 
 
 @pytest.mark.parametrize("error", [QuotaExceeded("full"), ServerBusy("unavailable")])

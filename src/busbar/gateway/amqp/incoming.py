@@ -92,7 +92,7 @@ class IncomingLink:
                 ids.append(-1 if delivery.settled else delivery.id)
                 size += len(payload)
             except BusbarError as error:
-                self._reject(-1 if delivery.settled else delivery.id, error)
+                self._refuse(delivery, error)
         self._send_each(drafts, ids, size)
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
@@ -107,14 +107,9 @@ class IncomingLink:
         """Let the messages of a delivery join a transaction. The client is answered, but nothing is stored yet."""
         peer = self._peer
         transaction = peer.transactions.find(txn)
-        try:
-            if self._writer is not None:
-                raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
-            transaction.send(self._sender, self._parsed(delivery), wall_clock())
-        except BusbarError as error:
-            if delivery.settled:
-                transaction.fail(error)
-            raise
+        if self._writer is not None:
+            raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
+        transaction.send(self._sender, self._parsed(delivery), wall_clock())
         peer.transactions.enlisted(transaction)
         if not delivery.settled:
             self._link.accept_in_txn([delivery.id], txn)
@@ -124,6 +119,13 @@ class IncomingLink:
         if delivery.format == message_format_batch:
             return parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
         return [parse_message(payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header)]
+
+    def _refuse(self, delivery: Delivery, error: BusbarError) -> None:
+        """Reject a delivery. If the client has settled it and gets no answer, its transaction fails."""
+        if not delivery.settled:
+            self._reject(delivery.id, error)
+        elif delivery.txn is not None:
+            self._peer.transactions.fail(delivery.txn, error)
 
     def _reject(self, delivery_id: int, error: BusbarError) -> None:
         if delivery_id >= 0:

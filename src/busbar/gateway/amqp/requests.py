@@ -23,7 +23,7 @@ from busbar.amqp.link import Link
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 from busbar.model.effects import Effect
-from busbar.model.errors import BusbarError, MessageSizeExceeded, ServerBusy
+from busbar.model.errors import BusbarError, MessageSizeExceeded, ServerBusy, error_of
 from busbar.partitions.transaction import Transaction
 
 CREDIT = 100
@@ -135,9 +135,11 @@ class RequestLink:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
                 request = decode_message(delivery.payload, MAX_ELEMENTS)
             except (BusbarError, DecodeError) as error:
+                condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                 if not delivery.settled:
-                    condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                     self._link.reject_delivery(delivery.id, condition, str(error))
+                elif delivery.txn is not None:
+                    self._peer.transactions.fail(delivery.txn, error_of(condition, str(error)))
                 continue
             if not delivery.settled and delivery.txn is None:
                 self._link.accept_deliveries([delivery.id])

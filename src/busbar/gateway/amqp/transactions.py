@@ -197,6 +197,12 @@ class ConnectionTransactions:
     def has_timed_out(self, id: bytes) -> bool:
         return id in self._timed_out
 
+    def fail(self, id: bytes, error: BusbarError) -> None:
+        """An operation was refused and its client gets no answer: the transaction can only be rolled back."""
+        transaction = self._open.get(id)
+        if transaction is not None:
+            transaction.fail(error)
+
     def enlisted(self, transaction: Transaction) -> None:
         """An operation has joined the transaction: its time may have begun to run."""
         if len(transaction.operations()) == 1 and self._wake_at is not None:
