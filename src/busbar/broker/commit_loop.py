@@ -9,8 +9,8 @@ Rules:
 1. Commands of a fragment are applied in their order, at once where nothing has to be read first. If the machine needs a
    read, that fragment alone waits. The read is done right after the commit of what the fragment changed before.
 2. Group commit is self-clocked: a job starts with the next step, or with the one after the job before it has returned.
-   What is applied meanwhile gathers in the next group, from all fragments. A full group (GROUP_MESSAGES or GROUP_BYTES)
-   takes no more: further commands stay in their inboxes, unapplied. A command is never split over groups.
+   What is applied meanwhile gathers in the next group (group.py), from all fragments. While a group is full, further
+   commands stay in their inboxes, unapplied.
 3. Effects are emitted in apply order, and only when all earlier changes of their fragment are durable. The effects of a
    fragment with nothing to commit are emitted by the next step.
 4. A step applies at most TURN_COMMANDS commands. What a topic's rules take counts, too: STEPS_OF_A_COMMAND are one.
@@ -21,6 +21,9 @@ Rules:
    is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads that its
    subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a turn is
    passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
+7. A transaction whose parts are of a topic and of its subscriptions comes to the topic's fragment. It waits as rule 6 says.
+   All machines check their parts before the first one applies any, so that it is in one group as a whole, or refused. If a
+   subscription needs a read for its parts after all, the transaction is refused as busy.
 """
 
 from __future__ import annotations
@@ -30,24 +33,21 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from busbar.broker.group import CommitGroup, drafts_of
 from busbar.broker.slot import Slot
 from busbar.broker.timers import FragmentTimers
 from busbar.broker.topic_selection import select
+from busbar.broker.transactions import check, divide, is_divided
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
-from busbar.model.commands import Command, Send, SetSessionState, Settle, StoreCopies, TakeMoved, Tick
+from busbar.model.commands import Command, SetSessionState, StoreCopies, Tick, Transact
 from busbar.model.effects import Effect, Refused
-from busbar.model.errors import BusbarError, EntityNotFound, InternalError
+from busbar.model.errors import BusbarError, EntityNotFound, InternalError, error_of
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store
 
-GROUP_MESSAGES = 1_000
-GROUP_BYTES = 4 * 1024 * 1024
 TURN_COMMANDS = 1_000
 STEPS_OF_A_COMMAND = 10_000
-
-SENDING = (Send, TakeMoved)
-"""Commands that bring messages."""
 
 _log = logging.getLogger(__name__)
 GROUP_FAILED = (
@@ -111,14 +111,12 @@ class CommitLoop:
         self._running = False
         self._winding_down = False
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
-        self._dirty: list[Slot] = []  # have gathered changes
+        self._group = CommitGroup()
         self._reading: list[Slot] = []  # wait for a read that no job has taken yet
         self._flight: list[Slot] = []  # have changes in the job under way
         self._job_reads: list[Slot] = []  # wait for a read of the job under way
         self._supplied: list[Slot] = []  # their read is done; the next step applies what waited for it
         self._job_under_way = False
-        self._gathered = 0
-        self._gathered_bytes = 0
         self._group_failed = False
         self._out: list[Effect] = []
 
@@ -225,7 +223,7 @@ class CommitLoop:
             self._job_under_way
             or self._out
             or self._ready
-            or self._dirty
+            or self._group.slots
             or self._reading
             or self._flight
             or self._supplied
@@ -247,8 +245,8 @@ class CommitLoop:
             return True
         return self._running and bool(
             self._supplied
-            or (self._ready and not self._group_full())
-            or (not self._job_under_way and (self._dirty or self._reading))
+            or (self._ready and not self._group.is_full)
+            or (not self._job_under_way and (self._group.slots or self._reading))
         )
 
     # ---- when a group failed ----
@@ -264,7 +262,7 @@ class CommitLoop:
                 slot.reads_awaited, slot.reads = 0, None
             slot.yields_to_topic = False
         discarded = []
-        for slot in dict.fromkeys((*self._flight, *self._dirty)):
+        for slot in dict.fromkeys((*self._flight, *self._group.clear())):
             gathered = None if slot.broken else slot.machine.take_changes()
             batches = [changes for changes in (gathered, slot.committing) if changes is not None]
             effects = slot.committing_effects + slot.gathered_effects
@@ -273,8 +271,7 @@ class CommitLoop:
             slot.gathered_effects = []
             slot.change_count = 0
             slot.dirty = False
-        self._flight, self._dirty = [], []
-        self._gathered = self._gathered_bytes = 0
+        self._flight = []
         self._group_failed = False
         return discarded
 
@@ -330,13 +327,10 @@ class CommitLoop:
         """Apply commands until none can be, the group is full, or the turn has lasted long enough."""
         ready = self._ready
         budget = TURN_COMMANDS
-        while ready and budget > 0 and self._running and not self._group_full():
+        while ready and budget > 0 and self._running and not self._group.is_full:
             slot = ready.popleft()
             slot.queued = False
             budget = self._apply_inbox(slot, now, budget)
-
-    def _group_full(self) -> bool:
-        return self._gathered >= GROUP_MESSAGES or self._gathered_bytes >= GROUP_BYTES
 
     def _apply_inbox(self, slot: Slot, now: int, budget: int) -> int:
         """Apply commands of one fragment; what is left of the turn's budget."""
@@ -346,16 +340,11 @@ class CommitLoop:
             self._close_slot(slot, _BROKEN)
             return budget
         try:
-            while (
-                inbox
-                and budget > 0
-                and self._gathered < GROUP_MESSAGES
-                and self._gathered_bytes < GROUP_BYTES
-            ):
+            while inbox and budget > 0 and not self._group.is_full:
                 command = inbox[0]
-                if not self._fits_group(slot, command):
+                if not self._may_apply(slot, command):
                     continue
-                if slot.subscriptions and isinstance(command, SENDING) and machine.owes_copies():
+                if slot.subscriptions and drafts_of(command) and machine.owes_copies():
                     slot.tick_first()
                     continue
                 reads = machine.needs(command, now)
@@ -377,21 +366,12 @@ class CommitLoop:
             self.quarantine(slot)
         return budget
 
-    def _fits_group(self, slot: Slot, command: Command) -> bool:
-        """May this command be applied now? If not, it was refused, or it waits since the group has no room for it."""
-        if isinstance(command, SENDING):
-            size = len(command.drafts) * (1 + len(slot.subscriptions))
-            if self._sends_refused is not None:
-                self._refuse(slot.inbox.popleft(), self._sends_refused)
-                return False
-        elif type(command) is Settle:
-            size = len(command.numbers)
-        else:
-            return True
-        if self._gathered and self._gathered + size > GROUP_MESSAGES:
-            self._gathered = GROUP_MESSAGES  # full: this ends the caller's loop; the next group counts from 0
+    def _may_apply(self, slot: Slot, command: Command) -> bool:
+        """Whether the first command of the inbox may be applied now. If not, it was refused, or the group has no room."""
+        if self._sends_refused is not None and drafts_of(command):
+            self._refuse(slot.inbox.popleft(), self._sends_refused)
             return False
-        return True
+        return self._group.fits(slot, command)
 
     def _apply(self, slot: Slot, command: Command, now: int) -> None:
         machine = slot.machine
@@ -399,42 +379,27 @@ class CommitLoop:
             slot.tick_queued = False
         elif command.origin:  # what the broker itself asks is no use of the entity
             slot.last_used = now
-        if slot.subscriptions and isinstance(command, SENDING):
-            machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
-        elif slot.topic is not None and type(command) is SetSessionState:
-            topic = slot.topic
-            together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
-            machine.set_topic_usage(together - machine.size(), topic.machine.settings.quota_bytes)
+        if type(command) is Transact and is_divided(command):
+            self._apply_divided(slot, command, now)
+            return
+        self._set_usage(slot, command)
         if slot.selector is not None:
             slot.spent += select(machine, slot.selector, command, now)
         machine.apply(command, now, self._nonces())
         if slot.subscriptions:
             self._apply_copies(machine.take_copies(), now)
         slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
-        self._collect(slot, command)
+        self._out += self._group.collect(slot, command)
 
-    def _collect(self, slot: Slot, command: Command) -> None:
-        """Hold the effects with the newest change they may rest on."""
-        machine = slot.machine
-        weight = machine.change_count()
-        if weight != slot.change_count:
-            if not slot.dirty:
-                slot.dirty = True
-                self._dirty.append(slot)
-            self._gathered += weight - slot.change_count
-            slot.change_count = weight
-            if isinstance(command, SENDING):
-                self._gathered_bytes += sum([len(draft.content) for draft in command.drafts])
-            elif type(command) is StoreCopies:
-                self._gathered_bytes += sum([len(copy.content) for copy in command.copies])
-        effects = machine.take_effects()
-        if effects:
-            if slot.dirty:
-                slot.gathered_effects += effects
-            elif slot.is_committing:
-                slot.committing_effects += effects
-            else:
-                self._out += effects
+    def _set_usage(self, slot: Slot, command: Command) -> None:
+        """Give a machine the bytes that the other fragments of its quota keep, if the command may be refused for them."""
+        if slot.subscriptions:
+            if drafts_of(command):
+                slot.machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
+        elif slot.topic is not None and isinstance(command, SetSessionState | Transact):
+            topic = slot.topic
+            together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
+            slot.machine.set_topic_usage(together - slot.machine.size(), topic.machine.settings.quota_bytes)
 
     # ---- topics ----
 
@@ -448,13 +413,42 @@ class CommitLoop:
             slot = self.slots[command.fragment]
             if slot.broken:
                 raise InternalError(f"fragment {slot.id} of a subscription is out of service")
-            try:
-                slot.machine.apply(command, now, self._nonces())
-            except Exception:
-                self.quarantine(slot)
-                raise
-            self._collect(slot, command)
+            self._apply_checked(slot, command, now)
+            self._out += self._group.hold(slot, slot.machine.take_effects())
             self._schedule(slot, now)
+
+    def _apply_divided(self, topic: Slot, command: Transact, now: int) -> None:
+        """Apply a transaction over a topic and its subscriptions to all their machines at once (rule 7)."""
+        try:
+            parts = divide(topic, command)
+        except EntityNotFound as error:
+            self._refuse(topic.inbox.popleft(), error)
+            return
+        for slot, part in parts.items():
+            self._set_usage(slot, part)
+        refusal = check(topic, parts, now)
+        if refusal is not None:
+            self._refuse(topic.inbox.popleft(), error_of(*refusal))
+            return
+        for slot, part in reversed(parts.items()):
+            self._apply_checked(slot, part, now)
+        self._apply_copies(topic.machine.take_copies(), now)
+        topic.inbox.popleft()
+        # The answer rests on the changes of all of them, so it is held by one that has some.
+        holder = next((slot for slot in parts if slot.dirty), topic)
+        self._out += self._group.hold(holder, topic.machine.take_effects())
+        for slot, part in parts.items():
+            self._out += self._group.collect(slot, part)
+            self._schedule(slot, now)
+
+    def _apply_checked(self, slot: Slot, command: Command, now: int) -> None:
+        """Apply a command that the machine cannot refuse, as part of another one's."""
+        try:
+            slot.machine.apply(command, now, self._nonces())
+        except Exception:
+            self.quarantine(slot)
+            raise
+        self._group.count(slot, command)
 
     def _read_done(self, slot: Slot, now: int) -> None:
         """A subscription waits for no read any more: maybe its topic has waited for that."""
@@ -527,21 +521,11 @@ class CommitLoop:
 
     def _next_job(self) -> Job | None:
         """Commit what was gathered, then read what fragments wait for."""
-        if self._job_under_way or not self._running or not (self._dirty or self._reading):
+        if self._job_under_way or not self._running or not (self._group.slots or self._reading):
             return None
-        batches: list[Changes] = []
-        for slot in self._dirty:
-            slot.committing = slot.machine.take_changes()
-            slot.is_committing = True
-            slot.dirty = False
-            slot.change_count = 0
-            slot.committing_effects, slot.gathered_effects = slot.gathered_effects, []
-            if slot.committing is not None:
-                batches.append(slot.committing)
+        self._flight, batches = self._group.take()
         reads = [(slot.id, slot.reads) for slot in self._reading if slot.reads is not None]
-        self._flight, self._dirty = self._dirty, []
         self._job_reads, self._reading = self._reading, []
-        self._gathered = self._gathered_bytes = 0
         self._job_under_way = True
         return Job(batches, reads)
 
@@ -586,12 +570,7 @@ class CommitLoop:
             if effect.request > 0:
                 self._out.append(Refused(effect.origin, effect.request, error.condition, error.text))
         slot.gathered_effects = []
-        if slot.dirty:
-            self._dirty.remove(slot)
-            slot.dirty = False
-            slot.change_count = 0
-            if not self._dirty:  # no job will start the count again
-                self._gathered = self._gathered_bytes = 0
+        self._group.remove(slot)
         for command in slot.inbox:
             self._refuse(command, error)
         slot.inbox.clear()

@@ -1,9 +1,9 @@
 """Evaluates the rules of a topic's subscriptions for what a command publishes, before the machine applies it.
 
 Rules
-- The machine says which messages a Send, a TakeMoved or a Tick publishes, with the number that each gets. Rules are
-  evaluated for them in order, once for each message, and the result becomes part of the command. The machine evaluates
-  nothing.
+- The machine says which messages a Send, a TakeMoved, a Transact or a Tick publishes, with the number that each gets.
+  Rules are evaluated for them in order, once for each message, and the result becomes part of the command. The machine
+  evaluates nothing.
 - Evaluation ends where a turn has enough copies, bytes or steps of rules (fragment/publishing.py). The rest of a send stays
   in the topic and is evaluated by the ticks that follow, by the rules of that time.
 - If the topic refuses messages that no subscription selects, all messages of a send are evaluated at once, since the answer
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from busbar.fragment.machine import Fragment
 from busbar.fragment.publishing import FanOut
-from busbar.model.commands import Command, Send, TakeMoved, Tick
+from busbar.model.commands import Command, Send, TakeMoved, Tick, Transact
 from busbar.rules.selection import TopicSelector
 
 
 def select(machine: Fragment, selector: TopicSelector, command: Command, now: int) -> int:
     """Set what subscriptions select of the messages that the command publishes. Returns the steps that rules have spent."""
-    if not isinstance(command, Send | TakeMoved | Tick):
+    if not isinstance(command, Send | TakeMoved | Tick | Transact):
         return 0
     publications = machine.to_publish(command, now)
     if not publications:
@@ -28,7 +28,7 @@ def select(machine: Fragment, selector: TopicSelector, command: Command, now: in
     if type(command) is Tick:
         fan_out = FanOut(machine.bounds)
     else:
-        is_atomic = type(command) is Send and command.atomic
+        is_atomic = type(command) is Transact or (type(command) is Send and command.atomic)
         fan_out = FanOut(machine.bounds, machine.settings.only_selected, is_atomic)
     before = spent = selector.spent()
     for publication in publications:

@@ -100,7 +100,6 @@ from busbar.model.commands import (
     TakeMoved,
     Tick,
     Transact,
-    TransactionPart,
 )
 from busbar.model.effects import DeferredReceived, Delivered, Drained, Effect
 from busbar.model.errors import NotImplementedHere
@@ -398,13 +397,24 @@ class Fragment:
 
     # ---- transactions over several fragments ----
 
-    def refusal_of(self, parts: list[TransactionPart], now: i64, freed: i64) -> tuple[str, str] | None:
-        """Why a Transact with these parts would be refused now: condition and text; None if it would not. `freed` are
-        bytes that it frees in other fragments of the quota. The rules of a topic are left out."""
+    def check_parts(self, command: Transact, now: i64) -> tuple[tuple[str, str] | None, int]:
+        """Why the parts of a transaction cannot be done, the quota and the rules of a topic left out, and the bytes that
+        they free."""
+        check = self._parts_check(command, now)
+        refusal = check.refusal(None, 0, quota=False, rules=False)
+        return refusal, check.freed
+
+    def refusal_of(self, command: Transact, now: i64) -> tuple[str, str] | None:
+        """Why the machine would refuse the transaction now: condition and text; None if it would not."""
+        return self._parts_check(command, now).refusal(
+            command.selected, command.freed, quota=True, rules=True
+        )
+
+    def _parts_check(self, command: Transact, now: i64) -> PartsCheck:
         state = self._state
         state.settings = self.settings
         state.now = now
-        return PartsCheck(state, parts, now).refusal(None, freed, quota=True, rules=False)
+        return PartsCheck(state, command.parts, now)
 
     # ---- when things go wrong, and at the end ----
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from busbar.broker.commit_loop import GROUP_BYTES, GROUP_MESSAGES
+from busbar.broker.group import GROUP_BYTES, GROUP_MESSAGES
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Inspect, Peek, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Peeked, Sent, Settled

@@ -1,0 +1,116 @@
+"""The group that gathers for the next commit: fragments with changes, and how much it is. Pure.
+
+Rules:
+- A full group (GROUP_MESSAGES or GROUP_BYTES) takes no more. A command is never split over groups, so one that alone is
+  larger than a group has a group of its own.
+- Effects are held with the newest change they may rest on: with the changes that gather, or with those that are being
+  committed. Effects that rest on nothing can be performed at once.
+"""
+
+from __future__ import annotations
+
+from busbar.broker.slot import Slot
+from busbar.fragment.changes import Changes
+from busbar.model.commands import Command, Send, Settle, StoreCopies, TakeMoved, Transact
+from busbar.model.effects import Effect
+from busbar.model.message import Draft
+
+GROUP_MESSAGES = 1_000
+GROUP_BYTES = 4 * 1024 * 1024
+
+
+def drafts_of(command: Command) -> list[Draft]:
+    """The messages that a command brings."""
+    if type(command) is Send:
+        return command.drafts
+    if type(command) is TakeMoved:
+        return command.drafts
+    if type(command) is Transact:
+        return [draft for part in command.parts if isinstance(part, Send) for draft in part.drafts]
+    return []
+
+
+def _bytes_of(command: Command) -> int:
+    if type(command) is StoreCopies:
+        return sum([len(copy.content) for copy in command.copies])
+    return sum([len(draft.content) for draft in drafts_of(command)])
+
+
+class CommitGroup:
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+        """Those that have gathered changes."""
+        self.messages = 0
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.messages >= GROUP_MESSAGES or self.bytes >= GROUP_BYTES
+
+    def fits(self, slot: Slot, command: Command) -> bool:
+        """Whether a command may be applied now. If not, the group counts as full."""
+        if type(command) is Settle:
+            size = len(command.numbers)
+        else:
+            size = len(drafts_of(command)) * (1 + len(slot.subscriptions))
+            if type(command) is Transact:
+                size += sum([len(part.numbers) for part in command.parts if isinstance(part, Settle)])
+        if size and self.messages and self.messages + size > GROUP_MESSAGES:
+            self.messages = GROUP_MESSAGES
+            return False
+        return True
+
+    def collect(self, slot: Slot, command: Command) -> list[Effect]:
+        """Take over what a command has changed in a fragment. Returns the effects that can be performed at once."""
+        self.count(slot, command)
+        return self.hold(slot, slot.machine.take_effects())
+
+    def hold(self, slot: Slot, effects: list[Effect]) -> list[Effect]:
+        """Hold effects with the changes of a fragment. Returns those that can be performed at once."""
+        if slot.dirty:
+            slot.gathered_effects += effects
+        elif slot.is_committing:
+            slot.committing_effects += effects
+        else:
+            return effects
+        return []
+
+    def count(self, slot: Slot, command: Command) -> None:
+        """Note that a command may have changed a fragment."""
+        changed = slot.machine.change_count()
+        if changed == slot.change_count:
+            return
+        if not slot.dirty:
+            slot.dirty = True
+            self.slots.append(slot)
+        self.messages += changed - slot.change_count
+        slot.change_count = changed
+        self.bytes += _bytes_of(command)
+
+    def take(self) -> tuple[list[Slot], list[Changes]]:
+        """The group is being committed: its slots and their changes. The next one begins empty."""
+        batches: list[Changes] = []
+        for slot in self.slots:
+            slot.committing = slot.machine.take_changes()
+            slot.is_committing = True
+            slot.dirty = False
+            slot.change_count = 0
+            slot.committing_effects, slot.gathered_effects = slot.gathered_effects, []
+            if slot.committing is not None:
+                batches.append(slot.committing)
+        return self.clear(), batches
+
+    def clear(self) -> list[Slot]:
+        """Begin empty. Returns the slots of the group that was."""
+        slots, self.slots = self.slots, []
+        self.messages = self.bytes = 0
+        return slots
+
+    def remove(self, slot: Slot) -> None:
+        """The changes of a fragment are not committed: it is out of service."""
+        if slot.dirty:
+            self.slots.remove(slot)
+            slot.dirty = False
+            slot.change_count = 0
+            if not self.slots:  # no commit will start the count again
+                self.clear()
