@@ -361,6 +361,52 @@ async def test_a_topic_takes_messages_in_a_transaction(
         assert await peeked(factory, f"{topic}/Subscriptions/{name}") == ["1", "2"]
 
 
+@pytest.mark.req("P5")
+@pytest.mark.parametrize("kind", ["regular", "partitioned"])
+async def test_a_topic_and_its_subscriptions_in_one_transaction(
+    factory: MessagingFactory, names: Names, kind: str
+) -> None:
+    topic = names.take(f"{kind}-topic")
+    one, two = f"{topic}/Subscriptions/one", f"{topic}/Subscriptions/two"
+    sender, first, second = (
+        await factory.sender(topic),
+        await factory.receiver(one, credit=1),
+        await factory.receiver(two, credit=1),
+    )
+    await sender.send(keyed("old"))
+    (here,), (there,) = await received(first, 1), await received(second, 1)
+    with pytest.raises(Mistake):
+        async with factory.transaction() as tx:
+            await first.complete([here], transaction=tx)
+            await second.complete([there], transaction=tx)
+            await sender.send(keyed("no"), transaction=tx)
+            raise Mistake
+    assert await peeked(factory, one) == ["old"] == await peeked(factory, two)
+    async with factory.transaction() as tx:
+        await first.complete([here], transaction=tx)
+        await second.dead_letter([there], "reason", transaction=tx)
+        await sender.send(keyed("new"), transaction=tx)
+        assert await peeked(factory, one) == ["old"]
+    assert await peeked(factory, one) == ["new"] == await peeked(factory, two)
+    assert await peeked(factory, two, "/$deadletterqueue") == ["old"]
+
+
+async def test_two_subscriptions_without_their_topic(factory: MessagingFactory, names: Names) -> None:
+    topic = names.take("regular-topic")
+    one, two = f"{topic}/Subscriptions/one", f"{topic}/Subscriptions/two"
+    sender, first, second = (
+        await factory.sender(topic),
+        await factory.receiver(one, credit=1),
+        await factory.receiver(two, credit=1),
+    )
+    await sender.send(keyed("old"))
+    (here,), (there,) = await received(first, 1), await received(second, 1)
+    async with factory.transaction() as tx:
+        await first.complete([here], transaction=tx)
+        await second.complete([there], transaction=tx)
+    assert await peeked(factory, one) == [] == await peeked(factory, two)
+
+
 # ---- the client
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from busbar.client import MessagingFactory, SendFailed, SettleFailed
+from busbar.client import MessagingFactory, SendFailed, SettleFailed, TransactionRolledBack
 from harness.serving import Busbar
 from tests.interop.partitioned_queues import Names
 from tests.interop.transactions import (
@@ -208,3 +208,51 @@ async def test_rules_are_changed_in_a_transaction_on_regular_topics_only(
         await manage(factory, subscription, "add-rule", rule, tx.state(connection))
         await tx.commit()
         assert len((await manage(factory, subscription, "enumerate-rules", listing))[2]["rules"]) == 2
+
+
+@pytest.mark.req("P31")
+async def test_several_rules_are_changed_as_a_whole(factory: MessagingFactory, names: Names) -> None:
+    topic = names.take("regular-topic")
+    subscription = f"{topic}/Subscriptions/one"
+    connection = await factory.connection_for(subscription)
+    listing: dict[str, object] = {"top": 10, "skip": 0}
+
+    async def rules() -> list[str]:
+        status, _, body = await manage(factory, subscription, "enumerate-rules", listing)
+        return [] if status == 204 else [rule["rule-description"].value[2] for rule in body["rules"]]
+
+    def adding(name: str, expression: str) -> dict[str, object]:
+        return {"rule-name": name, "rule-description": {"sql-filter": {"expression": expression}}}
+
+    async with factory.transaction() as tx:
+        state = tx.state(connection)
+        assert (await manage(factory, subscription, "remove-rule", {"rule-name": "$Default"}, state))[
+            0
+        ] == 200
+        assert (await manage(factory, subscription, "add-rule", adding("red", "colour = 'red'"), state))[
+            0
+        ] == 200
+        wrong = await manage(factory, subscription, "add-rule", adding("x" * 51, "1=1"), state)
+        assert wrong[0] == 400, "refused at once"
+        other = await manage(
+            factory, f"{topic}/Subscriptions/two", "remove-rule", {"rule-name": "$Default"}, state
+        )
+        assert other[:2] == (400, "amqp:not-allowed")
+        sender = await factory.sender(topic)
+        with pytest.raises(SendFailed):
+            await sender.send([message("mixed")], transaction=tx)
+        assert await rules() == ["$Default"]
+    assert await rules() == ["red"]
+    with pytest.raises(TransactionRolledBack, match="argument-error"):
+        async with factory.transaction() as tx:
+            state = tx.state(connection)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
+            await manage(factory, subscription, "add-rule", adding("bad", "colour = = 'red'"), state)
+    with pytest.raises(TransactionRolledBack, match="could not be found"):
+        async with factory.transaction() as tx:
+            state = tx.state(connection)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "nothing"}, state)
+    assert await rules() == ["red"]
+    await sender.send([message(c, application_properties={"colour": c}) for c in ("red", "blue")])
+    assert await peeked(factory, subscription) == ["red"]

@@ -126,6 +126,27 @@ async def test_a_topic_is_a_destination(factory: MessagingFactory, names: Names)
         assert [text_of(each) for each in got] == ["1", "2"]
 
 
+@pytest.mark.parametrize("kind", ["regular", "partitioned"])
+async def test_receive_from_a_subscription_and_send_to_a_queue(
+    factory: MessagingFactory, names: Names, kind: str
+) -> None:
+    """The subscription names its topic, through whose outbox the message goes. No right to send to the topic is needed."""
+    topic, there = names.take(f"{kind}-topic"), names.take("regular")
+    subscription = f"{topic}/Subscriptions/one"
+    source, receiver, target = (
+        await factory.sender(topic),
+        await factory.receiver(subscription),
+        await factory.sender(there),
+    )
+    await source.send([message("question", partition_key=KEY)])
+    (question,) = await received(receiver, 1)
+    async with factory.transaction(via=subscription) as tx:
+        await receiver.complete([question], transaction=tx)
+        await target.send([message("answer", partition_key=KEY)], transaction=tx)
+    (answer,) = await received(await factory.receiver(there), 1)
+    assert text_of(answer) == "answer" and await peeked(factory, subscription) == []
+
+
 async def test_without_a_via_entity_there_is_one_home(factory: MessagingFactory, names: Names) -> None:
     here, there = names.take("regular"), names.take("regular")
     one, two = await factory.sender(here), await factory.sender(there)

@@ -35,6 +35,7 @@ from busbar.model.api import (
     FragmentView,
     NamedRule,
     NamespaceProperties,
+    RuleChange,
     RuntimeProperties,
     StoreView,
 )
@@ -210,6 +211,9 @@ class ClusterBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._call(protocol.DELETE, path)
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        await self._call(protocol.CHANGE_RULES, changes)
 
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         return await self._call(protocol.LIST, kind, parent, skip, top)

@@ -13,7 +13,14 @@ import msgspec
 
 from busbar.catalogue.definition import decode_definition, encode_definition
 from busbar.cluster.codec_table import Int
-from busbar.model.api import BrokerApi, EntityListing, EntityView, NamedRule, RuntimeProperties
+from busbar.model.api import (
+    BrokerApi,
+    EntityListing,
+    EntityView,
+    NamedRule,
+    RuleChange,
+    RuntimeProperties,
+)
 from busbar.model.entities import Description, RuleDescription
 
 P = ParamSpec("P")
@@ -290,6 +297,20 @@ def _decode_rule(encoded: bytes | None) -> NamedRule | None:
     return view.path, view.description
 
 
+def _encode_rule_changes(changes: Sequence[RuleChange]) -> list[tuple[str, bytes | None]]:
+    return [(path, None if rule is None else _encode_description(rule)) for path, rule in changes]
+
+
+def _decode_rule_changes(encoded: list[tuple[str, bytes | None]]) -> list[RuleChange]:
+    changes: list[RuleChange] = []
+    for path, definition in encoded:
+        rule = None if definition is None else _decode_description(definition)
+        if rule is not None and not isinstance(rule, RuleDescription):
+            raise msgspec.DecodeError(f"the definition of the rule '{path}' is not that of a rule")
+        changes.append((path, rule))
+    return changes
+
+
 def _encode_views(views: Sequence[EntityView]) -> list[bytes]:
     return [encode_definition(view) for view in views]
 
@@ -324,6 +345,7 @@ _CROSSINGS: dict[Any, _Crossing] = {
     EntityListing: (_Page, _encode_page, _decode_page),
     Description: (bytes, _encode_description, _decode_description),
     NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
+    Sequence[RuleChange]: (list[tuple[str, bytes | None]], _encode_rule_changes, _decode_rule_changes),
 }
 """By type: what it is encoded as, and the way there and back. All other types are encoded as they are."""
 
@@ -368,6 +390,7 @@ ENTITY = ApiCall(BrokerApi.entity)
 CREATE = ApiCall(BrokerApi.create)
 UPDATE = ApiCall(BrokerApi.update)
 DELETE = ApiCall(BrokerApi.delete)
+CHANGE_RULES = ApiCall(BrokerApi.change_rules)
 LIST = ApiCall(BrokerApi.list)
 CREATE_TAP = ApiCall(BrokerApi.create_tap)
 CHANGE_TAP = ApiCall(BrokerApi.change_tap)
@@ -379,7 +402,7 @@ FRAGMENTS = ApiCall(BrokerApi.fragments)
 STORES = ApiCall(BrokerApi.stores)
 CHANGE_STORE = ApiCall(BrokerApi.change_store)
 
-_CHANGES: tuple[ApiCall[..., Any], ...] = (CREATE, UPDATE, DELETE, CREATE_TAP, CHANGE_TAP)
+_CHANGES: tuple[ApiCall[..., Any], ...] = (CREATE, UPDATE, DELETE, CHANGE_RULES, CREATE_TAP, CHANGE_TAP)
 _OTHERS: tuple[ApiCall[..., Any], ...] = (
     ENTITY, LIST, PAGE, RUNTIME, RUNTIMES, NAMESPACE, FRAGMENTS, STORES, CHANGE_STORE,
 )  # fmt: skip

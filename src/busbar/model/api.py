@@ -39,6 +39,8 @@ class EntityView:
 EntityChangeSink = Callable[[str, EntityView | None], None]
 """Gets the path of what was created or updated, with its view, or of what was deleted, with None."""
 NamedRule = tuple[str, RuleDescription]
+RuleChange = tuple[str, RuleDescription | None]
+"""The path of a rule, and its description, or None if it is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,10 @@ class CatalogueApi(Protocol):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         """In the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
         Raises EntityNotFound for a parent that is not there."""
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises
+        EntityNotFound, EntityAlreadyExists, ArgumentError, QuotaExceeded."""
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         """Add a tap to an entity (`tap.id` is given here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,

@@ -32,9 +32,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, RuleChange
 from busbar.model.commands import CancelScheduled, Send, SetSessionState, Settle, TransactionPart
-from busbar.model.entities import RuleDescription
 from busbar.model.errors import (
     BusbarError,
     InvalidOperation,
@@ -126,8 +125,6 @@ class TransactionalSender:
 
 RightOn = tuple[str, str]
 """A right that an operation needs, and the resource."""
-RuleChange = tuple[str, RuleDescription | None]
-"""The path of a rule, and its description, or None if it is removed."""
 
 
 class Operation:

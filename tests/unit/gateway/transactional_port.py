@@ -10,7 +10,7 @@ from busbar.amqp.events import Delivery
 from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.message.parsing import parse_message
-from busbar.model.api import EntityView, NamespaceProperties
+from busbar.model.api import EntityView, NamespaceProperties, RuleChange
 from busbar.model.commands import Command, Demand, Probe, ReserveNumbers, Send, Settle, Transact
 from busbar.model.effects import Delivered, Done, Effect, NumbersReserved, Refused, Sent, Settled
 from busbar.model.entities import Description, Tier
@@ -114,6 +114,9 @@ class TransactionalPort(ScriptedPort):
 
     async def delete(self, path: str) -> None:
         self.changes.append((path, None))
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        self.changes += changes
 
     def in_use(self, paths: Sequence[str]) -> None: ...
 

@@ -172,10 +172,9 @@ class _Commit:
 
     async def _change_rules(self) -> None:
         operations = self._transaction.operations()
-        ((path, rule),) = [change for operation in operations for change in operation.rules]
-        broker = self._peer.service.broker
+        changes = [change for operation in operations for change in operation.rules]
         try:
-            await (broker.delete(path) if rule is None else broker.create(path, rule))
+            await self._peer.service.broker.change_rules(changes)
         except asyncio.CancelledError:
             raise
         except BusbarError as error:

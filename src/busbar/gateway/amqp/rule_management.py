@@ -30,8 +30,8 @@ from busbar.gateway.amqp.management_request import (
     RequestBody,
 )
 from busbar.gateway.http.atom_values import write_time
-from busbar.model.api import EntityView
-from busbar.model.checks import check_rule
+from busbar.model.api import EntityView, RuleChange
+from busbar.model.checks import check_name, check_rule
 from busbar.model.entities import (
     CorrelationFilter,
     EntityKind,
@@ -47,7 +47,7 @@ from busbar.model.entities import (
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 from busbar.model.names import parent_and_name, rule_path
 from busbar.model.sas import LISTEN, MANAGE
-from busbar.partitions.transaction import RuleChange, Transaction
+from busbar.partitions.transaction import Transaction
 
 RULE_DESCRIPTION: Final = 0x0000_0137_0000_0004
 EMPTY_ACTION: Final = 0x0000_0137_0000_0005
@@ -96,6 +96,8 @@ class RuleOperations:
         rule = RuleDescription(_read_filter(description), _read_action(description))
         path = rule_path(self._subscription, body.text("rule-name"))
         if body.transaction is not None:
+            # What its expressions say is checked at the commit, where rules are compiled.
+            check_name(body.text("rule-name"), "rule", self._peer.service.limits)
             check_rule(path, rule, self._peer.service.limits)
             self._enlist(body.transaction, (path, rule))
         else:
