@@ -337,8 +337,7 @@ class Link:
 
     def _arrive(self, delivery: Delivery) -> None:
         arrived = self._arrived
-        if arrived is None or self.is_coordinator:
-            # A discharge stands behind the transfers and dispositions that the client sent before it.
+        if arrived is None or self.is_coordinator:  # a discharge stands behind what the client sent before it
             arrived = Arrived(self, [delivery])
             self._arrived = arrived
             self._wire.events.append(arrived)

@@ -121,10 +121,10 @@ def test_every_operation_in_every_state(state: TransactionState, name: str) -> N
         assert list(tx.operations()) == [operation]
         assert tx.is_ready is (name not in PROBED), "a fragment is asked first"
         assert tx.deadline == NOW + LIMITS.transaction_timeout
-        return
-    with pytest.raises(refusal):
-        OPERATIONS[name](tx)
-    assert tx.state is state and not tx.operations()
+    else:
+        with pytest.raises(refusal):
+            OPERATIONS[name](tx)
+        assert tx.state is state and not tx.operations()
 
 
 @pytest.mark.parametrize("fail", [False, True], ids=["commit", "roll back"])
@@ -136,10 +136,10 @@ def test_a_discharge_in_every_state(state: TransactionState, fail: bool) -> None
     if refusal is None or (fail and is_known):
         tx.discharge(fail)
         assert tx.state is (TransactionState.OVER if fail else TransactionState.DISCHARGING)
-        return
-    with pytest.raises(refusal):
-        tx.discharge(fail)
-    assert tx.state is (TransactionState.OVER if is_known else state)
+    else:
+        with pytest.raises(refusal):
+            tx.discharge(fail)
+        assert tx.state is (TransactionState.OVER if is_known else state)
 
 
 @pytest.mark.parametrize("state", TransactionState)
