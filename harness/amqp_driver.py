@@ -35,6 +35,7 @@ from busbar.amqp.events import (
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, Outcome, empty_state, rejected_state
 from busbar.amqp.performatives import Terminus
+from busbar.amqp.session import Session
 from busbar.amqp.types import Described, Symbol, UInt, ULong
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 from busbar.model.sas import sign
@@ -514,11 +515,21 @@ class LoadConnection(asyncio.Protocol):
             properties,
             desired_capabilities=capabilities,
         )
+        await self.attached(user, link)
+        return link
+
+    def begin(self) -> Session:
+        """Another AMQP session."""
+        session = self._engine.begin()
+        self.flush()
+        return session
+
+    async def attached(self, user: LoadLink, link: Link) -> None:
+        """Wait until the attach of a link is answered. Raises LinkRefused."""
         link.user = user
         self._links.append(user)
         self.flush()
         await user.attached
-        return link
 
     async def close(self) -> None:
         self._engine.close()

@@ -1,7 +1,8 @@
 """The events that the engine reports. `Connection.receive_data` and `tick` return these in the order of the input.
 
-Within one call the deliveries of a link come as one Arrived, at the position of the first of them. Its dispositions with the
-same plain outcome, and its flows, are merged likewise. Treat events as immutable.
+Within one call the deliveries of a link come as one Arrived, at the position of the first of them. Its dispositions with
+the same plain outcome, and its flows, are merged likewise. Deliveries to a coordinator are not merged: each is reported at
+its own position. Treat events as immutable.
 """
 
 from __future__ import annotations
@@ -161,6 +162,20 @@ class Disposed(Event):
         self.tags = tags
         self.settled = settled
         self.outcome = outcome
+
+
+@final
+class SettledDisposed(Event):
+    """Server: a receiver's disposition in a transaction about deliveries that are settled already, all of them.
+
+    The receiver waits for an answer: `session.deny_settled`. Outside of transactions such a disposition is ignored.
+    """
+
+    def __init__(self, session: Session, first: i64, last: i64, txn: bytes) -> None:
+        self.session = session
+        self.first = first
+        self.last = last
+        self.txn = txn
 
 
 @final

@@ -75,7 +75,7 @@ def compacted(order: list[int], table: dict[int, SentDelivery]) -> list[int]:
     return kept
 
 
-def known(first: i64, last: i64, table: Mapping[int, object]) -> list[int]:
+def known_ids(first: i64, last: i64, table: Mapping[int, object]) -> list[int]:
     """The ids from `first` to `last` that are worth looking up in `table`.
 
     A range may span 2^31 ids: it is walked only when it is not longer than the table, else the table is.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from busbar.amqp.codec import skip_value
-from busbar.amqp.credit import MASK, window_left
+from busbar.amqp.credit import MASK, serial_distance, window_left
 from busbar.amqp.deliveries import SentDelivery
 from busbar.amqp.errors import (
     FRAMING_ERROR,
@@ -32,12 +32,28 @@ from busbar.amqp.errors import (
     AmqpError,
     ProtocolError,
 )
-from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
-from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
+from busbar.amqp.events import (
+    Disposed,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    SessionEnded,
+    SettledDisposed,
+)
+from busbar.amqp.frames import (
+    binary_at,
+    bool_at,
+    list_at,
+    uint_at,
+    uint_size,
+    write_disposition,
+    write_u32,
+    write_uint,
+)
 from busbar.amqp.link import MIXED_MODE, Link
-from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, state_at
+from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
-from busbar.amqp.ranges import compacted, known, take
+from busbar.amqp.ranges import compacted, known_ids, take
 from busbar.amqp.states import (
     ATTACHED,
     ATTACHING,
@@ -531,7 +547,7 @@ class Session:
         unsettled = self.unsettled
         if not self._wire.server:
             # The broker may say it twice: that it took the delivery, and that it is settled.
-            ids = known(first, last, unsettled)
+            ids = known_ids(first, last, unsettled)
         elif outcome is not None and outcome.code == RECEIVED and not settled:
             return  # a progress report
         elif first == last:
@@ -547,6 +563,17 @@ class Session:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
+        if outcome is not None and outcome.txn is not None and not settled and self._wire.server:
+            known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
+            if not known and serial_distance(first, last) >= 0:
+                self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))
+
+    def deny_settled(self, first: i64, last: i64, condition: str, text: str) -> None:
+        """Answer a disposition about deliveries that are settled already: it changes nothing, and this is why."""
+        if self.state != BEGUN:
+            return
+        state = rejected_state(AmqpError(condition, text), self._wire.text_limit())
+        write_disposition(self._wire.out, self.channel, False, first, last, True, state)
 
     def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
         """The sender's word about what we disposed without settling."""
@@ -554,7 +581,7 @@ class Session:
         if not settled or not awaiting:
             return
         groups: list[Disposed] = []
-        for id in known(first, last, awaiting):
+        for id in known_ids(first, last, awaiting):
             link = awaiting.pop(id, None)
             if link is None:
                 continue
@@ -572,6 +599,7 @@ def _read_attach(link: Link, fields: Fields, source: bytes, target: bytes) -> No
     """Set what the remote's attach says about a link."""
     link.source = terminus_of(fields.any(5), source)
     link.target = terminus_of(fields.any(6), target)
+    link.is_coordinator = link.target is not None and link.target.coordinator
     link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
     link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
     fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not

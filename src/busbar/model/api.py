@@ -40,6 +40,8 @@ class EntityView:
 EntityChangeSink = Callable[[str, EntityView | None], None]
 """Gets the path and the view of an entity that was created or updated, or the path of a deleted one with None."""
 NamedRule = tuple[str, RuleDescription]
+RuleChange = tuple[str, RuleDescription | None]
+"""The path of a rule, and its description, or None if it is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,10 @@ class CatalogueApi(Protocol):
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         """Entities in the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
         Raises EntityNotFound if the parent does not exist."""
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises
+        EntityNotFound, EntityAlreadyExists, ArgumentError, QuotaExceeded."""
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         """Add a tap to an entity (`tap.id` is assigned here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,
