@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from busbar.amqp.attaching import read_attach
 from busbar.amqp.codec import skip_value
 from busbar.amqp.credit import MASK, serial_distance, window_left
 from busbar.amqp.deliveries import SentDelivery
@@ -52,7 +53,7 @@ from busbar.amqp.frames import (
 )
 from busbar.amqp.link import MIXED_MODE, Link
 from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
-from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
+from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field
 from busbar.amqp.ranges import compacted, known_ids, take
 from busbar.amqp.states import (
     ATTACHED,
@@ -359,7 +360,7 @@ class Session:
             own = self._free_handle(handle) if self._attaching or not self._wire.server else handle
             link = Link(self, self._wire, name, own, sending)
         link.remote_handle = handle
-        _read_attach(link, fields, raw_field(buf, pos, end, 5), raw_field(buf, pos, end, 6))
+        read_attach(link, fields, raw_field(buf, pos, end, 5), raw_field(buf, pos, end, 6))
         self.links[handle] = link
         if link.on_attach():
             self._wire.events.append(LinkAttached(link))
@@ -593,26 +594,3 @@ class Session:
             else:
                 groups.append(Disposed(link, [id], [], settled, outcome))
         self._wire.events.extend(groups)
-
-
-def _read_attach(link: Link, fields: Fields, source: bytes, target: bytes) -> None:
-    """Set what the remote's attach says about a link."""
-    link.source = terminus_of(fields.any(5), source)
-    link.target = terminus_of(fields.any(6), target)
-    link.is_coordinator = link.target is not None and link.target.coordinator
-    link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
-    link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
-    fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not
-    if not link.sending:
-        link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
-    link.remote_max_message_size = _bounded(fields.any(10))
-    link.offered_capabilities = fields.symbols(11, "offered-capabilities") or None
-    link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
-    link.properties = fields.map_or_none(13, "properties") or {}
-
-
-def _bounded(value: object) -> i64:
-    """A max-message-size: 0 when there is no limit, or one beyond all use."""
-    if isinstance(value, int) and 0 < value < 1 << 62:
-        return value
-    return 0
