@@ -22,6 +22,7 @@ from busbar.model.api import (
     NamespaceProperties,
     RuntimeProperties,
     StoreView,
+    TransferReport,
 )
 from busbar.model.entities import (
     EntityKind,
@@ -41,6 +42,7 @@ from busbar.store.contract import StoreFull
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
+TRANSFERS = TransferReport(7, [])
 STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
@@ -57,6 +59,12 @@ CONTROLLER: list[Case] = [
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
     ("list", (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
+    (
+        "change_rules",
+        ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
+        None,
+    ),
+    ("transfers", (), TRANSFERS),
     ("create_tap", ("orders", TAP), VIEW),
     ("change_tap", ("orders", "tap", False, TapChange(owner="me")), VIEW),
     ("runtime", ("orders",), RuntimeProperties(active=3)),
@@ -111,6 +119,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("connect_peers", (["broker-1"],), None),
             ("broker_ended", ("broker-1",), None),
             ("close_gateway", (), None),
+            ("transfers", (), TRANSFERS),
         ],
     ),
     (protocol.PEER, [("met", (), None), ("origin_closed", (2**60,), None)]),
