@@ -124,12 +124,12 @@ class TopicLife(StoreLife):
     def rest(self) -> None:
         """If nothing fails, all that is under way comes to its end."""
         world = self.world
-        if world.host.is_serving and not world.host.refuses_sends:
-            world.drain()
-            owed = any(record.due <= world.now for record in self.topic.lane(SCHEDULED).values())
-            is_at_rest = world.host.is_idle and world.host.is_serving and not owed
-            if is_at_rest and not world.has_broken_machine and world.place.disk is not None:
-                self.topic.check_at_rest()
+        if world.host.refuses_sends or world.place.disk is None:
+            return
+        world.drain()
+        owed = any(record.due <= world.now for record in self.topic.lane(SCHEDULED).values())
+        if world.host.is_idle and world.host.is_serving and not owed and not world.has_broken_machine:
+            self.topic.check_at_rest()
 
     # ---- senders ----
 
