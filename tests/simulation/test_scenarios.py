@@ -211,9 +211,9 @@ def test_a_store_is_back_when_it_is_reset_and_fails_later(offline: bool) -> None
     world.reset()
     queue.do(send(draft()))
     world.turn()
-    world.refuse_opening()
-    world.work(JobFault.LOST)
-    world.drain()
+    while world.host.lifecycle.is_open:
+        world.work(JobFault.LOST)
+    world.work(JobFault.LOST)  # it cannot be opened at first
     world.heal()
     queue.do(demand(11, 2))
     world.drain()
