@@ -25,9 +25,10 @@ from busbar.model.settings import FragmentSettings
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import StoreError
 from harness.checked_fragment import CheckedFragment
+from harness.memory_place import MemoryPlace
 from harness.memory_store import Disk
 from harness.observed_machine import MachineObserver
-from harness.simulated_host import JobFault, MemoryPlace, SimulatedHost
+from harness.simulated_host import JobFault, SimulatedHost
 from tests.simulation.small_bounds import small_bounds
 from tests.simulation.trace import Trace
 

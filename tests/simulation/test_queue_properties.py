@@ -200,7 +200,7 @@ class FragmentLife(RuleBasedStateMachine):
 
 
 FragmentLife.TestCase.settings = settings(
-    max_examples=2_000 if DEEP else 60,
+    max_examples=2_000 if DEEP else 40,
     stateful_step_count=80 if DEEP else 50,
     deadline=None,
     derandomize=False,

@@ -164,7 +164,7 @@ class SessionLife(RuleBasedStateMachine):
 
 
 SessionLife.TestCase.settings = settings(
-    max_examples=2_000 if DEEP else 100,
+    max_examples=2_000 if DEEP else 60,
     stateful_step_count=80 if DEEP else 40,
     deadline=None,
     derandomize=False,

@@ -11,5 +11,5 @@ from tests.simulation.session_life import SessionLife
 
 
 def test_lives() -> None:
-    lives = run_lives(SessionLife, 100, 20_000)
+    lives = run_lives(SessionLife, 60, 20_000)
     assert sum(life.world.quiet_checks for life in lives) > 50 * len(lives), "most of the time it is served"

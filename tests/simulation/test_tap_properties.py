@@ -101,7 +101,7 @@ class TappedLife(FragmentLife):
 
 
 TappedLife.TestCase.settings = settings(
-    max_examples=1_000 if DEEP else 40,
+    max_examples=1_000 if DEEP else 25,
     stateful_step_count=60 if DEEP else 40,
     deadline=None,
     derandomize=False,

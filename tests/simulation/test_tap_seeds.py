@@ -12,6 +12,6 @@ from tests.simulation.tap_life import TapLife
 
 
 def test_lives() -> None:
-    lives = run_lives(TapLife, 80, 5_000)
+    lives = run_lives(TapLife, 50, 5_000)
     truncated = sum(reader.truncated for life in lives for reader in life.checker.readers.values())
     assert os.environ.get("BUSBAR_SEED") or truncated, "some taps reach their limits"

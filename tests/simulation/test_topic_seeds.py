@@ -11,6 +11,6 @@ from tests.simulation.topic_life import TopicLife
 
 
 def test_lives() -> None:
-    lives = run_lives(TopicLife, 40, 5_000)
+    lives = run_lives(TopicLife, 20, 5_000)
     assert sum(life.topic.acknowledged for life in lives) > 10 * len(lives)
     assert sum(life.topic.rest_checks for life in lives) >= 2 * len(lives)
