@@ -10,7 +10,7 @@ What is checked after every step, on what is durable:
 2. Marks never fall, and no mark exceeds the last number of its source. A record never changes its target.
 3. Messages of one outbox arrive at their target in the order of their numbers.
 4. Of each transaction everything is there or nothing; all of it if it was answered as done, nothing if it was refused.
-The reference store checks counters, rows of the outbox, rising numbers, and hops.
+The store checks counters, rows of the outbox, rising numbers, and hops.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from itertools import count
 from random import Random
 
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes
+from busbar.fragment.changes import Changes, Head, OutboxRow, empty_head
 from busbar.fragment.machine import Fragment
+from busbar.fragment.reads import Read
 from busbar.fragment.writers import MARK, mark_source
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.errors import EntityNotFound
 from busbar.model.message import ACTIVE, LANES, OUTBOX, Draft, Record
 from busbar.model.settings import FragmentSettings
-from tests.simulation.machine_world import small_bounds
+from harness.checked_fragment import CheckedFragment
+from tests.simulation.small_bounds import small_bounds
 from tests.unit.fragment.queue import draft_of
-from tests.unit.fragment.reference_store import ReferenceStore
 
 Answer = Callable[[e.Effect | None], None]
 """What follows from an effect. None: the answer is lost, and whether the command was done is not known, or it was not."""
@@ -70,13 +71,50 @@ class Held:
     name: str
 
 
+class FragmentStore:
+    """What is durable of one fragment. Every commit is checked."""
+
+    def __init__(self, fragment: int) -> None:
+        self._fragment = CheckedFragment(empty_head(fragment))
+
+    @property
+    def head(self) -> Head:
+        return self._fragment.head
+
+    @property
+    def lanes(self) -> list[dict[int, Record]]:
+        return [lane.records for lane in self._fragment.lanes]
+
+    @property
+    def writers(self) -> dict[str, tuple[int, int]]:
+        return self._fragment.writers
+
+    @property
+    def outbox(self) -> dict[int, OutboxRow]:
+        return self._fragment.outbox
+
+    def next_due(self) -> int:
+        due = self._fragment.due
+        return due[0][0] if due else 0
+
+    def id_segments(self) -> list[int]:
+        return sorted({segment for segment, _ in self._fragment.ids})
+
+    def read(self, reads: list[Read]) -> None:
+        for read in reads:
+            self._fragment.read(read)
+
+    def commit(self, changes: Changes) -> None:
+        self._fragment.perform(changes)
+
+
 class Host:
     """The fragments of one store."""
 
     def __init__(self, world: MoveWorld) -> None:
         self.world = world
         self.machines: dict[int, Fragment] = {}
-        self.stores: dict[int, ReferenceStore] = {}
+        self.stores: dict[int, FragmentStore] = {}
         self.epoch = 1
         self.gathered: list[tuple[int, e.Effect]] = []
         self.flying: list[tuple[int, e.Effect]] = []
@@ -84,7 +122,7 @@ class Host:
         self.awaited: dict[int, Answer] = {}  # by request
 
     def start(self, fragment: int, settings: FragmentSettings) -> None:
-        store = self.stores.setdefault(fragment, ReferenceStore(fragment))
+        store = self.stores.setdefault(fragment, FragmentStore(fragment))
         self.machines[fragment] = Fragment(
             fragment,
             settings,

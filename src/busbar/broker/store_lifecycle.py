@@ -62,7 +62,7 @@ from busbar.broker.store_operations import (
     StoreOpened,
     StoreOperation,
 )
-from busbar.fragment.changes import Head
+from busbar.fragment.changes import Head, Lock
 from busbar.model.commands import Command, Tick
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.message import message_count
@@ -119,6 +119,7 @@ class StoreLifecycle:
         self._rollback_cause: BaseException | None = None
         self._durable: dict[int, DurableState] = {}
         self._heads: dict[int, Head] = {}
+        self._truncated: set[int] = set()
         self._opened = StoreOpened(0, 0, {})
         self._has_served = False
         self._full_until = 0
@@ -253,6 +254,12 @@ class StoreLifecycle:
         self.commit_loop.stop()
         self.commit_loop.refuse_queued(error)
 
+    def locks_to_keep(self) -> dict[int, list[Lock]]:
+        """For the next owner, by fragment. Locks of a fragment with changes rest on what may never be durable."""
+        slots = self.commit_loop.slots.values()
+        unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
+        return {slot.id: slot.machine.locks() for slot in unchanged}
+
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason
         self._look_at, self._look = 0, None
@@ -277,14 +284,15 @@ class StoreLifecycle:
                 self.fail(StoreTakenOffline(), now)
 
     def bring_online(self, now: int, wall: int) -> None:
-        """Open the store now."""
+        """Open the store now. If it was not closed yet, since a job was under way, go on."""
         self._reopening.bring_online()
         if self.state is StoreState.OPEN and self._phase is Phase.STEADY:
-            self.commit_loop.resume(wall)  # it was to go offline after the job under way
+            self.commit_loop.resume(wall)
         self._attempt_if_waiting(now)
 
     def reset(self, now: int) -> None:
-        """Create an empty store in place of one that is unavailable; what is there is renamed."""
+        """Create an empty store in place of one that is unavailable; what is there is renamed. A store that is open again by
+        then stays as it is, also if it fails later."""
         if self.state is StoreState.UNAVAILABLE:
             self._reopening.reset()
             self._attempt_if_waiting(now)
@@ -411,8 +419,10 @@ class StoreLifecycle:
             self._start(Phase.REOPENING, Reopen([item.slot.id for item in self._discarded]))
 
     def _recreate(self) -> None:
-        slots = self.commit_loop.slots.values()
-        self._heads = {slot.id: slot.machine.head() for slot in slots if not slot.broken}
+        """What was known of the fragments before an attempt that failed is still known."""
+        machines = [slot.machine for slot in self.commit_loop.slots.values() if not slot.broken]
+        self._heads = {machine.id: machine.head() for machine in machines} or self._heads
+        self._truncated |= {machine.id for machine in machines if machine.has_truncated_tap()}
         self._start(Phase.RECREATING, Recreate())
 
     def _released(self, result: object, now: int, wall: int) -> None:
@@ -444,8 +454,10 @@ class StoreLifecycle:
         self._serve_again(now, wall)
 
     def _recreated(self, opened: StoreOpened, now: int, wall: int) -> None:
-        heads, started = self._heads, wall
-        self.predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
+        heads, truncated, started = self._heads, self._truncated, wall
+        self.predecessor = lambda fragment: predecessor_of(
+            heads.get(fragment), started, fragment in truncated
+        )
         self._opened = opened
         self._replace_machines()
         self._start(Phase.ADMITTING_EMPTY, Admit(recreated=True))
@@ -469,7 +481,7 @@ class StoreLifecycle:
     def _serve_again(self, now: int, wall: int) -> None:
         _log.warning("store %s is back", self.name)
         self.predecessor = None
-        self._durable, self._heads = {}, {}
+        self._durable, self._heads, self._truncated = {}, {}, set()
         self._reopening.succeeded()
         self._phase = Phase.STEADY
         self._enter(StoreState.OPEN, now=now)

@@ -79,11 +79,11 @@ class MovingQueue(Queue):
         self.machine.undo(
             batches,
             self.unheard,
-            store.head,
-            store.next_due(),
-            store.tap_rows(),
-            dict(store.writers),
-            dict(store.outbox),
+            self.stored.head,
+            store.next_due(1),
+            store.taps(1),
+            store.writers(1),
+            store.outbox(1),
         )
         self.unheard = []
         self.group = False
@@ -131,7 +131,7 @@ class MovingQueue(Queue):
     # ---- what is there ----
 
     def in_lane(self, lane: int) -> list[Record]:
-        return [self.store.lanes[lane][n] for n in sorted(self.store.lanes[lane])]
+        return [self.lane(lane)[n] for n in sorted(self.lane(lane))]
 
     def contents(self, lane: int) -> list[bytes]:
         return [record.content or b"" for record in self.in_lane(lane)]

@@ -54,7 +54,7 @@ def test_a_message_passes_straight_into_the_outbox_with_one_put() -> None:
     one, _ = queue.pull()
     assert (one.n, one.ttl, one.hops, one.target, one.kind) == (1, 70, 1, TARGET, FORWARD)
     assert one.due == 3 << 48 | 1, "the sequence number that it had here"
-    assert queue.store.head.counts[ACTIVE] == 0
+    assert queue.stored.head.counts[ACTIVE] == 0
 
 
 def test_what_was_there_before_goes_first_and_gets_new_numbers() -> None:
@@ -66,7 +66,7 @@ def test_what_was_there_before_goes_first_and_gets_new_numbers() -> None:
     records = queue.pull()
     assert [(r.content, r.n, r.due & 0xFFFF) for r in records] == [(b"a", 3, 1), (b"b", 4, 2), (b"c", 5, 5)]
     assert [r.enqueued for r in records] == [NOW + 500] * 3
-    assert queue.store.head.counts[ACTIVE] == 0 and queue.store.head.size == 3 * 65
+    assert queue.stored.head.counts[ACTIVE] == 0 and queue.stored.head.size == 3 * 65
 
 
 def test_the_overlay_goes_along_and_the_delivery_count_does_not() -> None:
@@ -152,9 +152,9 @@ def test_a_backlog_that_is_only_in_the_store_is_forwarded_page_by_page_in_order(
         queue.send(draft(bytes([n])))
     queue.restart(clean=False)
     queue.change(forwarding(to()))
-    assert 5 <= len(queue.waiting()) <= 9 and queue.store.head.counts[ACTIVE] >= 11
+    assert 5 <= len(queue.waiting()) <= 9 and queue.stored.head.counts[ACTIVE] >= 11
     assert [record.content for record in queue.move_all()] == [bytes([n]) for n in range(20)]
-    assert queue.store.head.counts[ACTIVE] == 0
+    assert queue.stored.head.counts[ACTIVE] == 0
 
 
 def test_a_backlog_follows_a_changed_target() -> None:
@@ -191,7 +191,7 @@ def test_a_key_chooses_the_fragment_of_the_target_once() -> None:
         by_key["k"],
         by_key["s"],
     ]
-    assert len(queue.store.outbox) == len({r.target for r in records})
+    assert len(queue.stored.outbox) == len({r.target for r in records})
 
 
 def test_a_message_id_is_a_key_where_the_target_detects_duplicates() -> None:
@@ -309,7 +309,7 @@ def test_dead_letters_are_forwarded_in_order_and_keep_their_reason() -> None:
     ]
     assert records[0].overlay == {"DeadLetterReason": b"\xa1\x01r"} and queue.contents(DEAD) == []
     queue.move_all()
-    assert queue.store.head.size == 0
+    assert queue.stored.head.size == 0
 
 
 def test_a_dead_letter_whose_target_takes_nothing_stays() -> None:
@@ -365,9 +365,9 @@ def test_an_entity_with_sessions_forwards_all_of_them() -> None:
     assert len(queue.waiting()) == 5
     assert [record.session_id for record in queue.pull()] == ["b", "b", "a", "b", "a"]
     queue.run(c.Leave(1, 1, 7))
-    assert len(queue.waiting()) == 7 and queue.store.sessions == {}
+    assert len(queue.waiting()) == 7 and queue.stored.sessions == {}
     queue.send(keyed(session="c"))
-    assert queue.store.head.counts[ACTIVE] == 0
+    assert queue.stored.head.counts[ACTIVE] == 0
     assert refusal(queue.run(c.AcceptSession(1, 1, 5, 8, "a"))[0]) == InvalidOperation.condition
 
 
@@ -384,11 +384,11 @@ def test_a_tap_sees_a_message_under_its_own_number_and_its_end_as_forwarded() ->
     queue = MovingQueue(forwarding(to(), taps=[tap]))
     queue.send(draft(b"a"))
     assert queue.contents(KEPT) == [b"a"] and queue.waiting() == [b"a"]
-    assert [(event.n, event.outcome) for event in queue.store.events.values()] == [(1, e.FORWARDED)]
+    assert [(event.n, event.outcome) for event in queue.stored.events] == [(1, e.FORWARDED)]
     (page, *_) = queue.run(c.ReadTap(1, 1, 5, 4, ACTIVE, c.MESSAGES, 0, 99, 10, 1 << 20))
     assert isinstance(page, e.TapPage) and page.contents == [b"a"]
     queue.move_all()
-    assert len(queue.store.events) == 1
+    assert len(queue.stored.events) == 1
 
 
 def test_an_undone_sweep_never_was() -> None:

@@ -57,7 +57,7 @@ def test_a_message_for_another_entity_enters_the_outbox_and_nothing_else_sees_it
     effects = queue.run(c.Send(1, 1, 1, [via(b"a"), draft(b"mine"), via(b"b", 51, "other")], True))
     assert isinstance(effects[0], e.Sent) and effects[0].numbers == [1, 2, 3]
     assert ready(effects) == [50, 51]
-    assert queue.store.outbox == {50: ("target", 1), 51: ("other", 1)}
+    assert queue.stored.outbox == {50: ("target", 1), 51: ("other", 1)}
     assert queue.contents(ACTIVE) == [b"mine"] and queue.peeked() == [2]
     assert [record.content for record in queue.peek(sub=OUTBOX).records] == [b"a", b"b"]
     assert [held.record.content for held in queue.receive(9)] == [b"mine"]
@@ -71,7 +71,7 @@ def test_a_message_for_another_entity_needs_no_session_and_is_no_duplicate_here(
         same = via()
         same.message_id = "id"
         assert queue.send(same, atomic=True) != [0]
-    assert queue.waiting() == [b"v", b"v"] and queue.store.head.ids == 0
+    assert queue.waiting() == [b"v", b"v"] and queue.stored.head.ids == 0
 
 
 def test_the_outbox_counts_in_the_size_of_the_entity() -> None:
@@ -81,7 +81,7 @@ def test_the_outbox_counts_in_the_size_of_the_entity() -> None:
     assert isinstance(answer, e.Sent) and answer.refused[0][1] == QuotaExceeded.condition
     assert refusal(queue.run(c.Send(1, 1, 1, [draft(b"x" * 100)], True))[0]) == QuotaExceeded.condition
     queue.move_all()
-    assert queue.store.head.size == 0 and queue.send(via(b"x" * 100)) == [2]
+    assert queue.stored.head.size == 0 and queue.send(via(b"x" * 100)) == [2]
 
 
 # ---- pages ----
@@ -108,7 +108,7 @@ def test_what_is_beyond_a_batch_is_read_when_it_is_its_turn() -> None:
         seen += [record.n for record in page]
         queue.remove(page[-1].n)
     assert seen == list(range(1, 9))
-    assert queue.reads > reads and queue.store.outbox == {} and queue.store.head.counts[OUTBOX] == 0
+    assert queue.reads > reads and queue.stored.outbox == {} and queue.stored.head.counts[OUTBOX] == 0
 
 
 def test_removing_twice_or_what_is_not_there_does_nothing() -> None:
@@ -210,7 +210,7 @@ def test_a_refused_via_message_is_a_transfer_dead_letter_that_can_be_received() 
     (again,) = queue.receive_deferred(4, sub=TRANSFER_DEAD)
     assert again.record.deliveries == 1
     queue.settle(c.COMPLETE, again)
-    assert queue.store.head.counts[TRANSFER_DEAD] == 0 and queue.store.head.size == 65
+    assert queue.stored.head.counts[TRANSFER_DEAD] == 0 and queue.stored.head.size == 65
 
 
 def test_the_sub_queues_are_served_each_by_itself() -> None:

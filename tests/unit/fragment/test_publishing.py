@@ -111,11 +111,11 @@ class TestFanOut:
     def test_a_large_send_is_kept_at_once_and_passed_on_in_turns(self, atomic: bool) -> None:
         queue = self.topic()
         assert self.send(queue, 7, atomic).numbers == [1, 2, 3, 4, 5, 6, 7]
-        assert queue.store.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
+        assert queue.stored.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
         assert queue.machine.owes_copies() and queue.machine.has_work(queue.now)
         assert self.turns(queue) == [[0, 1], [2, 3], [4, 5], [6]]
         assert not queue.machine.owes_copies() and not queue.machine.has_work(queue.now)
-        assert queue.counts() == [0] * 5 and queue.store.head.size == 0
+        assert queue.counts() == [0] * 5 and queue.stored.head.size == 0
         assert queue.selector.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
 
     def test_what_is_owed_is_passed_on_after_a_crash_before_what_is_due(self) -> None:
@@ -386,7 +386,7 @@ class TestMovesAndTransactions:
         queue = TestFanOut().topic(copies=2)
         drafts = [Draft(b"b", "", None, None, 0, 0, hops) for hops in (1, 2)]
         queue.step(c.TakeMoved(1, -1, 5, 9, 1, [1, 2], drafts))
-        assert [record.hops for record in queue.store.lanes[SCHEDULED].values()] == [2]
+        assert [record.hops for record in queue.lane(SCHEDULED).values()] == [2]
         queue.tick()
         hops = [copy.hops for taking in queue.machine.take_copies() for copy in taking.copies]
         assert sorted(hops) == [1, 1, 2, 2]
@@ -419,4 +419,4 @@ class TestMovesAndTransactions:
         assert isinstance(effects[0], e.Sent) and effects[0].numbers == [1, 2, 3]
         assert [content for content, *_ in rules.asked] == [b"some", b"other"]
         assert passed_on(queue) == {SOME: [b"some"], OTHERS: [b"other"]}
-        assert queue.store.outbox == {50: ("elsewhere", 1)}
+        assert queue.stored.outbox == {50: ("elsewhere", 1)}

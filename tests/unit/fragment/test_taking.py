@@ -40,7 +40,7 @@ def test_each_source_has_a_mark_of_its_own() -> None:
     assert queue.taken((3, draft(b"b")), source=10) == (3, 0, "")
     assert queue.taken((7, draft(b"a")), source=9) == (7, 0, "")
     assert queue.contents(ACTIVE) == [b"a", b"b"]
-    assert set(queue.store.writers) == {mark_name(9), mark_name(10)}
+    assert set(queue.stored.writers) == {mark_name(9), mark_name(10)}
 
 
 def test_taking_stops_at_the_first_refusal_and_the_mark_does_not_pass_it() -> None:
@@ -52,7 +52,7 @@ def test_taking_stops_at_the_first_refusal_and_the_mark_does_not_pass_it() -> No
         InvalidOperation.condition,
     )
     assert queue.contents(ACTIVE) == [b"a"]
-    assert queue.store.writers[mark_name(9)][0] == 1
+    assert queue.stored.writers[mark_name(9)][0] == 1
     assert queue.taken((2, draft(b"none")), (3, with_session)) == (1, 1, InvalidOperation.condition)
     assert queue.taken((3, with_session)) == (3, 0, "")
 
@@ -68,7 +68,7 @@ def test_a_full_entity_refuses_the_whole_rest() -> None:
 def test_a_disabled_entity_refuses_all_of_them_and_takes_nothing() -> None:
     queue = MovingQueue(forwarding(can_send=False))
     assert queue.taken((1, draft()), (2, draft())) == (0, 2, EntityDisabled.condition)
-    assert queue.store.writers == {} and queue.contents(ACTIVE) == []
+    assert queue.stored.writers == {} and queue.contents(ACTIVE) == []
 
 
 def test_a_late_attempt_is_not_applied() -> None:
@@ -111,7 +111,7 @@ def test_drops_of_an_undone_take_are_not_counted() -> None:
     queue.group = True
     queue.taken((1, named("known")), (2, named("new")))
     queue.fail()
-    assert queue.store.writers == {}
+    assert queue.stored.writers == {}
     (report,) = queue.run(c.InspectDuplicates(1, 1, 5))
     assert isinstance(report, e.DuplicateReport) and report.dropped == 0
     assert queue.taken((1, named("known")), (2, named("new"))) == (2, 0, "")
@@ -162,10 +162,10 @@ def test_marks_of_sources_that_are_gone_are_forgotten_when_they_are_old() -> Non
     queue.now += MARK_MS
     queue.taken((5, draft()), source=10)
     queue.run(c.ForgetMarks(1, [9, 10, 11]))
-    assert set(queue.store.writers) == {mark_name(9), mark_name(10)}
+    assert set(queue.stored.writers) == {mark_name(9), mark_name(10)}
     queue.now += 1
     queue.run(c.ForgetMarks(1, [9, 10, 11]))
-    assert set(queue.store.writers) == {mark_name(10)}
+    assert set(queue.stored.writers) == {mark_name(10)}
 
 
 def test_numbers_and_messages_belong_together() -> None:

@@ -61,9 +61,9 @@ def probe(queue: MovingQueue, *parts: c.TransactionPart) -> e.Effect:
 
 
 def everything(queue: MovingQueue) -> object:
-    head = queue.store.head
+    head = queue.stored.head
     lanes = [[(r.n, r.content, r.deliveries) for r in queue.in_lane(lane)] for lane in range(10)]
-    return lanes, head.counts, head.size, head.last, dict(queue.store.ids), len(queue.machine.locks())
+    return lanes, head.counts, head.size, head.last, dict(queue.stored.ids), len(queue.machine.locks())
 
 
 def test_all_parts_are_one_commit_and_have_one_answer() -> None:
@@ -174,7 +174,7 @@ def test_room_counts_what_the_transaction_frees() -> None:
     assert refusal(transact(queue, send(draft(b"y" * 50)))) == QuotaExceeded.condition
     assert refusal(transact(queue, settle(DEFER, one), send(draft(b"y" * 50)))) == QuotaExceeded.condition
     assert committed(queue, settle(COMPLETE, one), send(draft(b"y" * 50)))
-    assert queue.store.head.size == 228
+    assert queue.stored.head.size == 228
     assert refusal(transact(queue, settle(COMPLETE, two), send(via(b"y" * 60)))) == QuotaExceeded.condition
     assert isinstance(probe(queue, settle(COMPLETE, two), send(via(b"y" * 900))), e.Done), (
         "no quota in a probe"
@@ -197,7 +197,7 @@ def test_duplicates_are_dropped_also_within_the_transaction() -> None:
     known, new = Draft(b"k", "known", None, None, 0, 0), Draft(b"n", "new", None, None, 0, 0)
     queue.send(known)
     assert committed(queue, send(known, new), send(new))
-    assert queue.contents(ACTIVE) == [b"k", b"n"] and queue.store.head.ids == 2
+    assert queue.contents(ACTIVE) == [b"k", b"n"] and queue.stored.head.ids == 2
     (report,) = queue.run(c.InspectDuplicates(1, 1, 5))
     assert isinstance(report, e.DuplicateReport) and report.dropped == 2
 
@@ -248,11 +248,11 @@ def test_a_state_is_set_with_the_rest_or_not_at_all() -> None:
     queue = MovingQueue(forwarding(requires_session=True))
     one, two = holding(queue)
     assert committed(queue, settle(COMPLETE, one), state(b"first"), send(Draft(b"n", "", "s", None, 0, 0)))
-    assert queue.store.states["s"][1] == b"first"
+    assert queue.stored.states["s"][1] == b"first"
     assert refusal(transact(queue, settle(COMPLETE, two), state(b"second"), send(draft()))) == (
         InvalidOperation.condition
     )
-    assert queue.store.states["s"][1] == b"first" and len(queue.machine.locks()) == 1
+    assert queue.stored.states["s"][1] == b"first" and len(queue.machine.locks()) == 1
     assert refusal(transact(queue, state(b"x", consumer=8))) == SessionLockLost.condition
     queue.now += LOCK
     assert refusal(transact(queue, settle(COMPLETE, two), state(None))) == MessageLockLost.condition
@@ -281,7 +281,7 @@ def test_reserved_numbers_are_durable_and_given_to_nobody_else() -> None:
     queue = MovingQueue()
     answer = reserve(queue, 3)
     assert isinstance(answer, e.NumbersReserved) and answer.first == 1
-    assert queue.store.head.last == 3
+    assert queue.stored.head.last == 3
     assert queue.send(draft(b"a")) == [4]
     assert committed(queue, send(scheduled(2), scheduled(0), draft(b"b"), scheduled(1)))
     assert [record.n for record in queue.in_lane(SCHEDULED)] == [1, 2, 5]
@@ -364,4 +364,4 @@ def test_a_fragment_says_beforehand_why_it_would_refuse_its_parts() -> None:
     command = c.Transact(1, 1, 9, parts)
     command.freed = 200
     assert isinstance(queue.run(command)[0], e.Done)
-    assert queue.store.head.counts[OUTBOX] == 0
+    assert queue.stored.head.counts[OUTBOX] == 0
