@@ -16,7 +16,7 @@ from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings, decode
-from busbar.cluster.peer_server import PeerServer
+from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import RemoteStore
 from busbar.model.effects import Effect
 
@@ -67,8 +67,7 @@ class BrokerNode:
             self._exhausted,
         )
         self._linking: set[asyncio.Task[object]] = set()
-        self._served: dict[str, list[PeerServer]] = {}
-        """By broker process: those that use stores of this one, or left somebody behind."""
+        self._served = PeerServers(self._port)
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -86,7 +85,7 @@ class BrokerNode:
             self._take_part(decode(operation.settings))
             return self._open(decode(operation.settings))
         if isinstance(operation, protocol.Ended):
-            self._settle(operation.broker, None)
+            self._served.settle(operation.broker, None)
             return None
         if isinstance(operation, protocol.ConnectPeers):
             return self._port.wait_for_peers(operation.brokers)
@@ -129,27 +128,9 @@ class BrokerNode:
     def _serve(self, broker: str) -> PeerServer:
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
-
-        def ended(peer: PeerServer) -> None:
-            peers.discard(peer)
-            if not peer.stranded and peer in self._served.get(broker, ()):
-                self._served[broker].remove(peer)
-
-        served = PeerServer(
-            self._port, lambda: [*hosts.values()], ended, lambda peer: self._settle(broker, peer)
-        )
+        served = self._served.serve(broker, lambda: [*hosts.values()], peers.discard)
         peers.add(served)
-        self._served.setdefault(broker, []).append(served)
         return served
-
-    def _settle(self, broker: str, last: PeerServer | None) -> None:
-        """What that broker process said over earlier channels than the last one is over."""
-        peers = self._served.pop(broker, [])
-        if last is not None:
-            self._served[broker] = [last]
-        for peer in peers:
-            if peer is not last:
-                peer.settle()
 
     def _link(self, channel: Channel, what: socket.socket) -> None:
         loop = asyncio.get_running_loop()
