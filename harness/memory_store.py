@@ -52,6 +52,10 @@ class MemoryStore:
     def fail_next_commit(self, fault: Fault) -> None:
         self._faults.append(fault)
 
+    def forget_faults(self) -> None:
+        """Fail no more commits."""
+        self._faults.clear()
+
     def crash(self) -> MemoryStore:
         """The power goes: this handle is dead, the new one knows what was committed and nothing else."""
         self._broken = True

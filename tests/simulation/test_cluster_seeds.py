@@ -1,0 +1,253 @@
+"""Lives of two to four brokers from printed seeds: clients at each of them, channels that are cut, brokers that die, stores
+that fail. cluster_world.py says what is checked.
+
+A failure prints its seed and the last of what happened. BUSBAR_DEEP=1 runs a long campaign, BUSBAR_SEED=n one life.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from busbar.model import commands as c
+from busbar.model.message import ACTIVE, DEAD
+from harness.memory_store import Fault
+from tests.simulation.cluster_client import ClientConsumer, SimulatedClient
+from tests.simulation.cluster_world import Shape, World
+
+WORLD = "cluster"
+DEEP = os.environ.get("BUSBAR_DEEP") == "1"
+LIVES = 5_000 if DEEP else 40
+STEPS = 200
+
+SCENARIOS: dict[str, int] = {}
+"""Lives that once failed, by what it was about."""
+
+
+class ClusterLife:
+    def __init__(self, seed: int) -> None:
+        r = self.random = Random(seed)
+        shape = Shape(
+            brokers=r.choice([2, 2, 3, 4]),
+            stores=r.choice([1, 1, 2]),
+            fragments=r.choice([1, 2, 4]),
+            lock_ms=r.choice([700, 2_000, 5_000]),
+            max_deliveries=r.choice([2, 10]),
+            latency=r.choice([0.001, 0.02, 0.2]),
+            disk_latency=r.choice([0.001, 0.02, 0.1]),
+        )
+        self.world = World(shape, r)
+        self.sessions = [f"s{number}" for number in range(r.choice([1, 3]))]
+        self.most_clients = r.choice([2, 4, 6])
+        self.pauses = r.choice([[0.0, 0.001, 0.01], [0.0, 0.01, 0.1], [0.0, 0.05, 0.5]])
+        kinds = [
+            (self.connect, 4),
+            (self.disconnect, 1),
+            (self.send, 10),
+            (self.demand, 10),
+            (self.leave, 2),
+            (self.settle, 14),
+            (self.accept, 5),
+            (self.renew, 2),
+            (self.await_session, 2),
+            (self.cancel_await, 1),
+            (self.receive_deferred, 2),
+            (self.peek, 2),
+            (self.cut, 2),
+            (self.stall, 2),
+            (self.kill, 1),
+            (self.fail_commit, 2),
+            (self.hang, 1),
+            (self.refuse_opening, 1),
+        ]
+        self.kinds = [kind for kind, _ in kinds]
+        self.weights = [weight * r.choice([0.0, 0.3, 1, 1, 3]) for _, weight in kinds[12:]]
+        self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds[:12]] + self.weights
+
+    def step(self) -> None:
+        (kind,) = self.random.choices(self.kinds, self.weights)
+        kind()
+        self.world.run(self.random.choice(self.pauses) * self.random.random())
+
+    # ---- clients ----
+
+    def connect(self) -> None:
+        alive = self.world.controller.alive()
+        if alive and len(self.world.clients) < self.most_clients:
+            self.world.connect(self.random.choice(alive))
+
+    def _client(self) -> SimulatedClient | None:
+        if not self.world.clients:
+            self.connect()
+        return self.random.choice(self.world.clients) if self.world.clients else None
+
+    def _fragment(self) -> int:
+        return self.random.choice([*self.world.settings])
+
+    def _consumer(self, client: SimulatedClient) -> ClientConsumer | None:
+        return self.random.choice([*client.consumers.values()]) if client.consumers else None
+
+    def disconnect(self) -> None:
+        if self.world.clients:
+            self.world.disconnect(self.random.choice(self.world.clients))
+
+    def send(self) -> None:
+        r, client, fragment = self.random, self._client(), self._fragment()
+        if client is None:
+            return
+        settings = self.world.settings[fragment]
+        session = r.choice(self.sessions) if settings.requires_session else None
+        messages = [
+            self.world.truth.message(fragment, f"id{r.randint(1, 30)}", session)
+            for _ in range(r.choice([1, 1, 2, 5]))
+        ]
+        scheduled = self.world.wall() + r.randint(1, 3_000) if r.random() < 0.1 else 0
+        client.send(messages, scheduled, r.random() < 0.5)
+
+    def demand(self) -> None:
+        r, client = self.random, self._client()
+        if client is None:
+            return
+        consumer = self._consumer(client) if r.random() < 0.7 else None
+        if consumer is None:
+            fragment = self._fragment()
+            has_sessions = self.world.settings[fragment].requires_session
+            sub = DEAD if has_sessions or r.random() < 0.2 else ACTIVE
+            consumer = client.consume(fragment, sub, fragment in self.world.deletes and sub == ACTIVE)
+        if not consumer.is_draining:
+            drain = r.random() < 0.2
+            client.demand(consumer, r.choice([0, 2]) if drain else r.choice([1, 2, 5]), drain)
+
+    def leave(self) -> None:
+        client = self._client()
+        if client is not None and (consumer := self._consumer(client)) is not None:
+            client.leave(consumer)
+
+    def settle(self) -> None:
+        r = self.random
+        holding = [client for client in self.world.clients if client.locks]
+        if holding:
+            client = r.choice(holding)
+            lock = r.choice(client.locks)
+            outcomes = [c.COMPLETE, c.COMPLETE, c.ABANDON, c.DEFER, c.RELEASE]
+            client.settle(lock, r.choice(outcomes if lock.sub == DEAD else [*outcomes, c.DEAD_LETTER]))
+
+    def _with_sessions(self) -> list[int]:
+        return [f for f, settings in self.world.settings.items() if settings.requires_session]
+
+    def accept(self) -> None:
+        client = self._client()
+        if client is not None:
+            session = self.random.choice([None, *self.sessions])
+            client.accept(self.random.choice(self._with_sessions()), session)
+
+    def renew(self) -> None:
+        holding = [
+            (client, consumer)
+            for client in self.world.clients
+            for consumer in client.consumers.values()
+            if consumer.session is not None
+        ]
+        if holding:
+            client, consumer = self.random.choice(holding)
+            client.ask(c.RenewSession(consumer.fragment, client.origin, client.request(), consumer.number))
+
+    def await_session(self) -> None:
+        client = self._client()
+        if client is not None:
+            fragment = self.random.choice(self._with_sessions())
+            client.ask(c.AwaitSession(fragment, client.origin, client.request()))
+
+    def cancel_await(self) -> None:
+        waiting = [
+            (client, asked.command)
+            for client in self.world.clients
+            for asked in client.asked.values()
+            if isinstance(asked.command, c.AwaitSession)
+        ]
+        if waiting:
+            client, command = self.random.choice(waiting)
+            del client.asked[command.request]
+            client.submit(c.CancelAwait(command.fragment, client.origin, command.request))
+
+    def receive_deferred(self) -> None:
+        deferred = [client for client in self.world.clients if client.deferred]
+        if deferred:
+            client = self.random.choice(deferred)
+            client.receive_deferred(*client.deferred.pop(0))
+
+    def peek(self) -> None:
+        client = self._client()
+        if client is not None:
+            sub = self.random.choice([ACTIVE, DEAD])
+            client.ask(c.Peek(self._fragment(), client.origin, client.request(), sub, 0, 5, 1 << 20, None))
+
+    # ---- faults ----
+
+    def cut(self) -> None:
+        r = self.random
+        streams = self.world.controller.streams
+        if streams:
+            place = r.randrange(len(streams))
+            lags = (r.choice([0.0, 0.01, 2.0]) * r.random(), r.choice([0.0, 0.01, 2.0]) * r.random())
+            self.world.note(f"stream {place} is cut, {lags}")
+            streams[place].cut(lags)
+
+    def stall(self) -> None:
+        streams = self.world.controller.streams
+        if streams:
+            end = self.random.choice(self.random.choice(streams).ends)
+            end.stall(self.random.choice([0.1, 1.0, 3.0]) * self.random.random())
+
+    def kill(self) -> None:
+        alive = self.world.controller.alive()
+        if alive:
+            self.world.kill(self.random.choice(alive))
+
+    def fail_commit(self) -> None:
+        store = self.random.choice([*self.world.stores.values()])
+        fault = self.random.choice([*Fault])
+        self.world.note(f"the next commit of {store.name} is {fault.name}")
+        store.disk.fail_next_commit(fault)
+
+    def hang(self) -> None:
+        store = self.random.choice([*self.world.stores.values()])
+        store.disk.hang = self.random.choice([0.2, 1.0, 4.0]) * self.random.random()
+        self.world.note(f"{store.name} hangs for {store.disk.hang:.3f} s")
+
+    def refuse_opening(self) -> None:
+        store = self.random.choice([*self.world.stores.values()])
+        store.disk.refuses = self.random.randint(1, 3)
+        self.world.note(f"{store.name} cannot be opened {store.disk.refuses} times")
+
+
+def live(seed: int, steps: int = STEPS) -> list[str]:
+    """One life; what happened in it."""
+    life = ClusterLife(seed)
+    with life.world.watched():
+        try:
+            life.world.run(1.0)
+            for _ in range(steps):
+                life.step()
+            life.world.finish()
+        except Exception as error:
+            error.add_note("\n".join([f"seed {seed}", *life.world.notes.lines[-60:]]))
+            raise
+    return life.world.notes.lines
+
+
+def test_lives() -> None:
+    seed = os.environ.get("BUSBAR_SEED")
+    for each in [int(seed)] if seed else range(LIVES):
+        live(each)
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert live(1) == live(1)
+
+
+@pytest.mark.parametrize("seed", SCENARIOS.values(), ids=list(SCENARIOS))
+def test_what_once_failed(seed: int) -> None:
+    live(seed)
