@@ -36,7 +36,7 @@ class StreamEnd(asyncio.Transport):
         self._timers: list[asyncio.TimerHandle] = []
         """Of pieces on their way to this end."""
         self._early: list[bytes] = []
-        """What arrived before a process took this end."""
+        """What arrived before a process took this end, and was not read since."""
         self._ended_early = False
         self._is_cut = False
         self._is_closing = False
@@ -79,10 +79,7 @@ class StreamEnd(asyncio.Transport):
         """The process takes this end."""
         self._protocol = protocol
         protocol.connection_made(self)
-        for piece in self._early:
-            self._loop.call_soon(self._receive, piece)
-        if self._ended_early:
-            self._loop.call_soon(self._end_now)
+        self._loop.call_soon(self._read_early)
 
     def stall(self, seconds: float) -> None:
         """Let nothing of what will be written arrive for a while."""
@@ -114,9 +111,20 @@ class StreamEnd(asyncio.Transport):
 
     def _receive(self, piece: bytes) -> None:
         self._timers = [timer for timer in self._timers if timer.when() > self._loop.time()]
-        if self._protocol is None:
+        if self._protocol is None or self._early:
             self._early.append(piece)
-        elif not self._is_closing and not self._is_over:
+        else:
+            self._read(piece)
+
+    def _read_early(self) -> None:
+        early, self._early = self._early, []
+        for piece in early:
+            self._read(piece)
+        if self._ended_early:
+            self._end_now()
+
+    def _read(self, piece: bytes) -> None:
+        if self._protocol is not None and not self._is_closing and not self._is_over:
             self._protocol.data_received(piece)
 
     def _last_arrival(self) -> float:
@@ -143,7 +151,7 @@ class StreamEnd(asyncio.Transport):
             self._loop.call_at(max(when, self._loop.time()), self._end_now)
 
     def _end_now(self) -> None:
-        if self._protocol is None:
+        if self._protocol is None or self._early:
             self._ended_early = True
             return
         self._is_closing = True

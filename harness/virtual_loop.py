@@ -39,6 +39,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """`on_error` gets what nobody caught."""
         super().__init__()
         self.is_killed = False
+        self.frozen_until = 0.0
+        """Before this time nothing of the process runs, as if it were stopped or starved."""
         self._virtual = clock
         self._soon: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -51,6 +53,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.is_killed = True
         self._soon.clear()
         self._timers.clear()
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._virtual.now < self.frozen_until
 
     # ---- what asyncio asks of a loop ----
 
@@ -101,11 +107,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def due(self) -> float | None:
         """When this loop has something to do next; None: never."""
         if self._soon:
-            return self._virtual.now
+            return max(self._virtual.now, self.frozen_until)
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heappop(timers)
-        return timers[0][0] if timers else None
+        return max(timers[0][0], self.frozen_until) if timers else None
 
     def turn(self) -> None:
         """Run what is due now."""

@@ -31,6 +31,8 @@ class ClientConsumer:
     session: str | None = None
     until: int = 0
     """The end of its session lock, as it was told."""
+    owner: SimulatedBroker | None = None
+    """The broker that gave it the session."""
     delivered: set[int] = field(default_factory=set)
     """Numbers that came since it accepted the session."""
 
@@ -73,8 +75,15 @@ class Notes:
 
 class SimulatedClient:
     def __init__(
-        self, name: str, process: SimulatedBroker, truth: Truth, notes: Notes, wall: Callable[[], int]
+        self,
+        name: str,
+        process: SimulatedBroker,
+        truth: Truth,
+        notes: Notes,
+        wall: Callable[[], int],
+        owner_of: Callable[[int], SimulatedBroker],
     ) -> None:
+        """`owner_of` gives the broker that has a fragment now."""
         self.name = name
         self.process = process
         self.is_gone = False
@@ -85,6 +94,9 @@ class SimulatedClient:
         self.asked: dict[int, Asked] = {}
         self.rivals: Callable[[], list[SimulatedClient]] = list
         """All other clients."""
+        self._owner_of = owner_of
+        self._working: list[ClientConsumer] = []
+        """Lost sessions on whose messages the client may still work."""
         self._answered: set[int] = set()
         self._truth = truth
         self._notes = notes
@@ -139,6 +151,11 @@ class SimulatedClient:
     def accept(self, fragment: int, session: str | None) -> None:
         self._numbers += 1
         self.ask(c.AcceptSession(fragment, self.origin, self.request(), self._numbers, session))
+
+    def give_up(self, accept: c.AcceptSession) -> None:
+        """The link goes before it has its session."""
+        del self.asked[accept.request]
+        self.submit(c.Leave(accept.fragment, self.origin, accept.consumer))
 
     def leave(self, consumer: ClientConsumer) -> None:
         del self.consumers[consumer.number]
@@ -196,10 +213,18 @@ class SimulatedClient:
 
     def holds(self, fragment: int, session: str) -> bool:
         """Whether the client believes that it holds a session."""
+        return self._has_time(fragment, session, [*self.consumers.values()])
+
+    def works_on(self, fragment: int, session: str) -> bool:
+        """Whether the client lost a session with the broker that had it. It is told, and may go on until the lock would
+        have ended."""
+        dead = [one for one in self._working if one.owner is not None and one.owner.is_dead]
+        return self._has_time(fragment, session, dead)
+
+    def _has_time(self, fragment: int, session: str, consumers: list[ClientConsumer]) -> bool:
         now = self._wall()
         return any(
-            one.fragment == fragment and one.session == session and one.until > now
-            for one in self.consumers.values()
+            one.fragment == fragment and one.session == session and one.until > now for one in consumers
         )
 
     def _effects(self, effects: list[e.Effect]) -> None:
@@ -209,6 +234,7 @@ class SimulatedClient:
                 assert not self.is_gone, "a client that has left is told something"
                 self._effect(effect)
             except Exception as error:
+                self._note(f"fails: {error}")
                 self._notes.failures.append(error)
 
     def _failed(self) -> None:
@@ -232,6 +258,7 @@ class SimulatedClient:
             assert isinstance(effect, e.SessionLost), effect
             consumer = self.consumers.get(effect.consumer)
             if consumer is not None:  # the link is closed, and so the consumer leaves
+                self._working.append(consumer)
                 self.leave(consumer)
 
     def _delivered(self, effect: e.Delivered) -> None:
@@ -296,6 +323,8 @@ class SimulatedClient:
                         message, command.fragment, record.n, effect.nonce, command.consumer, command.sub
                     )
                 )
+        elif isinstance(command, c.Renew):
+            assert isinstance(effect, e.Renewed)
         else:
             assert isinstance(effect, e.SessionOffered) and isinstance(command, c.AwaitSession)
 
@@ -330,11 +359,20 @@ class SimulatedClient:
     def _accepted(self, command: c.AcceptSession, effect: e.SessionAccepted) -> None:
         assert command.session in (None, effect.session)
         if effect.until > self._wall():
-            others = [other for other in self.rivals() if other.holds(command.fragment, effect.session)]
-            assert not others, f"{effect.session!r} has the holders {[one.name for one in others]}"
-            assert not self.holds(command.fragment, effect.session), "the holder accepts its own session"
+            others = [
+                one.name
+                for one in [self, *self.rivals()]
+                if one.holds(command.fragment, effect.session)
+                or one.works_on(command.fragment, effect.session)
+            ]
+            assert not others, f"{effect.session!r} of {command.fragment} is held by {others}"
         self.consumers[effect.consumer] = ClientConsumer(
-            effect.consumer, command.fragment, ACTIVE, session=effect.session, until=effect.until
+            effect.consumer,
+            command.fragment,
+            ACTIVE,
+            session=effect.session,
+            until=effect.until,
+            owner=self._owner_of(command.fragment),
         )
 
     def _note(self, text: str) -> None:

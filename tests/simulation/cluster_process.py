@@ -254,7 +254,7 @@ class Controller:
         assert not process.is_dead
         process.loop.kill()
         for end in self._places[name]:
-            end.break_off(self._around.delay())
+            end.break_off(self._around.delay() + self._around.random.choice([0.0, 0.0, 1.0]))
         self._places[name] = []
         self.loop.call_later(self._around.delay(), self._heard_of_death, name)
 

@@ -142,6 +142,8 @@ class World:
     def _close_stale(self, client: SimulatedClient) -> None:
         """A gateway closes the link of a session whose lock has ended, if its fragment cannot say so."""
         now = self.wall()
+        if client.process.loop.is_frozen:
+            return
         for consumer in [*client.consumers.values()]:
             if consumer.session is not None and consumer.until + GRACE < now:
                 client.leave(consumer)
@@ -161,11 +163,17 @@ class World:
 
     def connect(self, process: SimulatedBroker) -> SimulatedClient:
         self.names += 1
-        client = SimulatedClient(f"client-{self.names}", process, self.truth, self.notes, self.wall)
+        client = SimulatedClient(
+            f"client-{self.names}", process, self.truth, self.notes, self.wall, self._owner_of
+        )
         client.rivals = lambda: [other for other in self.clients if other is not client]
         self.clients.append(client)
         self.note(f"client-{self.names} connects to {process.name}")
         return client
+
+    def _owner_of(self, fragment: int) -> SimulatedBroker:
+        (broker,) = [store.broker for store in self.stores.values() if fragment in store.fragments]
+        return self.controller.processes[broker]
 
     def disconnect(self, client: SimulatedClient) -> None:
         client.disconnect()

@@ -42,29 +42,34 @@ class ClusterLife:
         self.sessions = [f"s{number}" for number in range(r.choice([1, 3]))]
         self.most_clients = r.choice([2, 4, 6])
         self.pauses = r.choice([[0.0, 0.001, 0.01], [0.0, 0.01, 0.1], [0.0, 0.05, 0.5]])
-        kinds = [
+        clients = [
             (self.connect, 4),
             (self.disconnect, 1),
             (self.send, 10),
             (self.demand, 10),
             (self.leave, 2),
             (self.settle, 14),
-            (self.accept, 5),
-            (self.renew, 2),
+            (self.renew, 1),
+            (self.accept, 6),
+            (self.give_up_accept, 1),
+            (self.renew_session, 2),
             (self.await_session, 2),
             (self.cancel_await, 1),
             (self.receive_deferred, 2),
             (self.peek, 2),
+        ]
+        faults = [
             (self.cut, 2),
             (self.stall, 2),
+            (self.freeze, 1),
             (self.kill, 1),
             (self.fail_commit, 2),
             (self.hang, 1),
             (self.refuse_opening, 1),
         ]
-        self.kinds = [kind for kind, _ in kinds]
-        self.weights = [weight * r.choice([0.0, 0.3, 1, 1, 3]) for _, weight in kinds[12:]]
-        self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds[:12]] + self.weights
+        self.kinds = [kind for kind, _ in clients + faults]
+        self.weights = [weight * r.choice([0.1, 1, 1, 4]) for _, weight in clients]
+        self.weights += [weight * r.choice([0.0, 0.3, 1, 3]) for _, weight in faults]
 
     def step(self) -> None:
         (kind,) = self.random.choices(self.kinds, self.weights)
@@ -74,14 +79,19 @@ class ClusterLife:
     # ---- clients ----
 
     def connect(self) -> None:
-        alive = self.world.controller.alive()
+        alive = [one for one in self.world.controller.alive() if not one.loop.is_frozen]
         if alive and len(self.world.clients) < self.most_clients:
             self.world.connect(self.random.choice(alive))
 
     def _client(self) -> SimulatedClient | None:
         if not self.world.clients:
             self.connect()
-        return self.random.choice(self.world.clients) if self.world.clients else None
+        clients = self._clients()
+        return self.random.choice(clients) if clients else None
+
+    def _clients(self) -> list[SimulatedClient]:
+        """Those whose broker reads what they say."""
+        return [client for client in self.world.clients if not client.process.loop.is_frozen]
 
     def _fragment(self) -> int:
         return self.random.choice([*self.world.settings])
@@ -90,8 +100,9 @@ class ClusterLife:
         return self.random.choice([*client.consumers.values()]) if client.consumers else None
 
     def disconnect(self) -> None:
-        if self.world.clients:
-            self.world.disconnect(self.random.choice(self.world.clients))
+        clients = self._clients()
+        if clients:
+            self.world.disconnect(self.random.choice(clients))
 
     def send(self) -> None:
         r, client, fragment = self.random, self._client(), self._fragment()
@@ -127,7 +138,7 @@ class ClusterLife:
 
     def settle(self) -> None:
         r = self.random
-        holding = [client for client in self.world.clients if client.locks]
+        holding = [client for client in self._clients() if client.locks]
         if holding:
             client = r.choice(holding)
             lock = r.choice(client.locks)
@@ -143,10 +154,28 @@ class ClusterLife:
             session = self.random.choice([None, *self.sessions])
             client.accept(self.random.choice(self._with_sessions()), session)
 
+    def give_up_accept(self) -> None:
+        accepting = [
+            (client, asked.command)
+            for client in self._clients()
+            for asked in client.asked.values()
+            if isinstance(asked.command, c.AcceptSession)
+        ]
+        if accepting:
+            client, command = self.random.choice(accepting)
+            client.give_up(command)
+
     def renew(self) -> None:
+        holding = [client for client in self._clients() if client.locks]
+        if holding:
+            client = self.random.choice(holding)
+            lock = self.random.choice(client.locks)
+            client.ask(c.Renew(lock.fragment, client.origin, client.request(), [lock.number], [lock.nonce]))
+
+    def renew_session(self) -> None:
         holding = [
             (client, consumer)
-            for client in self.world.clients
+            for client in self._clients()
             for consumer in client.consumers.values()
             if consumer.session is not None
         ]
@@ -163,7 +192,7 @@ class ClusterLife:
     def cancel_await(self) -> None:
         waiting = [
             (client, asked.command)
-            for client in self.world.clients
+            for client in self._clients()
             for asked in client.asked.values()
             if isinstance(asked.command, c.AwaitSession)
         ]
@@ -173,7 +202,7 @@ class ClusterLife:
             client.submit(c.CancelAwait(command.fragment, client.origin, command.request))
 
     def receive_deferred(self) -> None:
-        deferred = [client for client in self.world.clients if client.deferred]
+        deferred = [client for client in self._clients() if client.deferred]
         if deferred:
             client = self.random.choice(deferred)
             client.receive_deferred(*client.deferred.pop(0))
@@ -200,6 +229,14 @@ class ClusterLife:
         if streams:
             end = self.random.choice(self.random.choice(streams).ends)
             end.stall(self.random.choice([0.1, 1.0, 3.0]) * self.random.random())
+
+    def freeze(self) -> None:
+        alive = self.world.controller.alive()
+        if alive:
+            process = self.random.choice(alive)
+            seconds = self.random.choice([0.1, 1.0, 4.0]) * self.random.random()
+            self.world.note(f"{process.name} is frozen for {seconds:.3f} s")
+            process.loop.frozen_until = self.world.scheduler.clock.now + seconds
 
     def kill(self) -> None:
         alive = self.world.controller.alive()
