@@ -9,6 +9,8 @@ Faults are asked for in advance and happen at the next commit, once each, in the
     FULL        certainly not made           -> StoreFull, and the store goes on
     LOST        not made, but nobody knows   -> OutcomeUnknown, and the handle is broken
     UNHEARD     made, but nobody knows       -> OutcomeUnknown, and the handle is broken
+
+`break_after(calls)` breaks the handle in one of its next calls, whichever it is: before that call does anything.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ class Disk:
     catalogue: dict[str, bytes] = field(default_factory=dict)
     epoch: int = 0
     commits: int = 0
+    fragment_class: type[MemoryFragment] = MemoryFragment
+
+    def fragment(self, key: int) -> MemoryFragment:
+        """It is created if it is not there."""
+        return self.fragments.setdefault(key, self.fragment_class(empty_head(key)))
 
 
 class MemoryStore:
@@ -46,6 +53,8 @@ class MemoryStore:
         self._epoch = 0
         self._faults: deque[Fault] = deque()
         self._broken = False
+        self._calls_left = -1
+        self.is_broken_by_fault = False
 
     # Faults
 
@@ -55,6 +64,10 @@ class MemoryStore:
     def forget_faults(self) -> None:
         """Fail no more commits."""
         self._faults.clear()
+
+    def break_after(self, calls: int) -> None:
+        """So many more calls succeed."""
+        self._calls_left = calls
 
     def crash(self) -> MemoryStore:
         """The power goes: this handle is dead, the new one knows what was committed and nothing else."""
@@ -79,6 +92,10 @@ class MemoryStore:
     def _owned(self) -> Disk:
         if self._broken:
             raise OutcomeUnknown("the store is closed: open it again")
+        if self._calls_left == 0:
+            self._broken = self.is_broken_by_fault = True
+            raise OutcomeUnknown("the store failed (injected)")
+        self._calls_left -= 1
         if not self._epoch:
             raise StoreError("the store is not claimed")
         if self._epoch != self.disk.epoch:
@@ -98,8 +115,7 @@ class MemoryStore:
             raise OutcomeUnknown(f"the number {twice} was given twice")
         if fault is not Fault.LOST:
             for changes in batches:
-                key = int(changes.fragment)
-                disk.fragments.setdefault(key, MemoryFragment(empty_head(key))).perform(changes)
+                disk.fragment(int(changes.fragment)).perform(changes)
             disk.commits += 1
         if fault is not None:
             self._broken = True
@@ -111,7 +127,7 @@ class MemoryStore:
         return [here[key].head.copy() for key in sorted(asked)]
 
     def create(self, fragment: int) -> None:
-        self._owned().fragments.setdefault(fragment, MemoryFragment(empty_head(fragment)))
+        self._owned().fragment(fragment)
 
     def drop(self, fragment: int, limit: int) -> bool:
         disk = self._owned()

@@ -120,16 +120,20 @@ class World:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """What the broker logs as an error is noticed in this context."""
-        handler, logger = _Unexpected(self.notes), logging.getLogger("busbar")
-        before = (logger.propagate, logger.level)
-        logger.addHandler(handler)
-        logger.propagate = False
-        logger.setLevel(logging.WARNING)
+        handler = _Unexpected(self.notes)
+        loggers = [logging.getLogger(name) for name in ("busbar.broker", "busbar.cluster")]
+        before = [(logger.propagate, logger.level) for logger in loggers]
+        for logger in loggers:
+            logger.addHandler(handler)
+            logger.propagate = False
+            logger.setLevel(logging.WARNING)
         try:
             yield
         finally:
-            logger.removeHandler(handler)
-            logger.propagate, logger.level = before
+            for logger, (propagate, level) in zip(loggers, before, strict=True):
+                logger.removeHandler(handler)
+                logger.propagate = propagate
+                logger.setLevel(level)
             self.scheduler.kill_all()
 
     def run(self, seconds: float) -> None:

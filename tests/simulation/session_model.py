@@ -9,7 +9,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEFERRED, Draft, Record
 from busbar.model.settings import FragmentSettings
-from tests.simulation.machine_model import Held, Message, Model, vars_of
+from tests.simulation.queue_model import Held, Message, Model, vars_of
 
 FOREVER = 1 << 62
 

@@ -1,7 +1,7 @@
-"""Random lives of a fragment with taps: the commands of test_machine_properties, and readers beside them.
+"""Random lives of a queue with taps: the commands of test_queue_properties, and readers beside them.
 
 Whatever is done in whatever order, with commits that fail and crashes: a reader that goes on from where it was sees every
-message there ever was once, in order, with its bytes (tap_world.py), or is told that something was lost before it sees
+message there ever was once, in order, with its bytes (tap_checker.py), or is told that something was lost before it sees
 what lies behind. BUSBAR_DEEP=1 runs a long campaign.
 """
 
@@ -13,9 +13,8 @@ from hypothesis.stateful import rule
 
 from busbar.model.message import ACTIVE, DEAD, KEPT, KEPT_DEAD
 from busbar.model.settings import LATEST, FragmentSettings, TapSettings
-from tests.simulation.machine_world import World
-from tests.simulation.tap_world import Reader, TapWorld
-from tests.simulation.test_machine_properties import DEEP, FragmentLife
+from tests.simulation.tap_checker import Reader, TapChecker
+from tests.simulation.test_queue_properties import DEEP, FragmentLife
 
 WITHOUT_LIMITS = TapSettings(1, "patient", ACTIVE, True)
 DEAD_LETTERS = TapSettings(2, "dead letters", DEAD, False, owner="me", max_bytes=700)
@@ -26,10 +25,10 @@ shares = st.sampled_from([0.0, 0.5, 1.0])
 
 
 class TappedLife(FragmentLife):
-    world: TapWorld
+    checker: TapChecker
 
-    def make_world(self, settings: FragmentSettings, seed: int) -> World:
-        return TapWorld(settings, seed)
+    def make_checker(self, settings: FragmentSettings) -> TapChecker:
+        return TapChecker(self.world, settings)
 
     def with_status(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         given = super().with_status(can_send, can_receive)
@@ -39,13 +38,13 @@ class TappedLife(FragmentLife):
         return given
 
     def _reader(self, tap: int) -> Reader | None:
-        return self.world.readers.get(tap)
+        return self.checker.readers.get(tap)
 
     @rule(tap=which)
     def show(self, tap: int) -> None:
         reader = self._reader(tap)
         if reader is not None:
-            self.world.show(reader)
+            self.checker.show(reader)
 
     @rule(
         tap=which,
@@ -59,9 +58,9 @@ class TappedLife(FragmentLife):
         if reader is None:
             return
         if events and reader.tap.events:
-            self.world.read_events(reader, count)
+            self.checker.read_events(reader, count)
         else:
-            self.world.read(reader, count, size, again)
+            self.checker.read(reader, count, size, again)
 
     @rule(tap=which, share=shares, events=st.booleans())
     def advance(self, tap: int, share: float, events: bool) -> None:
@@ -69,38 +68,39 @@ class TappedLife(FragmentLife):
         if reader is None:
             return
         if events and reader.tap.events:
-            self.world.advance_events(reader, share)
+            self.checker.advance_events(reader, share)
         else:
-            self.world.advance(reader, share)
+            self.checker.advance(reader, share)
 
     @rule()
     def resume(self) -> None:
-        for reader in self.world.readers.values():
+        for reader in self.checker.readers.values():
             if reader.truncated:
-                self.world.resume(reader)
+                self.checker.resume(reader)
 
     @rule()
     def make_or_delete(self) -> None:
-        if LATER.id in self.world.readers:
+        if LATER.id in self.checker.readers:
             self.taps = [tap for tap in self.taps if tap is not LATER]
         else:
             self.taps = [*self.taps, LATER]
-        self.world.retap(self.with_status(True, True))
+        self.checker.retap(self.with_status(True, True))
 
     def teardown(self) -> None:
         """Everybody catches up: the one who lost nothing knows what has become of each message, and nothing is kept."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "checker"):
             return
-        world = self.world
-        world.settle_down()
-        for reader in list(world.readers.values()):
-            world.resume(reader)
-            world.settle_down()
-            world.catch_up(reader)
-        patient = world.readers[WITHOUT_LIMITS.id]
+        checker = self.checker
+        self.world.heal()
+        checker.settle_down()
+        for reader in list(checker.readers.values()):
+            checker.resume(reader)
+            checker.settle_down()
+            checker.catch_up(reader)
+        patient = checker.readers[WITHOUT_LIMITS.id]
         assert patient.complete
-        world.check_events(patient)
-        assert not world.store.lanes[KEPT] and not world.store.lanes[KEPT_DEAD]
+        checker.check_events(patient)
+        assert not checker.lane(KEPT) and not checker.lane(KEPT_DEAD)
 
 
 TappedLife.TestCase.settings = settings(

@@ -181,6 +181,8 @@ class CommitLoop:
     def resume(self, now: int) -> None:
         """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may have been lost with the
         job that failed, and its wake-up is not asked for again."""
+        if self._group_failed:  # it is rolled back first
+            return
         self._running = True
         for slot in self.slots.values():
             if not slot.broken:

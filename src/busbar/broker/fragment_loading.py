@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, TapRow, empty_head
+from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import ReadByNumber
-from busbar.model.message import DEAD
+from busbar.model.message import DEAD, Record
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import Store
 
@@ -101,6 +103,23 @@ def load(
     return loaded
 
 
+def build_machine(
+    fragment: int, settings: FragmentSettings, durable: DurableState, bounds: Bounds | None = None
+) -> Fragment:
+    """The machine of a fragment that was loaded."""
+    return Fragment(
+        fragment,
+        settings,
+        durable.head,
+        durable.next_due,
+        durable.locks,
+        bounds,
+        durable.segments,
+        durable.taps,
+        durable.writers,
+    )
+
+
 def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers | None) -> Changes:
     """A new fragment. Its taps begin by themselves; if it has a predecessor, they are told what they lost with it, since
     they would read on as if nothing had been between."""
@@ -137,19 +156,29 @@ def save_locks(store: Store, fragment: int, held: Sequence[Lock]) -> None:
 
 
 def lost_locks(store: Store, held: Mapping[int, list[Lock]]) -> dict[int, list[int]]:
-    """Numbers of locked messages, by fragment, that the store does not have (any more) where the lock says."""
+    """Numbers of locked messages, by fragment, that the store does not have (any more) as the lock says: a settlement whose
+    outcome was unknown has been made, and the lock ended with it."""
     lost: dict[int, list[int]] = {}
     for fragment, locks in held.items():
-        by_lane: dict[int, list[int]] = {}
+        by_lane: dict[int, list[Lock]] = {}
         for lock in locks:
-            by_lane.setdefault(lock.lane, []).append(lock.record.n)
-        for lane, numbers in by_lane.items():
-            for start in range(0, len(numbers), LOCKS_AT_ONCE):
-                some = numbers[start : start + LOCKS_AT_ONCE]
-                read = ReadByNumber(lane, some)
+            by_lane.setdefault(lock.lane, []).append(lock)
+        for lane, held_there in by_lane.items():
+            for start in range(0, len(held_there), LOCKS_AT_ONCE):
+                some = held_there[start : start + LOCKS_AT_ONCE]
+                read = ReadByNumber(lane, [lock.record.n for lock in some])
                 store.read(fragment, [read])
-                there = {record.n for record in read.records}
-                missing = [n for n in some if n not in there]
+                there = {record.n: record for record in read.records}
+                missing = [lock.record.n for lock in some if not _is_as_locked(lock, there)]
                 if missing:
                     lost.setdefault(fragment, []).extend(missing)
     return lost
+
+
+def _is_as_locked(lock: Lock, there: Mapping[int, Record]) -> bool:
+    record = there.get(lock.record.n)
+    return (
+        record is not None
+        and record.deliveries == lock.record.deliveries
+        and (record.overlay or {}) == (lock.record.overlay or {})
+    )

@@ -20,7 +20,14 @@ from typing import TypeVar
 from uuid import uuid4
 
 from busbar.broker.commit_loop import CommitLoop
-from busbar.broker.fragment_loading import DurableState, load, read_catalogue, save_locks, slices
+from busbar.broker.fragment_loading import (
+    DurableState,
+    build_machine,
+    load,
+    read_catalogue,
+    save_locks,
+    slices,
+)
 from busbar.broker.host_api import Admit, Rows, StoreState
 from busbar.broker.refusals import (
     STORE_FAILED,
@@ -42,7 +49,6 @@ from busbar.broker.store_operations import (
     StoreOperation,
 )
 from busbar.broker.store_thread import HOWEVER_LONG, LONG, PATIENCE, StoreThread
-from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
@@ -170,9 +176,7 @@ class LocalStoreHost:
                 _log.error("store %s is left as it is, as after a crash: its disk does not answer", self.name)
 
     async def _release(self) -> None:
-        slots = self.commit_loop.slots.values()
-        unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
-        for fragment, held in [(slot.id, slot.machine.locks()) for slot in unchanged]:
+        for fragment, held in self._lifecycle.locks_to_keep().items():
             if held:
                 await self._on_store(partial(save_locks, fragment=fragment, held=held))
         await self._on_store(lambda store: store.release(), LONG)
@@ -201,17 +205,7 @@ class LocalStoreHost:
             loaded.update(await run(partial(load, fragments=some, predecessor=before)))
         added = []
         for fragment, durable in loaded.items():
-            machine = Fragment(
-                fragment,
-                missing[fragment],
-                durable.head,
-                durable.next_due,
-                durable.locks,
-                segments=durable.segments,
-                taps=durable.taps,
-                writers=durable.writers,
-            )
-            added.append(Slot(fragment, machine))
+            added.append(Slot(fragment, build_machine(fragment, missing[fragment], durable)))
             self.commit_loop.add(added[-1])
         for slot in added:
             if slot.machine.settings.topic is not None:
@@ -317,7 +311,7 @@ class LocalStoreHost:
 
     def bring_online(self) -> None:
         """Open the store now."""
-        self._lifecycle.bring_online(self._monotonic())
+        self._lifecycle.bring_online(self._monotonic(), self.clock())
         self._proceed()
 
     def reset(self) -> None:

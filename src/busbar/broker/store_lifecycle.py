@@ -62,7 +62,7 @@ from busbar.broker.store_operations import (
     StoreOpened,
     StoreOperation,
 )
-from busbar.fragment.changes import Head
+from busbar.fragment.changes import Head, Lock
 from busbar.model.commands import Command, Tick
 from busbar.model.errors import BusbarError, ServerBusy
 from busbar.model.message import KEPT
@@ -244,6 +244,12 @@ class StoreLifecycle:
         self.commit_loop.stop()
         self.commit_loop.refuse_queued(error)
 
+    def locks_to_keep(self) -> dict[int, list[Lock]]:
+        """For the next owner, by fragment. Locks of a fragment with changes rest on what may never be durable."""
+        slots = self.commit_loop.slots.values()
+        unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
+        return {slot.id: slot.machine.locks() for slot in unchanged}
+
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason
         self._look_at, self._look = 0, None
@@ -267,15 +273,19 @@ class StoreLifecycle:
             if not self.commit_loop.job_under_way:
                 self.fail(StoreTakenOffline(), now)
 
-    def bring_online(self, now: int) -> None:
-        """Open the store now."""
+    def bring_online(self, now: int, wall: int) -> None:
+        """Open the store now. If it was not closed yet, since a job was under way, go on."""
         self._reopening.bring_online()
         self._attempt_if_waiting(now)
+        if self.state is StoreState.OPEN:
+            self.commit_loop.resume(wall)
 
     def reset(self, now: int) -> None:
-        """Create an empty store in place of one that is unavailable; what is there is renamed."""
-        self._reopening.reset()
-        self._attempt_if_waiting(now)
+        """Create an empty store in place of one that is unavailable; what is there is renamed. A store that is back by then
+        stays as it is, also if it fails later."""
+        if self.state is StoreState.UNAVAILABLE:
+            self._reopening.reset()
+            self._attempt_if_waiting(now)
 
     def disk_answers(self, now: int) -> None:
         """A call that hung has returned."""

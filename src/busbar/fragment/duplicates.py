@@ -122,9 +122,12 @@ class DuplicateDetector:
             if (generations == 0 and loaded) or id in recent or id in older:
                 continue
             unsure.setdefault(generations, []).append(id)
-        if not unsure:
-            return []
-        return [ReadIds(some, self._segments_of(generations)) for generations, some in unsure.items()]
+        reads: list[Read] = []
+        for generations, some in unsure.items():
+            segments = self._segments_of(generations)
+            if segments:  # none: those that had them are forgotten
+                reads.append(ReadIds(some, segments))
+        return reads
 
     def _prepare(self, command: Send) -> list[bytes]:
         self._prepared = command

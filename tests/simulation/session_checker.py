@@ -1,24 +1,26 @@
-"""A fragment of an entity that requires sessions, in the world of machine_world.py, beside the model of sessions."""
+"""Holds the machine of a fragment that requires sessions against the model of sessions (session_model.py)."""
 
 from __future__ import annotations
 
 from itertools import count
 
+from busbar.broker.fragment_loading import DurableState
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import ACTIVE, DEAD
+from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED
 from busbar.model.settings import FragmentSettings
-from tests.simulation.machine_model import Seat
-from tests.simulation.machine_world import ACTS_ON_READS, World
+from tests.simulation.queue_checker import QueueChecker
+from tests.simulation.queue_model import Model, Seat
 from tests.simulation.session_model import FOREVER, SessionModel
+from tests.simulation.store_world import ACTS_ON_READS, StoreWorld
 
 
-class SessionWorld(World):
+class SessionChecker(QueueChecker):
     model_of = SessionModel
     model: SessionModel
 
-    def __init__(self, settings: FragmentSettings, seed: int = 0) -> None:
-        super().__init__(settings, seed)
+    def __init__(self, world: StoreWorld, settings: FragmentSettings, fragment: int = 1) -> None:
+        super().__init__(world, settings, fragment)
         self.awaits: list[int] = []
         self.offered: list[int] = []
         self.names = count(100)  # each accept has a consumer of its own, as each link
@@ -35,7 +37,7 @@ class SessionWorld(World):
             for consumer in [command.consumer] if command.consumer else list(self.seats):
                 self.model.closed(consumer, self.settings)
             if command.consumer == 0:
-                self.awaits = []
+                self._forget_awaits()
             super()._follow(command, [])
         elif isinstance(command, c.Demand) and command.sub == ACTIVE:
             seat = self.seats.get(command.consumer)
@@ -43,7 +45,7 @@ class SessionWorld(World):
                 answer = rest.pop(0)
                 assert isinstance(answer, e.SessionLost) and answer.consumer == command.consumer
             elif self.model.held_by(command.consumer) is None:
-                super()._follow(c.Tick(1), [])  # it was told already
+                super()._follow(c.Tick(self.fragment), [])  # it was told already
             else:
                 seat.delete = command.delete
                 super()._follow(command, [])
@@ -59,6 +61,7 @@ class SessionWorld(World):
             self._end_locks()
             if command.awaited in self.awaits:
                 self.awaits.remove(command.awaited)
+                del self.world.unanswered[command.awaited]
         elif rest and rest[0].request == command.request:
             self._answered(command, rest.pop(0))
             if isinstance(command, ACTS_ON_READS):
@@ -164,21 +167,32 @@ class SessionWorld(World):
             locked = sum(m.lock is not None and m.session == id for m in self.model.messages.values())
             assert not self.model.free(id) or locked >= self.machine._state.bounds.session_locks
 
-    # ---- the host ----
+    def _forget_awaits(self) -> None:
+        for request in self.awaits:
+            self.world.unanswered.pop(request, None)
+        self.awaits = []
 
-    def fail(self) -> None:
-        for effect in self.flying + self.gathered:
-            if isinstance(effect, e.SessionAccepted):
-                self.seats.pop(effect.consumer, None)
-        super().fail()
+    # ---- when a job failed, and other machines ----
 
-    def _go_back(self) -> None:
-        now = self.model.now
-        self.model = self.durable.snapshot()  # type: ignore[assignment]
-        self.model.now = now
+    def undone(self, effects: list[e.Effect]) -> None:
+        if not self.is_foreign:
+            for effect in effects:
+                if isinstance(effect, e.SessionAccepted):
+                    self.seats.pop(effect.consumer, None)
+        super().undone(effects)
+
+    def _restore_locks(self, before: Model) -> None:
+        assert isinstance(before, SessionModel)
+        self.model.grips = dict(before.grips)
+        super()._restore_locks(before)
+
+    def _remove_what_has_expired(self) -> None:
         for message in self.model.available(ACTIVE):
-            if message.n not in self.store.lanes[ACTIVE]:  # the model removes what has expired a little later
+            if message.n not in self.lane(ACTIVE):
                 self.model.expire(message, self.settings)
+
+    def _expire_the_same(self) -> None:
+        """Sessions expire as a whole: what goes with them is in `doomed`."""
 
     def _accept_releases(self) -> None:
         for grip in list(self.model.grips.values()):
@@ -188,28 +202,38 @@ class SessionWorld(World):
             session.id: session.doomed for session in self.machine_sessions.held.values() if session.doomed
         }
         super()._accept_releases()
-        # Offers that were not heard are refused by the host.
+        # Offers that were not performed are refused by the host.
 
-    def _start(self, locks):  # type: ignore[no-untyped-def]
+    def stopped(self, kept: bool) -> None:
+        """Sessions end with the process."""
+        super().stopped(kept)
+        self._end_sessions()
+
+    def loaded(self, durable: DurableState, recreated: bool) -> None:
+        self._end_sessions()
+        self.awaits = []
+        super().loaded(durable, recreated)
+
+    def _end_sessions(self) -> None:
         model = self.model
         model.grips = {}
         model.doomed = {}
         for message in list(model.messages.values()):
-            if message.lock is not None and message.lane not in (1, 4):
+            if message.lock is not None and message.lane not in (DEAD, DEAD_DEFERRED):
                 model.unlock(message.n)
-        self.awaits = []
-        super()._start(locks)
+        self.durable = model.snapshot()
 
     # ---- the machine has nothing more to do ----
 
-    def _check_quiet(self) -> None:
+    def check_quiet(self) -> None:
         model, sessions = self.model, self.machine_sessions
+        model.now = self.world.now
         assert all(grip.until > model.now for grip in model.grips.values())
         for id in list(model.doomed):
             if self._wants_nothing(
                 id
             ):  # a failed commit may have interrupted the removal: it goes on when it does
-                left = self._active_numbers()
+                left = self.active_numbers()
                 model.sweep(id, self.settings, [m.n for m in model.of(id) if m.n not in left])
             else:
                 model.sweep(id, self.settings)
@@ -221,27 +245,20 @@ class SessionWorld(World):
             assert sessions.offers > 0, "who awaits is told"
             assert self.machine.wake_at() <= model.now + 7
         locked = {n for s in sessions.held.values() for n in s.numbers}
-        assert locked == {m.n for m in model.messages.values() if m.lock and m.lane not in (1, 4)}
+        assert locked == {
+            m.n for m in model.messages.values() if m.lock and m.lane not in (DEAD, DEAD_DEFERRED)
+        }
         times = [grip.until for grip in model.grips.values()]
         assert not times or 0 < self.machine.wake_at() <= min(times)
-        super()._check_quiet()
-        if self.flight is None and not self.machine.change_count():
-            assert self.store.states == model.states
+        super().check_quiet()
+
+    def _check_store(self) -> None:
+        super()._check_store()
+        assert self.stored.states == self.model.states
 
     def _wants_nothing(self, id: str) -> bool:
         session = self.machine_sessions.held.get(id)
         return session is None or (session.consumer is not None and not session.consumer.credit)
-
-    def _active_numbers(self) -> set[int]:
-        """What the machine takes for active."""
-        numbers = set(self.store.lanes[ACTIVE])
-        for changes in (self.flight, self.machine._state.ledger._changes):
-            if changes is not None:
-                numbers |= {record.n for record in changes.puts.get(ACTIVE, [])}
-                numbers -= {edit.n for edit in changes.edits if edit.to != ACTIVE}
-                numbers -= set(changes.deletes.get(ACTIVE, []))
-                numbers -= {n for keep in changes.keeps for n in keep.numbers}
-        return numbers - self.machine._state.ledger._cancelled - set(self.machine._state.ledger._kept)
 
     def _check_bounds(self) -> None:
         """Everything available of a held session below the cursor is in memory, and nothing else."""
@@ -256,7 +273,7 @@ class SessionWorld(World):
             assert sorted(here) == [n for n in free if n < window.cursor]
             if session.complete:
                 assert sorted(here) == free
-            unlocked = [m for m in self.model.free(session.id) if m.ttl]
+            unlocked = [m for m in self.model.free(session.id) if m.ttl and m.n > session.doomed]
             if unlocked:
                 assert 0 < session.expires <= min(m.enqueued + m.ttl for m in unlocked)
             ready_bytes += window.bytes

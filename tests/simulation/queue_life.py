@@ -1,26 +1,16 @@
-"""Long lives of a fragment from printed seeds: the same world as in test_machine_properties, driven by a plain generator.
-
-Hypothesis finds small counterexamples; this goes deep. Each life leans towards some commands, so that one has a full
-dead-letter queue, another a store that fails all the time. A failure prints its seed and its commands; put the seed into
-SCENARIOS with a name, so that it is kept. BUSBAR_DEEP=1 runs a long campaign, BUSBAR_SEED=n one life.
-"""
+"""The clients of a queue in the life of its store."""
 
 from __future__ import annotations
 
-import os
 from random import Random
-
-import pytest
 
 from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED, Draft
 from busbar.model.settings import FragmentSettings, TapSettings
-from tests.simulation.machine_world import World
+from tests.simulation.life import LOCK, Kinds, StoreLife
+from tests.simulation.queue_checker import QueueChecker
+from tests.simulation.store_world import StoreWorld
 
-DEEP = os.environ.get("BUSBAR_DEEP") == "1"
-LIVES = 20_000 if DEEP else 150
-STEPS = 120
-LOCK = 50
 CONSUMERS = {
     11: (ACTIVE, False),
     12: (ACTIVE, False),
@@ -30,17 +20,12 @@ CONSUMERS = {
 }
 OUTCOMES = [c.COMPLETE, c.COMPLETE, c.ABANDON, c.ABANDON, c.DEFER, c.DEAD_LETTER, c.RELEASE]
 
-SCENARIOS: dict[str, int] = {
-    "what expires in the main queue is delivered by the dead-letter queue in the same turn": 0,
-    "a lock ends, the message has expired, and a later one is delivered, all in one turn": 1,
-    "a crash interrupts the removal of expired messages": 85,
-}
-"""Lives in which the machine and the model once disagreed, by what it was about."""
 
+class QueueLife(StoreLife):
+    checker: QueueChecker
 
-class Life:
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, StoreWorld(seed))
         r = self.random
         self.settings = [
             LOCK,
@@ -49,25 +34,29 @@ class Life:
             r.random() < 0.5,
             0,
         ]
-        # From a generator of its own, so that older seeds go on to mean what they meant.
         self.ids = Random(f"ids of {seed}")
-        self.window = 0 if seed in SCENARIOS.values() else self.ids.choice([0, 40, 100, 100, 400])
+        self.window = self.ids.choice([0, 40, 100, 100, 400])
         self.names = self.ids.choice([["", "a", "b", "c"], [f"id {i}" for i in range(200)]])
         self.taps_random = Random(f"taps of {seed}")
         self.next_tap = 0
         self.taps: list[TapSettings] = []
-        self.begin()
-        self.world = self.make_world(self._settings(True, True), seed)
         self.ttls = [0, 0, 0, 0, 30, 200]
-        if (
-            seed not in SCENARIOS.values()
-            and not self.settings[2]
-            and Random(f"reads of {seed}").random() < 0.5
-        ):
+        self.begin()
+        self.checker = self.make_checker(self._settings(True, True))
+        if not self.settings[2] and Random(f"reads of {seed}").random() < 0.5:
             self.ttls, self.world.slow_reads = [0], True
-        self.log: list[str] = []
         self.sizes = r.choice([[0, 1, 5], [0, 100, 300], [200]])
-        kinds = [
+        self.add_kinds(self.client_kinds(), r)
+        self.world.start(is_new=True)
+
+    def begin(self) -> None:
+        """Before the checker is made."""
+
+    def make_checker(self, settings: FragmentSettings) -> QueueChecker:
+        return QueueChecker(self.world, settings)
+
+    def client_kinds(self) -> Kinds:
+        return [
             (self.send, 10),
             (self.demand, 10),
             (self.leave, 1),
@@ -77,22 +66,8 @@ class Life:
             (self.cancel, 1),
             (self.purge, 1),
             (self.peek, 2),
-            (self.time_passes, 6),
             (self.change_status, 1),
-            (self.take_off, 5),
-            (self.land, 5),
-            (self.fail, 2),
-            (self.crash, 0.5),
-            (self.shut_down, 1),
         ]
-        self.kinds = [kind for kind, _ in kinds]
-        self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
-
-    def begin(self) -> None:
-        """Before the world is made."""
-
-    def make_world(self, settings: FragmentSettings, seed: int) -> World:
-        return World(settings, seed)
 
     def _settings(self, can_send: bool, can_receive: bool) -> FragmentSettings:
         lock, most, ttl, dead, quota = self.settings
@@ -108,17 +83,16 @@ class Life:
             taps=self.taps,
         )
 
-    def step(self) -> None:
-        self.random.choices(self.kinds, self.weights)[0]()
+    def as_other_owner(self) -> None:
+        self.send()
+        self.world.drain()
 
     def _do(self, command: c.Command) -> None:
-        names = [name for name in dir(command) if not name.startswith("_") and name != "drafts"]
-        self.log.append(f"{type(command).__name__} " + str({name: getattr(command, name) for name in names}))
-        self.world.do(command)
+        self.checker.do(command)
 
     def send(self) -> None:
         r = self.random
-        now = self.world.model.now
+        now = self.world.now
         drafts = [
             Draft(
                 b"x" * r.choice(self.sizes),
@@ -144,9 +118,9 @@ class Life:
     def _locks(self) -> list[tuple[int, int]]:
         """Mostly valid ones, sometimes any that a client has ever heard of."""
         r = self.random
-        held = list(self.world.model.locked().items())
-        heard = [lock for lock in held if lock in set(self.world.seen)]
-        pool = heard if heard and r.random() < 0.85 else self.world.seen
+        held = list(self.checker.model.locked().items())
+        heard = [lock for lock in held if lock in set(self.checker.seen)]
+        pool = heard if heard and r.random() < 0.85 else self.checker.seen
         return r.sample(pool, min(len(pool), r.choice([1, 1, 2, 5])))
 
     def settle(self) -> None:
@@ -162,7 +136,7 @@ class Life:
 
     def _numbers_in(self, lane: int) -> list[int]:
         r = self.random
-        there = [m.n for m in self.world.model.messages.values() if m.lane == lane]
+        there = [m.n for m in self.checker.model.messages.values() if m.lane == lane]
         picked = r.sample(there, min(len(there), r.choice([1, 1, 2, 4])))
         if r.random() < 0.1:
             picked.append(r.randint(0, 50))
@@ -178,66 +152,16 @@ class Life:
 
     def purge(self) -> None:
         r = self.random
-        before = self.world.model.now - r.choice([-1, 0, 20])
+        before = self.world.now - r.choice([-1, 0, 20])
         self._do(c.Purge(1, 1, 7, r.choice([ACTIVE, DEAD]), before, r.randint(0, 7)))
 
     def peek(self) -> None:
         r = self.random
-        start = r.randint(-1, self.world.model.last + 1)
+        start = r.randint(-1, self.checker.model.last + 1)
         self._do(c.Peek(1, 1, 7, r.choice([ACTIVE, DEAD]), start, r.randint(1, 8), r.choice([1, 300, 9999])))
-
-    def time_passes(self) -> None:
-        ms = self.random.choice([1, 5, 25, LOCK, 200])
-        self.log.append(f"{ms} ms pass")
-        self.world.model.now += ms
-        if self.random.random() < 0.7:
-            self._do(c.Tick(1))
 
     def change_status(self) -> None:
         status = self.random.choice([(True, True), (True, True), (False, True), (True, False)])
         if self.ids.random() < 0.3:
             self.window = min(self.window, self.ids.choice([30, 60, 200]))
-        self.log.append(f"can send, can receive: {status}, window {self.window}")
-        self.world.set(self._settings(*status))
-
-    def take_off(self) -> None:
-        self.log.append("a commit starts")
-        self.world.take_off()
-
-    def land(self) -> None:
-        self.log.append("the commit is made")
-        self.world.land()
-
-    def fail(self) -> None:
-        self.log.append("the commit fails")
-        self.world.fail()
-
-    def crash(self) -> None:
-        landed = self.random.random() < 0.5
-        self.log.append(f"crash, commit made: {landed}")
-        self.world.crash(landed)
-
-    def shut_down(self) -> None:
-        self.log.append("restart")
-        self.world.shut_down()
-
-
-def live(seed: int, steps: int = STEPS) -> None:
-    life = Life(seed)
-    try:
-        for _ in range(steps):
-            life.step()
-    except Exception as error:
-        error.add_note("\n".join([f"seed {seed}", *life.log[-40:]]))
-        raise
-
-
-def test_lives() -> None:
-    seed = os.environ.get("BUSBAR_SEED")
-    for each in [int(seed)] if seed else range(LIVES):
-        live(each)
-
-
-@pytest.mark.parametrize("seed", SCENARIOS.values(), ids=list(SCENARIOS))
-def test_what_once_failed(seed: int) -> None:
-    live(seed)
+        self.checker.change(self._settings(*status))

@@ -1,6 +1,6 @@
-"""A fragment with taps and their readers, in the world of machine_world.py.
+"""Holds the machine of a fragment with taps against the model, with readers of the taps.
 
-What is told here beyond that world: a page of a tap shows every message that was ever there in its span, exactly once,
+What is checked beyond a queue: a page of a tap shows every message that was ever there in its span, exactly once,
 in order and with its bytes, whatever became of it, or it is refused. A reader goes on where it was, through crashes of the
 fragment. The truth about the dead-letter queue's order is what the store was told; which messages are in it is the model's.
 """
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from busbar.broker.fragment_loading import DurableState
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEFERRED, KEPT, KEPT_DEAD
 from busbar.model.settings import FragmentSettings, TapSettings
 from tests.pages import shown
-from tests.simulation.machine_model import Message, Model
-from tests.simulation.machine_world import World
+from tests.simulation.queue_checker import QueueChecker
+from tests.simulation.queue_model import Message, Model
+from tests.simulation.store_world import StoreWorld
 
+TRUNCATED = "busbar:tap-truncated"
 FINAL = {e.COMPLETED, e.RECEIVED_AND_DELETED, e.EXPIRED, e.PURGED}
 
 
@@ -58,6 +61,7 @@ class Reader:
     asked: int = 0  # it may be that the tap has passed all up to here
     event_asked: int = 0
     complete: bool = True  # nothing was lost
+    was_lost: bool = False  # with the store
     events: dict[int, e.MessageEvent] = field(default_factory=dict)
     truncated: int = 0
 
@@ -66,26 +70,25 @@ class Reader:
         return self.tap.max_age_ms > 0 or self.tap.max_bytes > 0
 
 
-class TapWorld(World):
+class TapChecker(QueueChecker):
     model_of = TapModel
     model: TapModel
 
-    def __init__(self, settings: FragmentSettings, seed: int = 0) -> None:
-        super().__init__(settings, seed)
+    def __init__(self, world: StoreWorld, settings: FragmentSettings, fragment: int = 1) -> None:
+        super().__init__(world, settings, fragment)
         self.readers: dict[int, Reader] = {tap.id: Reader(tap) for tap in settings.taps}
         self.asked: dict[int, tuple[Reader, c.Command]] = {}
-        self._request = 1_000
 
     # ---- readers ----
 
     def _ask(self, reader: Reader, command: c.Command) -> None:
-        command.request = self._request
-        self.asked[self._request] = (reader, command)
-        self._request += 1
-        self.do(command)
+        self.ticks = 0
+        self.world.request(command)
+        self.asked[int(command.request)] = (reader, command)
+        self.world.submit(command)
 
     def show(self, reader: Reader) -> None:
-        self._ask(reader, c.ShowTaps(1, 1, 0))
+        self._ask(reader, c.ShowTaps(self.fragment, self.fragment, 1))
 
     def read(self, reader: Reader, count: int, size: int, again: bool = False) -> None:
         if reader.at is None:
@@ -93,7 +96,12 @@ class TapWorld(World):
         # Again: from as early as it is sure that the tap has not passed it.
         after = min(reader.at, max(reader.asked, 0)) if again else reader.at
         tap = reader.tap
-        self._ask(reader, c.ReadTap(1, 1, 0, tap.id, tap.sub, c.MESSAGES, after, reader.end, count, size))
+        self._ask(
+            reader,
+            c.ReadTap(
+                self.fragment, self.fragment, 1, tap.id, tap.sub, c.MESSAGES, after, reader.end, count, size
+            ),
+        )
 
     def read_events(self, reader: Reader, count: int) -> None:
         if reader.at is None:
@@ -102,7 +110,16 @@ class TapWorld(World):
         self._ask(
             reader,
             c.ReadTap(
-                1, 1, 0, tap.id, tap.sub, c.EVENTS, reader.event_at, reader.event_end, count, 1_000_000
+                self.fragment,
+                self.fragment,
+                1,
+                tap.id,
+                tap.sub,
+                c.EVENTS,
+                reader.event_at,
+                reader.event_end,
+                count,
+                1_000_000,
             ),
         )
 
@@ -111,17 +128,27 @@ class TapWorld(World):
             return
         position = round(reader.asked + (reader.at - reader.asked) * share)
         reader.asked = max(reader.asked, position)
-        self._ask(reader, c.AdvanceTap(1, 1, 0, reader.tap.id, c.MESSAGES, position, reader.tap.owner))
+        self._ask(
+            reader,
+            c.AdvanceTap(
+                self.fragment, self.fragment, 1, reader.tap.id, c.MESSAGES, position, reader.tap.owner
+            ),
+        )
 
     def advance_events(self, reader: Reader, share: float) -> None:
         if reader.at is None:
             return
         position = round(reader.event_asked + (reader.event_at - reader.event_asked) * share)
         reader.event_asked = max(reader.event_asked, position)
-        self._ask(reader, c.AdvanceTap(1, 1, 0, reader.tap.id, c.EVENTS, position, reader.tap.owner))
+        self._ask(
+            reader,
+            c.AdvanceTap(
+                self.fragment, self.fragment, 1, reader.tap.id, c.EVENTS, position, reader.tap.owner
+            ),
+        )
 
     def resume(self, reader: Reader) -> None:
-        self._ask(reader, c.ResumeTap(1, 1, 0, reader.tap.id, reader.tap.owner))
+        self._ask(reader, c.ResumeTap(self.fragment, self.fragment, 1, reader.tap.id, reader.tap.owner))
 
     def catch_up(self, reader: Reader) -> None:
         """Read to the end and pass it."""
@@ -144,15 +171,13 @@ class TapWorld(World):
         self.settle_down()
 
     def settle_down(self) -> None:
-        self.land()
-        self.take_off()
-        self.land()
+        self.world.drain()
 
     def retap(self, settings: FragmentSettings) -> None:
         """The entity has other taps from now on."""
         wanted = {tap.id: tap for tap in settings.taps}
         self.readers = {id: self.readers.get(id) or Reader(tap, complete=False) for id, tap in wanted.items()}
-        self.set(settings)
+        self.change(settings)
 
     # ---- the truth ----
 
@@ -162,8 +187,8 @@ class TapWorld(World):
             return [(n, n) for n in sorted(self.model.born) if after < n <= upto]
         there = {
             record.dead_letter_number: record.n
-            for lane in self.store.lanes
-            for record in lane.values()
+            for lane in self.stored.lanes
+            for record in lane.records.values()
             if record.dead_letter_number
         }
         return [
@@ -173,20 +198,27 @@ class TapWorld(World):
     @property
     def buried_order(self) -> dict[int, int]:
         """By Record.dead, as the store was told."""
-        return self.store.buried
+        return self.stored.buried
 
     def _follow(self, command: c.Command, effects: list[e.Effect]) -> None:
         super()._follow(command, effects)
         if isinstance(command, c.ReadTap):
             self._check_page(command, effects[0])
         elif isinstance(command, c.AdvanceTap):
-            assert isinstance(effects[0], e.Done), vars_of(effects[0])
+            reader, _ = self.asked[command.request]
+            assert isinstance(effects[0], e.Done) or reader.was_lost or self._is_deleted(reader)
+
+    def _is_deleted(self, reader: Reader) -> bool:
+        """The tap, while the command waited."""
+        return reader.tap.id not in self.readers
 
     def _check_page(self, command: c.ReadTap, answer: e.Effect) -> None:
         reader, _ = self.asked[command.request]
         if isinstance(answer, e.Refused):
-            assert answer.condition == "busbar:tap-truncated", answer.text
-            assert reader.limited
+            if self._is_deleted(reader):
+                return
+            assert answer.condition == TRUNCATED, answer.text
+            assert reader.limited or reader.was_lost
             return
         if isinstance(answer, e.EventPage):
             ats = [event.at for event in answer.events]
@@ -205,25 +237,30 @@ class TapWorld(World):
         if command.upto > command.after and command.count > 0:
             assert answer.upto > command.after, "it goes on"
 
-    def _hear(self, effects: list[e.Effect]) -> None:
-        super()._hear(effects)
-        for effect in effects:
-            asked = self.asked.pop(effect.request, None) if effect.request >= 1_000 else None
-            if asked is None:
-                continue
-            reader, command = asked
-            if isinstance(effect, e.TapStates):
-                self._heard_states(reader, command, effect)
-            elif isinstance(effect, e.TapPage):
-                assert reader.at is not None
-                reader.at = max(reader.at, effect.upto)
-            elif isinstance(effect, e.EventPage):
-                for event in effect.events:
-                    assert reader.events.setdefault(event.at, event).n == event.n
-                reader.event_at = max(reader.event_at, effect.upto)
-            elif isinstance(effect, e.Refused):
-                reader.complete = False
-                reader.truncated += 1
+    def performed(self, effect: e.Effect) -> None:
+        super().performed(effect)
+        asked = self.asked.pop(effect.request, None)
+        if asked is None:
+            return
+        reader, command = asked
+        if isinstance(effect, e.TapStates):
+            self._heard_states(reader, command, effect)
+        elif isinstance(effect, e.TapPage):
+            assert reader.at is not None
+            reader.at = max(reader.at, effect.upto)
+        elif isinstance(effect, e.EventPage):
+            for event in effect.events:
+                assert reader.events.setdefault(event.at, event).n == event.n
+            reader.event_at = max(reader.event_at, effect.upto)
+        elif isinstance(effect, e.Refused) and effect.condition == TRUNCATED:
+            reader.complete = False
+            reader.truncated += 1
+
+    def _store_lost(self, durable: DurableState) -> None:
+        """Readers are told so."""
+        super()._store_lost(durable)
+        for reader in self.readers.values():
+            reader.complete, reader.was_lost = False, True
 
     def _heard_states(self, reader: Reader, command: c.Command, effect: e.TapStates) -> None:
         for state in effect.taps:
@@ -247,18 +284,18 @@ class TapWorld(World):
 
     def _check_store(self) -> None:
         super()._check_store()
-        store = self.store
+        store = self.stored
         wanted = {tap.id: tap for tap in self.settings.taps}
         assert set(store.taps) == set(wanted)
         holding = [(row, wanted[id]) for id, row in store.taps.items() if not row.truncated]
         low = min((row.position for row, tap in holding if tap.sub == ACTIVE), default=1 << 62)
         low_dead = min((row.position for row, tap in holding if tap.sub == DEAD), default=1 << 62)
         low_event = min((row.event_position for row, tap in holding if tap.events), default=1 << 62)
-        assert all(n > low for n in store.lanes[KEPT]), "nothing is kept for nobody"
-        assert all(record.dead_letter_number > low_dead for record in store.lanes[KEPT_DEAD].values())
-        assert all(at > low_event for at in store.events)
+        assert all(n > low for n in self.lane(KEPT)), "nothing is kept for nobody"
+        assert all(record.dead_letter_number > low_dead for record in self.lane(KEPT_DEAD).values())
+        assert all(event.at > low_event for event in store.events)
         for row, tap in holding:
-            kept = store.lanes[KEPT] if tap.sub == ACTIVE else store.lanes[KEPT_DEAD]
+            kept = self.lane(KEPT if tap.sub == ACTIVE else KEPT_DEAD)
             positions = {(r.n if tap.sub == ACTIVE else r.dead_letter_number): r for r in kept.values()}
             mine = sorted(p for p in positions if p > row.position)
             slowest = row.position == (low if tap.sub == ACTIVE else low_dead)
@@ -276,7 +313,3 @@ class TapWorld(World):
         assert sorted(dead) == sorted(self.model.buried)
         dropped = [ev for ev in reader.events.values() if ev.outcome == e.DUPLICATE_DROPPED]
         assert len(dropped) >= self.model.dropped
-
-
-def vars_of(effect: e.Effect) -> str:
-    return f"{type(effect).__name__}: {getattr(effect, 'text', '')}"

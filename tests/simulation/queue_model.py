@@ -48,6 +48,10 @@ class Message:
             and record.session_id == self.session
         )
 
+    def looks_like(self, other: Message) -> bool:
+        """As far as a store has it."""
+        return (self.lane, self.deliveries, self.overlay) == (other.lane, other.deliveries, other.overlay)
+
     def expired(self, now: int) -> bool:
         return self.ttl > 0 and self.enqueued + self.ttl <= now
 
