@@ -62,8 +62,9 @@ class MemoryStore:
         self._faults.append(fault)
 
     def forget_faults(self) -> None:
-        """Fail no more commits."""
+        """Fail no more."""
         self._faults.clear()
+        self._calls_left = -1
 
     def break_after(self, calls: int) -> None:
         """So many more calls succeed."""

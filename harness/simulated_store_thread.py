@@ -42,6 +42,11 @@ class SimulatedDisk:
         if self.store is not None:
             self.store.fail_next_commit(fault)
 
+    def fail_after(self, calls: int) -> None:
+        """Let the handle of its owner break after so many calls."""
+        if self.store is not None:
+            self.store.break_after(calls)
+
     def heal(self) -> None:
         """Fail no more."""
         self.hang, self.refuses = 0.0, 0

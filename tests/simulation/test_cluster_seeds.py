@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from random import Random
 
-import pytest
-
 from busbar.model import commands as c
 from busbar.model.message import ACTIVE, DEAD
 from harness.memory_store import Fault
@@ -21,9 +19,6 @@ WORLD = "cluster"
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 LIVES = 5_000 if DEEP else 40
 STEPS = 200
-
-SCENARIOS: dict[str, int] = {}
-"""Lives that once failed, by what it was about."""
 
 
 class ClusterLife:
@@ -64,6 +59,7 @@ class ClusterLife:
             (self.freeze, 1),
             (self.kill, 1),
             (self.fail_commit, 2),
+            (self.fail_soon, 1),
             (self.hang, 1),
             (self.refuse_opening, 1),
         ]
@@ -249,6 +245,13 @@ class ClusterLife:
         self.world.note(f"the next commit of {store.name} is {fault.name}")
         store.disk.fail_next_commit(fault)
 
+    def fail_soon(self) -> None:
+        """Also while it is read or opened, and between the commit and the reads of one job."""
+        store = self.random.choice([*self.world.stores.values()])
+        calls = self.random.randint(0, 6)
+        self.world.note(f"{store.name} fails after {calls} calls")
+        store.disk.fail_after(calls)
+
     def hang(self) -> None:
         store = self.random.choice([*self.world.stores.values()])
         store.disk.hang = self.random.choice([0.2, 1.0, 4.0]) * self.random.random()
@@ -283,8 +286,3 @@ def test_lives() -> None:
 
 def test_a_seed_replays_exactly() -> None:
     assert live(1) == live(1)
-
-
-@pytest.mark.parametrize("seed", SCENARIOS.values(), ids=list(SCENARIOS))
-def test_what_once_failed(seed: int) -> None:
-    live(seed)
