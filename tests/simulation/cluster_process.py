@@ -73,11 +73,15 @@ class Surroundings:
 
 
 class ToController(Channel):
-    """A broker's end of the channel to the controller."""
+    """The controller, as a broker reaches it: it can only ask for a channel to another broker."""
 
-    def __init__(self, ended: Callable[[str], None]) -> None:
+    def __init__(self, introduce: Callable[[str], None]) -> None:
         super().__init__()
-        self._ended = ended
+        self.introduce = introduce
+
+    def notify(self, store: str, operation: protocol.Operation) -> None:
+        assert isinstance(operation, protocol.Introduce), operation
+        self.introduce(operation.broker)
 
     def handle_frame(
         self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
@@ -85,44 +89,23 @@ class ToController(Channel):
         raise WireError(f"The controller sent {type(frame).__name__}.")
 
     def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        assert isinstance(operation, protocol.Ended), operation
-        self._ended(operation.broker)
-        return None
+        raise WireError(f"The controller asked for {type(operation).__name__}.")
 
     def closed(self) -> None:
-        raise AssertionError("the channel to the controller is never cut")
-
-
-class BrokerEnd(Channel):
-    """The controller's end of the channel to a broker."""
-
-    def __init__(self, misses: Callable[[str], None]) -> None:
-        super().__init__()
-        self._misses = misses
-
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
-        raise WireError(f"A broker sent {type(frame).__name__}.")
-
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        assert isinstance(operation, protocol.Introduce), operation
-        self._misses(operation.broker)
-        return None
-
-    def closed(self) -> None:
-        pass
+        raise AssertionError("a broker lives no longer than its channel to the controller")
 
 
 class SimulatedBroker:
     """One broker process, from its start to its death."""
 
-    def __init__(self, name: str, around: Surroundings, barred: dict[int, int]) -> None:
-        """No session of a fragment that is `barred` can be accepted before its time."""
+    def __init__(
+        self, name: str, around: Surroundings, barred: dict[int, int], misses: Callable[[str], None]
+    ) -> None:
+        """No session of a fragment that is `barred` can be accepted before its time. `misses` gets the name of a broker to
+        which there is no channel."""
         self.name = name
         self.loop: VirtualLoop = around.scheduler.make_loop()
         self.broker = ClusterBroker()
-        self.to_controller = ToController(lambda broker: self.served.settle(broker, None))
         self.hosts: dict[str, LocalStoreHost] = {}
         self.sinks: dict[str, CommandSink] = {}
         self.peers: list[PeerServer] = []
@@ -130,11 +113,11 @@ class SimulatedBroker:
         self.is_started = False
         self._around = around
         self._barred = barred
-        self._sockets_arrive = 0.0
+        self._sockets_arrive = self._words_arrive = 0.0
         with self.loop.running():
             for store in around.stores.values():
                 self.sinks[store.name] = self._sink(store)
-            self.broker.configure(self.to_controller, self.sinks.values())
+            self.broker.configure(ToController(misses), self.sinks.values())
             for store in around.stores.values():
                 fragments = [*store.fragments]
                 self.broker.routes.assign(fragments, [self.sinks[store.name]] * len(fragments))
@@ -213,6 +196,11 @@ class SimulatedBroker:
         self._sockets_arrive = max(self._sockets_arrive, self.loop.time()) + self._around.delay()
         self.loop.call_at(self._sockets_arrive, taken)
 
+    def hear_of_end(self, broker: str) -> None:
+        """The controller says that another broker has ended. That need not come before or after sockets."""
+        self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
+        self.loop.call_at(self._words_arrive, self.served.settle, broker, None)
+
     def take_peer(self, broker: str, end: StreamEnd) -> None:
         """A stream to the stores of another broker."""
         channel = self.broker.add_peer(broker)
@@ -236,7 +224,8 @@ class Controller:
         """Gets a broker that clients may connect to."""
         self.loop = around.scheduler.make_loop()
         self._around = around
-        self._ends: dict[str, BrokerEnd] = {}
+        self._known: list[str] = []
+        """Brokers that have not ended, as far as the controller knows."""
         self._places: dict[str, list[StreamEnd]] = {name: [] for name in names}
         """By broker: the ends of streams that would notice its death."""
         self._barred: dict[int, int] = {}
@@ -260,42 +249,44 @@ class Controller:
 
     def _heard_of_death(self, name: str) -> None:
         now = self._around.wall()
-        del self._ends[name]
+        self._known.remove(name)
         for store in self._around.stores.values():
             if store.broker == name:
                 for fragment, settings in store.fragments.items():
                     if settings.requires_session:
                         self._barred[fragment] = now + settings.lock_ms
-        for end in self._ends.values():
-            end.notify("", protocol.Ended(name))
+        for other in self._known:
+            self.processes[other].hear_of_end(name)
         pause = RESTART_PAUSE * self._around.random.choice([1, 2, 20])
         self.loop.call_later(pause, self._start, name)
 
     def _start(self, name: str, is_first: bool = False) -> None:
         around = self._around
         barred = {fragment: until for fragment, until in self._barred.items() if until > around.wall()}
-        process = self.processes[name] = SimulatedBroker(name, around, barred)
-        stream = ByteStream(around.random, around.latency, self.loop, process.loop)
-        ours, theirs = stream.ends
-        with self.loop.running():
-            self._ends[name] = BrokerEnd(lambda other: self._misses(name, other))
-            ours.begin(self._ends[name])
-        with process.loop.running():
-            theirs.begin(process.to_controller)
+        process = self.processes[name] = SimulatedBroker(
+            name,
+            around,
+            barred,
+            lambda other: self._asked_for(process, other),
+        )
+        self._known.append(name)
         around.note(f"{name} is started")
         process.start(is_first, lambda: self._joined(process))
 
     def _joined(self, process: SimulatedBroker) -> None:
         """It has opened its stores, or tries to: introduce it to the others."""
-        for other in self._ends:
+        for other in [*self._known]:
             if other != process.name and self.processes[other].is_started:
                 self._connect(process.name, other)
                 self._connect(other, process.name)
         self.on_start(process)
 
+    def _asked_for(self, process: SimulatedBroker, other: str) -> None:
+        self.loop.call_later(self._around.delay(), self._misses, process.name, other)
+
     def _misses(self, here: str, there: str) -> None:
         lately = self.loop.time() - self._introduced.get((here, there), -1.0) < INTRODUCED_SECONDS
-        joined = [name for name in self._ends if self.processes[name].is_started]
+        joined = [name for name in self._known if self.processes[name].is_started]
         if here in joined and there in joined and not lately:
             self._connect(here, there)
 

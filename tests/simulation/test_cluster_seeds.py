@@ -7,6 +7,8 @@ A failure prints its seed and the last of what happened. BUSBAR_DEEP=1 runs a lo
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from random import Random
 
 from busbar.model import commands as c
@@ -19,6 +21,7 @@ WORLD = "cluster"
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 LIVES = 5_000 if DEEP else 40
 STEPS = 200
+REPLAYED = 3
 
 
 class ClusterLife:
@@ -35,6 +38,8 @@ class ClusterLife:
         )
         self.world = World(shape, r)
         self.sessions = [f"s{number}" for number in range(r.choice([1, 3]))]
+        self.contended: list[int] = []
+        """If there are any, only sessions of these fragments are accepted."""
         self.most_clients = r.choice([2, 4, 6])
         self.pauses = r.choice([[0.0, 0.001, 0.01], [0.0, 0.01, 0.1], [0.0, 0.05, 0.5]])
         clients = [
@@ -66,6 +71,20 @@ class ClusterLife:
         self.kinds = [kind for kind, _ in clients + faults]
         self.weights = [weight * r.choice([0.1, 1, 1, 4]) for _, weight in clients]
         self.weights += [weight * r.choice([0.0, 0.3, 1, 3]) for _, weight in faults]
+        if r.random() < 0.4:
+            self._contend()
+
+    def _contend(self) -> None:
+        """Let some clients contend for one session of one fragment, while brokers lose each other."""
+        r = self.random
+        self.sessions = ["s0"]
+        self.contended = [r.choice(self._with_sessions())]
+        self.most_clients = 4
+        self.pauses = [0.0, 0.05, 0.3]
+        cuts, kills = r.choice([(6.0, 0.0), (1.0, 3.0)])
+        weights = {self.accept: 30.0, self.cut: cuts, self.kill: kills, self.disconnect: 0.3, self.leave: 0.3}
+        for kind, weight in weights.items():
+            self.weights[self.kinds.index(kind)] = weight
 
     def step(self) -> None:
         (kind,) = self.random.choices(self.kinds, self.weights)
@@ -142,7 +161,9 @@ class ClusterLife:
             client.settle(lock, r.choice(outcomes if lock.sub == DEAD else [*outcomes, c.DEAD_LETTER]))
 
     def _with_sessions(self) -> list[int]:
-        return [f for f, settings in self.world.settings.items() if settings.requires_session]
+        return self.contended or [
+            f for f, settings in self.world.settings.items() if settings.requires_session
+        ]
 
     def accept(self) -> None:
         client = self._client()
@@ -285,4 +306,17 @@ def test_lives() -> None:
 
 
 def test_a_seed_replays_exactly() -> None:
-    assert live(1) == live(1)
+    """Also in another process, in which hashes are others."""
+    program = f"from {__name__} import live; print(*live({REPLAYED}), sep='\\n')"
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": str(hashes)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in (1, 2)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0].splitlines() == live(REPLAYED)
