@@ -9,8 +9,11 @@ JS := tests/interop/js
 BROWSER := tests/console/browser
 DATA ?= .busbar
 ARGS ?=
+SEED ?= 0
+STEPS ?= 120
+WORLD ?= all
 
-.PHONY: help run spark setup test check format bench deep requirements wheel clean
+.PHONY: help run spark setup test check format bench simulate deep requirements wheel clean
 
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -77,6 +80,9 @@ format: setup ## Format the code and fix what ruff can fix
 
 bench: setup ## Run every benchmark of bench/ (ARGS='name ...' for some)
 	@$(BIN)/python bench/run.py $(ARGS)
+
+simulate: setup ## Replay a seed of the simulations and print what happens (SEED=7 STEPS=500 WORLD=queue|sessions|taps|topic)
+	@$(BIN)/python tools/simulate.py --seed $(SEED) --steps $(STEPS) --world $(WORLD)
 
 deep: setup ## The long campaigns of every suite, then the mutations (hours)
 	@BUSBAR_DEEP=1 $(BIN)/python tools/run_suites.py deep

@@ -23,9 +23,16 @@ class MachineObserver(Protocol):
         """Effects that were not performed, and what led to them."""
 
 
+class InjectedFailure(Exception):
+    """The machine raises, since the simulation wants it to."""
+
+
 class ObservedMachine:
     """Delegates to the machine. What the machine or its observer raises is passed to `failed`: the commit loop would only
     take the fragment out of service for it."""
+
+    fails_next = False
+    """The next command makes it raise."""
 
     def __init__(
         self, machine: Fragment, observer: MachineObserver, failed: Callable[[BaseException], None]
@@ -47,6 +54,8 @@ class ObservedMachine:
         self.machine.settings = settings
 
     def apply(self, command: Command, now: int, nonce: int) -> None:
+        if self.fails_next:
+            raise InjectedFailure
         try:
             self._observer.before_apply(command, now)
             self._command = command

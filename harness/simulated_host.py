@@ -224,6 +224,7 @@ class SimulatedHost:
         return (
             slot is not None
             and self.is_serving
+            and not slot.broken
             and not slot.inbox
             and slot.reads is None
             and not slot.machine.has_work(self._clock())
@@ -272,6 +273,10 @@ class SimulatedHost:
             if slot.machine.settings.topic is not None:
                 self.commit_loop.link_topic(slot, self._clock())
         self.access.use(lambda store: store.write_catalogue({MEMBER: b""}))
+
+    def break_machine(self, fragment: int) -> None:
+        """Its machine raises at the next command."""
+        cast(ObservedMachine, self.commit_loop.slots[fragment].machine).fails_next = True
 
     # ---- what others ask for ----
 

@@ -25,7 +25,9 @@ class StoreLife:
         self.world = world
         self.random = Random(seed)
         self.faults = Random(f"faults of {seed}")
-        kinds = [*self.store_kinds(), *self.outage_kinds(self.faults.choice([0, 0.3, 1, 1, 3]))]
+        often = self.faults.choice([0, 0.3, 1, 1, 3])
+        self.has_outages = often > 0
+        kinds = [*self.store_kinds(), *self.outage_kinds(often)]
         self.kinds = [kind for kind, _ in kinds]
         self.weights = [weight * self.faults.choice([0.3, 1, 1, 3]) for _, weight in kinds]
 
@@ -60,7 +62,7 @@ class StoreLife:
                 self.step()
             self.end()
         except Exception as error:
-            error.add_note("\n".join([f"seed {self.seed}", *self.world.trace.last()]))
+            error.add_note("\n".join([f"{type(self).__name__}, seed {self.seed}", *self.world.trace.last()]))
             raise
 
     def step(self) -> None:
@@ -78,6 +80,8 @@ class StoreLife:
             world.crash(False)
         elif r.random() < 0.2:
             self.end_fault()
+        elif self.has_outages and r.random() < 0.1:
+            self.other_owner()
         elif world.host.thread:
             world.work(r.choice([None] * 9 + list(JobFault)))
         elif world.host.has_turn:

@@ -261,6 +261,8 @@ class QueueChecker:
                 self.seats.clear()
         elif isinstance(command, c.Tick):
             model.activated(self.machine._state.ledger.head.last, settings)
+        elif isinstance(command, c.StoreCopies):
+            model.store_copies(command, settings)
         else:
             answer, rest = effects[0], effects[1:]
             assert answer.request == command.request

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from busbar.fragment.text import NO_SESSION
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED, Draft, Record
@@ -75,6 +76,7 @@ class Model:
         # When a message with an id (and a key) last came, and its number; none is ever removed.
         self.ids: dict[tuple[str, str], tuple[int, int]] = {}
         self.dropped = 0
+        self.copies: dict[int, bytes] = {}  # by number, all that a topic ever passed on
 
     def snapshot(self) -> Model:
         other = type(self)()
@@ -84,6 +86,7 @@ class Model:
         other.now = self.now
         other.ids = dict(self.ids)
         other.dropped = self.dropped
+        other.copies = dict(self.copies)
         return other
 
     # ---- what is where ----
@@ -115,9 +118,8 @@ class Model:
         description = "The message expired and was dead lettered."
         if reason != "TTLExpiredException":
             description = f"Message could not be consumed after {message.deliveries} delivery attempts."
-        texts = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-        encoded = {name: b"\xa1" + bytes([len(text)]) + text.encode() for name, text in texts.items()}
-        self._set(replace(message, lane=DEAD, lock=None, overlay={**message.overlay, **encoded}))
+        overlay = {**message.overlay, **_why_dead(reason, description)}
+        self._set(replace(message, lane=DEAD, lock=None, overlay=overlay))
 
     def unlock(self, n: int) -> None:
         self._set(replace(self.messages[n], lock=None))
@@ -177,6 +179,19 @@ class Model:
             self._put(Message(n, lane, draft.content, self.now, ttl, due, session=self._session_of(draft)))
         assert answer.duplicates == repeated
         self.dropped += len(repeated)
+
+    def store_copies(self, command: c.StoreCopies, settings: FragmentSettings) -> None:
+        """What a topic passes on, in its order."""
+        for copy in command.copies:
+            ttl = min((t for t in (copy.ttl, settings.ttl_ms) if t > 0), default=0)
+            session = copy.session_id if settings.requires_session else None
+            lane, overlay = ACTIVE, {}
+            if settings.requires_session and session is None:
+                text = "The subscription requires sessions, and the message has no session id."
+                lane, overlay = DEAD, _why_dead(NO_SESSION, text)
+            n = self.last + 1
+            self._put(Message(n, lane, copy.content, self.now, ttl, overlay=overlay, session=session))
+            self.copies[n] = copy.content
 
     def _session_of(self, draft: Draft) -> str | None:
         """Without sessions it is only content."""
@@ -334,6 +349,11 @@ class Model:
             ttl = min((t for t in (message.ttl, settings.ttl_ms) if t > 0), default=0)
             self._put(Message(self.last + 1, ACTIVE, message.content, self.now, ttl, session=message.session))
         assert self.last == last
+
+
+def _why_dead(reason: str, description: str) -> dict[str, bytes]:
+    texts = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    return {name: b"\xa1" + bytes([len(text)]) + text.encode() for name, text in texts.items()}
 
 
 def vars_of(record: Record) -> dict[str, object]:

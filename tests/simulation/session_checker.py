@@ -52,7 +52,7 @@ class SessionChecker(QueueChecker):
         elif isinstance(command, c.ReceiveDeferred) and command.sub == ACTIVE:
             self.model.received_deferred(command, rest.pop(0), self.settings)
             rest = self._losses(rest)
-        elif isinstance(command, c.Tick | c.Demand):
+        elif isinstance(command, c.Tick | c.Demand | c.StoreCopies):
             super()._follow(command, [])
         elif isinstance(command, c.AwaitSession):
             self._end_locks()

@@ -288,6 +288,15 @@ class StoreWorld:
             self.trace.add("the file is put back")
             self.place.put_back()
 
+    def break_machine(self, fragment: int) -> None:
+        if self.host.slot(fragment) is not None:
+            self.trace.add(f"the machine of fragment {fragment} will raise")
+            self.host.break_machine(fragment)
+
+    @property
+    def has_broken_machine(self) -> bool:
+        return any(slot.broken for slot in self.host.commit_loop.slots.values())
+
     def heal(self) -> None:
         """All faults end, and time passes until the store is served again."""
         if self.place.refusal is not None:
@@ -370,5 +379,5 @@ class StoreWorld:
         """A machine that waits for its time is looked at in time."""
         for slot in self.host.commit_loop.slots.values():
             at = slot.machine.wake_at()
-            if at > self.now and self.host.is_quiet(slot.id):
+            if self.host.is_quiet(slot.id) and at > self.now:
                 assert 0 < self.host.commit_loop.wake_at <= at, f"the wake-up of fragment {slot.id} was lost"

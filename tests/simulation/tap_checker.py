@@ -170,6 +170,19 @@ class TapChecker(QueueChecker):
             self.advance_events(reader, 1)
         self.settle_down()
 
+    def finish(self, reader: Reader) -> None:
+        """Read all that happened, also while it was read."""
+        self.resume(reader)
+        self.settle_down()
+        for _ in range(20):
+            self.catch_up(reader)
+            if not (reader.complete and reader.tap.events):
+                return
+            if reader.event_at == self.machine.head().last_event:
+                self.check_events(reader)
+                return
+        raise AssertionError("it never catches up")
+
     def settle_down(self) -> None:
         self.world.drain()
 

@@ -99,11 +99,7 @@ class TapLife(QueueLife):
         super().end()
         checker = self.checker
         for reader in list(checker.readers.values()):
-            checker.resume(reader)
-            checker.settle_down()
-            checker.catch_up(reader)
-            if reader.complete and reader.tap.events:
-                checker.check_events(reader)
+            checker.finish(reader)
         self.world.fire()
         checker.settle_down()
         assert not checker.lane(KEPT) and not checker.lane(KEPT_DEAD)

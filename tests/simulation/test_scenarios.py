@@ -211,9 +211,9 @@ def test_a_store_is_back_when_it_is_reset_and_fails_later(offline: bool) -> None
     world.reset()
     queue.do(send(draft()))
     world.turn()
-    world.refuse_opening()
-    world.work(JobFault.LOST)
-    world.drain()
+    while world.host.lifecycle.is_open:
+        world.work(JobFault.LOST)
+    world.work(JobFault.LOST)  # it cannot be opened at first
     world.heal()
     queue.do(demand(11, 2))
     world.drain()
@@ -234,3 +234,45 @@ def test_a_clean_end_keeps_locks_through_a_start_that_fails() -> None:
     queue.do(settle(world.last_delivery(), c.COMPLETE))
     world.drain()
     assert not queue.lane(ACTIVE)
+
+
+def test_a_store_is_lost_again_before_the_reader_of_a_tap_was_told_of_the_first_loss() -> None:
+    of = settings()
+    of.taps = [TapSettings(1, "tap", ACTIVE, True)]
+    world, queue = begin(NotingTaps, of)
+    assert isinstance(queue, NotingTaps)
+    (reader,) = queue.readers.values()
+    queue.show(reader)
+    queue.do(send(draft()))
+    world.drain()
+    for _ in range(2):
+        world.take_offline()
+        world.drain()
+        world.reset()
+        world.heal()
+    queue.do(send(draft()))
+    queue.show(reader)
+    world.drain()
+    queue.read(reader, 50, 5_000)
+    world.drain()
+    assert reader.truncated == 1
+    queue.finish(reader)
+    assert reader.at == 2
+
+
+def test_a_store_that_was_re_created_cannot_be_admitted_at_first() -> None:
+    """What was known of its fragments is still known when it is re-created again."""
+    world, queue = begin(NotingQueue, settings())
+    queue.do(send(draft(), draft()))
+    world.drain()
+    world.take_offline()
+    world.drain()
+    world.reset()
+    world.work()
+    world.work(JobFault.LOST)  # it is admitted
+    world.reset()
+    world.heal()
+    assert world.host.lifecycle.loss is not None and world.host.lifecycle.loss.messages == 2
+    queue.do(send(draft()))
+    world.drain()
+    assert list(queue.lane(ACTIVE)) == [3], "numbers go on"

@@ -40,12 +40,13 @@ class LastKnownNumbers:
     """It held something, or nobody knows."""
 
 
-def predecessor_of(head: Head | None, started: int) -> LastKnownNumbers:
-    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made."""
+def predecessor_of(head: Head | None, started: int, truncated: bool) -> LastKnownNumbers:
+    """By its last counters; if nobody knows those, numbers go on from the time at which the new store was made. A loss that
+    the reader of a tap has not been told of (`truncated`) is told with this one."""
     if head is None:
         return LastKnownNumbers(started, started, started, lost=True)
     held = sum(head.counts) + head.events > 0
-    return LastKnownNumbers(head.last, head.last_dead, head.last_event, lost=held)
+    return LastKnownNumbers(head.last, head.last_dead, head.last_event, lost=held or truncated)
 
 
 def open_store(factory: Callable[[], Store]) -> tuple[Store, int]:

@@ -120,6 +120,7 @@ class StoreLifecycle:
         self._rollback_cause: BaseException | None = None
         self._durable: dict[int, DurableState] = {}
         self._heads: dict[int, Head] = {}
+        self._truncated: set[int] = set()
         self._opened = StoreOpened(0, 0, {})
         self._has_served = False
         self._full_until = 0
@@ -406,8 +407,10 @@ class StoreLifecycle:
             self._start(Phase.REOPENING, Reopen([item.slot.id for item in self._discarded]))
 
     def _recreate(self) -> None:
-        slots = self.commit_loop.slots.values()
-        self._heads = {slot.id: slot.machine.head() for slot in slots if not slot.broken}
+        """What was known of the fragments before an attempt that failed is still known."""
+        machines = [slot.machine for slot in self.commit_loop.slots.values() if not slot.broken]
+        self._heads = {machine.id: machine.head() for machine in machines} or self._heads
+        self._truncated |= {machine.id for machine in machines if machine.has_truncated_tap()}
         self._start(Phase.RECREATING, Recreate())
 
     def _released(self, result: object, now: int, wall: int) -> None:
@@ -439,8 +442,10 @@ class StoreLifecycle:
         self._serve_again(now, wall)
 
     def _recreated(self, opened: StoreOpened, now: int, wall: int) -> None:
-        heads, started = self._heads, wall
-        self.predecessor = lambda fragment: predecessor_of(heads.get(fragment), started)
+        heads, truncated, started = self._heads, self._truncated, wall
+        self.predecessor = lambda fragment: predecessor_of(
+            heads.get(fragment), started, fragment in truncated
+        )
         self._opened = opened
         self._replace_machines()
         self._start(Phase.ADMITTING_EMPTY, Admit(recreated=True))
@@ -464,7 +469,7 @@ class StoreLifecycle:
     def _serve_again(self, now: int, wall: int) -> None:
         _log.warning("store %s is back", self.name)
         self.predecessor = None
-        self._durable, self._heads = {}, {}
+        self._durable, self._heads, self._truncated = {}, {}, set()
         self._reopening.succeeded()
         self._phase = Phase.STEADY
         self._enter(StoreState.OPEN, now=now)

@@ -521,6 +521,15 @@ class Fragment:
         """The counters as they are now."""
         return self._state.ledger.head.copy()
 
+    def has_truncated_tap(self) -> bool:
+        """Whether the reader of a tap has still to be told that something was lost."""
+        taps = self._state.taps
+        if taps is not None:
+            for row in taps.rows():
+                if row.truncated:
+                    return True
+        return False
+
     def demands(self) -> list[Demand]:
         """Every consumer with what it waits for, as the command that asks for it."""
         waiting: list[Demand] = []

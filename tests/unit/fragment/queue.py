@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
 
 from busbar.broker.topic_selection import select
 from busbar.fragment.bounds import Bounds
@@ -14,7 +15,8 @@ from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, KEPT, Draft, Overlay, Record
 from busbar.model.settings import FragmentSettings, TapSettings
 from busbar.rules.selection import TopicSelector
-from tests.unit.fragment.reference_store import ReferenceStore
+from harness.checked_fragment import CheckedFragment
+from harness.memory_store import Disk, MemoryStore
 
 NOW = 1_000_000
 LOCK = 60_000
@@ -48,6 +50,13 @@ def draft(content: bytes = b"x", ttl: int = 0, scheduled: int = 0) -> Draft:
     return Draft(content, "", None, None, ttl, scheduled)
 
 
+def checked_store() -> MemoryStore:
+    """A store with an owner that checks each commit."""
+    store = MemoryStore(Disk(fragment_class=CheckedFragment))
+    store.claim()
+    return store
+
+
 @dataclass(frozen=True)
 class Held:
     """A message as a receiver has it."""
@@ -67,12 +76,12 @@ class Queue:
     def __init__(
         self,
         given: FragmentSettings | None = None,
-        store: ReferenceStore | None = None,
+        store: MemoryStore | None = None,
         bounds: Bounds | None = None,
     ) -> None:
         self.now = NOW
         self.bounds = bounds
-        self.store = store or ReferenceStore()
+        self.store = store or checked_store()
         self.group = False
         self.selector: TopicSelector | None = None  # of a topic
         self.machine = self._start(given or settings(), [])
@@ -81,6 +90,15 @@ class Queue:
         self.read_ms = 0  # how long the next read takes
         self._nonces = count(7)
         self._requests = count(1)
+
+    @property
+    def stored(self) -> CheckedFragment:
+        """What is durable."""
+        return cast(CheckedFragment, self.store.disk.fragment(1))
+
+    def lane(self, lane: int) -> dict[int, Record]:
+        """What is durable of one lane, by number."""
+        return self.stored.lanes[lane].records
 
     # ---- as a host ----
 
@@ -95,7 +113,7 @@ class Queue:
         reads = self.machine.needs(command, self.now)
         if reads:
             self.commit()
-            self.store.read(reads)
+            self.store.read(1, reads)
             self.now, self.read_ms = self.now + self.read_ms, 0
             self.machine.supply(reads)
             self.reads += 1
@@ -109,7 +127,8 @@ class Queue:
     def commit(self) -> Changes | None:
         changes = self.machine.take_changes()
         if changes is not None:
-            self.store.commit(changes)
+            assert changes.weight > 0
+            self.store.commit([changes])
         return changes
 
     def tick(self) -> list[e.Effect]:
@@ -120,21 +139,22 @@ class Queue:
         return self.tick()
 
     def restart(self, clean: bool) -> None:
-        kept = self.store.stubs(self.machine.locks()) if clean else []
-        self.machine = self._start(self.machine.settings, kept)
+        if clean:
+            self.store.save_locks(1, self.machine.locks())
+        self.machine = self._start(self.machine.settings, self.store.take_locks(1))
 
     def _start(self, given: FragmentSettings, kept: list[Lock]) -> Fragment:
         store = self.store
         return Fragment(
             1,
             given,
-            store.head,
-            store.next_due(),
+            self.stored.head,
+            store.next_due(1),
             kept,
             self.bounds,
-            store.id_segments(),
-            store.tap_rows(),
-            dict(store.writers),
+            store.id_segments(1),
+            store.taps(1),
+            store.writers(1),
         )
 
     # ---- as a client ----

@@ -9,8 +9,8 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, Draft
 from busbar.model.settings import FragmentSettings
+from harness.memory_store import MemoryStore
 from tests.unit.fragment.queue import LOCK, Held, Queue, held, vars_of
-from tests.unit.fragment.reference_store import ReferenceStore
 
 
 def session_settings(
@@ -32,7 +32,7 @@ class SessionQueue(Queue):
     def __init__(
         self,
         given: FragmentSettings | None = None,
-        store: ReferenceStore | None = None,
+        store: MemoryStore | None = None,
         bounds: Bounds | None = None,
     ) -> None:
         super().__init__(given or session_settings(), store, bounds)

@@ -89,23 +89,22 @@ class TapQueue(Queue):
         return [message.n for message in held]
 
     def kept(self) -> list[int]:
-        return sorted(self.store.lanes[KEPT])
+        return sorted(self.lane(KEPT))
 
     def kept_dead(self) -> list[int]:
-        return sorted(self.store.lanes[KEPT_DEAD])
+        return sorted(self.lane(KEPT_DEAD))
 
     def undo(self) -> None:
         """The group that was gathered could not be committed."""
         changes = self.machine.take_changes()
         batches = [] if changes is None else [changes]
-        store = self.store
         self.machine.undo(
             batches,
             self.machine.take_effects(),
-            store.head,
-            store.next_due(),
-            store.tap_rows(),
-            dict(store.writers),
+            self.stored.head,
+            self.store.next_due(1),
+            self.store.taps(1),
+            self.store.writers(1),
         )
 
 

@@ -177,4 +177,4 @@ def test_counters() -> None:
     queue.settle(DEFER, a)
     queue.settle(DEAD_LETTER, b)
     assert queue.counts() == [1, 1, 1, 1, 0]
-    assert queue.store.head.size == 4 * (1 + OVERHEAD)
+    assert queue.stored.head.size == 4 * (1 + OVERHEAD)

@@ -104,7 +104,7 @@ def test_what_it_passed_goes_bit_by_bit_and_nobody_gets_it_meanwhile() -> None:
     left = []
     while queue.machine.has_work(queue.now):
         delivered += numbers(held(queue.step(c.Tick(1))))
-        left.append(queue.store.head.counts[ACTIVE])
+        left.append(queue.stored.head.counts[ACTIVE])
     assert left[:3] == [25, 15, 5]
     assert delivered == [31, 32, 33, 34, 35]
 
@@ -176,7 +176,7 @@ class TestWithSessions:
         accepted = queue.run(c.AcceptSession(1, 1, 5, 3, "a"))[0]
         assert isinstance(accepted, e.SessionAccepted)
         queue.settle(c.COMPLETE, *held(queue.demand(3, 5)))
-        assert queue.store.sessions.keys() == {"b"}
+        assert queue.stored.sessions.keys() == {"b"}
         assert queue.kept() == [1]
         assert queue.seen(tap=OTHER) == [1, 2]
 
@@ -187,7 +187,7 @@ class TestWithSessions:
         assert refusal(queue.run(c.AcceptSession(1, 1, 5, 3, "a"))[0]) == "amqp:not-allowed"
         assert queue.run(c.AwaitSession(1, 1, 6)) == []
         queue.advance(2)
-        assert queue.store.sessions.keys() == {"a"}
+        assert queue.stored.sessions.keys() == {"a"}
         [offer] = queue.pass_time(LEASE)
         assert isinstance(offer, e.SessionOffered)
         accepted = queue.run(c.AcceptSession(1, 1, 7, 3, None))[0]

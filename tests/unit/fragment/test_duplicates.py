@@ -13,8 +13,8 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.commands import COMPLETE
 from busbar.model.message import Draft
+from harness.memory_store import MemoryStore
 from tests.unit.fragment.queue import Queue, settings, vars_of
-from tests.unit.fragment.reference_store import ReferenceStore
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -43,7 +43,7 @@ def tiny(**changed: int) -> Bounds:
 
 
 def detecting(
-    window: int = WINDOW, store: ReferenceStore | None = None, bounds: Bounds | None = None, quota: int = 0
+    window: int = WINDOW, store: MemoryStore | None = None, bounds: Bounds | None = None, quota: int = 0
 ) -> Queue:
     return Queue(settings(duplicate_window_ms=window, quota_bytes=quota), store, bounds)
 
@@ -109,13 +109,13 @@ def test_an_identity_cannot_be_composed_in_two_ways() -> None:
 
 def test_a_message_without_an_id_is_never_a_duplicate(queue: Queue) -> None:
     assert dropped(queue, message(""), message(""), message("", "s"), message("", "s")) == []
-    assert queue.store.ids == {}
+    assert queue.stored.ids == {}
 
 
 def test_without_detection_nothing_is_remembered() -> None:
     queue = Queue()
     assert dropped(queue, message("a"), message("a")) == []
-    assert queue.store.ids == {} and queue.machine.wake_at() == 0
+    assert queue.stored.ids == {} and queue.machine.wake_at() == 0
 
 
 def test_scheduled_messages_take_part_both_ways(queue: Queue) -> None:
@@ -212,16 +212,16 @@ def test_expired_ids_leave_the_store_in_slices() -> None:
     for start in range(0, 40, 4):
         send(queue, *(message(f"{i}") for i in range(start, start + 4)))
         queue.pass_time(30 * SECOND)
-    assert len(queue.store.ids) == 40
+    assert len(queue.stored.ids) == 40
     assert queue.machine.wake_at() == queue.now - 300 * SECOND + WINDOW, "when the first of them expire"
     queue.now += WINDOW
     forgotten = []
     while queue.machine.has_work(queue.now):
-        before = len(queue.store.ids)
+        before = len(queue.stored.ids)
         queue.step(c.Tick(1))
-        forgotten.append(before - len(queue.store.ids))
+        forgotten.append(before - len(queue.stored.ids))
     assert max(forgotten) == 5 and sum(forgotten) == 40
-    assert queue.store.ids == {} and queue.store.head.ids == 0 and queue.machine.wake_at() == 0
+    assert queue.stored.ids == {} and queue.stored.head.ids == 0 and queue.machine.wake_at() == 0
 
 
 def test_ids_that_have_not_expired_stay() -> None:
@@ -229,7 +229,7 @@ def test_ids_that_have_not_expired_stay() -> None:
     for i in range(30):
         send(queue, message(f"{i}"))
         queue.pass_time(MINUTE)
-    kept = {n for _, n in queue.store.ids.values()}
+    kept = {n for _, n in queue.stored.ids.values()}
     assert set(range(22, 31)) <= kept and min(kept) > 18
     assert dropped(queue, *(message(f"{i}") for i in range(30))) == list(range(21, 30))
 
@@ -239,7 +239,7 @@ def test_detection_that_is_turned_off_forgets() -> None:
     send(queue, message("a"), message("b"))
     queue.machine.settings = settings()
     queue.tick()
-    assert queue.store.ids == {}
+    assert queue.stored.ids == {}
     queue.machine.settings = settings(duplicate_window_ms=WINDOW)
     assert dropped(queue, message("a")) == []
 
@@ -341,7 +341,7 @@ def test_what_expired_while_nobody_looked_is_not_read_into_the_filter() -> None:
     queue.restart(clean=True)
     queue.now += 2 * WINDOW
     queue.tick()
-    assert queue.store.ids == {}
+    assert queue.stored.ids == {}
     assert dropped(queue, message("39")) == []
 
 
@@ -356,7 +356,7 @@ def test_after_an_undo_an_id_is_not_remembered(queue: Queue) -> None:
     second = queue.step(c.Send(1, 1, 6, [message("b"), message("before")], False))
     gathered = queue.machine.take_changes()
     assert flight is not None and gathered is not None
-    queue.machine.undo([gathered, flight], first + second, queue.store.head, 0)
+    queue.machine.undo([gathered, flight], first + second, queue.stored.head, 0)
     queue.group = False
     assert inspect(queue).dropped == 0, "nobody heard of these drops"
     sent = send(queue, message("a"), message("b"), message("before"))
@@ -370,8 +370,8 @@ def test_after_an_unknown_outcome_the_store_is_believed(queue: Queue) -> None:
     effects = queue.step(c.Send(1, 1, 5, [message("a")], False))
     flight = queue.machine.take_changes()
     assert flight is not None
-    queue.store.commit(flight)
-    queue.machine.undo([flight], effects, queue.store.head, 0)
+    queue.store.commit([flight])
+    queue.machine.undo([flight], effects, queue.stored.head, 0)
     queue.group = False
     assert dropped(queue, message("a"), message("b")) == [0]
 
@@ -388,10 +388,10 @@ def test_an_undone_removal_is_done_again() -> None:
         if changes is not None:
             undone.append(changes)
     assert undone and undone[-1].ids_upto is not None
-    queue.machine.undo(undone[::-1], [], queue.store.head, 0)
+    queue.machine.undo(undone[::-1], [], queue.stored.head, 0)
     queue.group = False
     queue.tick()
-    assert queue.store.ids == {}
+    assert queue.stored.ids == {}
 
 
 # ---- diagnosis ----

@@ -190,14 +190,14 @@ class TestReceiveAndDelete:
         assert changes is not None
         assert [record.n for record in changes.puts[ACTIVE]] == [3]
         assert changes.deletes.get(ACTIVE, []) == []
-        assert queue.store.head.last == 3
+        assert queue.stored.head.last == 3
         assert queue.counts()[ACTIVE] == 1
 
     def test_only_the_last_number_remains_of_a_group_that_was_all_consumed(self) -> None:
         queue = Queue()
         queue.demand(5, credit=9, delete=True)
         queue.send_many(3)
-        assert queue.store.head.last == 3
+        assert queue.stored.head.last == 3
         queue.restart(clean=False)
         assert queue.send_many(1) == [4]
 

@@ -111,11 +111,11 @@ class TestFanOut:
     def test_a_large_send_is_kept_at_once_and_passed_on_in_turns(self, atomic: bool) -> None:
         queue = self.topic()
         assert self.send(queue, 7, atomic).numbers == [1, 2, 3, 4, 5, 6, 7]
-        assert queue.store.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
+        assert queue.stored.head.counts[SCHEDULED] == 5, "the rest is durable with the first"
         assert queue.machine.owes_copies() and queue.machine.has_work(queue.now)
         assert self.turns(queue) == [[0, 1], [2, 3], [4, 5], [6]]
         assert not queue.machine.owes_copies() and not queue.machine.has_work(queue.now)
-        assert queue.counts() == [0] * 5 and queue.store.head.size == 0
+        assert queue.counts() == [0] * 5 and queue.stored.head.size == 0
         assert queue.selector.asked[-1][1] == 12, "numbers rise"  # type: ignore[union-attr]
 
     def test_what_is_owed_is_passed_on_after_a_crash_before_what_is_due(self) -> None:

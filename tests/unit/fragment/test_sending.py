@@ -96,7 +96,7 @@ class TestScheduled:
         queue.send(*(draft(scheduled=NOW + 10) for _ in range(1700)))
         queue.now += 10
         queue.step(c.Tick(1))
-        assert 0 < queue.store.head.counts[ACTIVE] <= 1000
+        assert 0 < queue.stored.head.counts[ACTIVE] <= 1000
         queue.tick()
         assert queue.counts() == [1700, 0, 0, 0, 0]
         assert numbers(queue.receive(1700)) == list(range(1701, 3401))

@@ -14,7 +14,7 @@ from tests.unit.fragment.session_queue import SessionQueue, of
 def undo(queue: SessionQueue, effects: list[e.Effect]) -> None:
     changes = queue.machine.take_changes()
     queue.machine.undo(
-        [changes] if changes is not None else [], effects, queue.store.head, queue.store.next_due()
+        [changes] if changes is not None else [], effects, queue.stored.head, queue.store.next_due(1)
     )
     queue.group = False
 
@@ -91,7 +91,7 @@ def test_a_state_that_was_not_written_is_not_read() -> None:
     undo(queue, [receiver.write(b"newer")])
     assert receiver.state() == b"old"
     assert isinstance(receiver.write(None), e.Done)
-    assert queue.store.head.size == 0
+    assert queue.stored.head.size == 0
 
 
 def test_the_holder_is_served_again_with_its_credit() -> None:

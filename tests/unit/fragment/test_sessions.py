@@ -351,7 +351,7 @@ def test_a_state_is_null_until_it_is_set_and_outlives_its_messages_and_its_holde
     again.write(None)
     assert again.state() is None
     assert queue.list() == []
-    assert queue.store.head.size == 0
+    assert queue.stored.head.size == 0
 
 
 def test_a_session_never_expires() -> None:
@@ -379,11 +379,11 @@ def test_a_state_counts_towards_the_quota() -> None:
     queue = SessionQueue(session_settings(quota_bytes=1000 + beside))
     receiver = queue.accept("a")
     assert isinstance(receiver.write(b""), e.Done)
-    assert queue.store.head.size == beside
+    assert queue.stored.head.size == beside
     assert refusal(receiver.write(b"y" * 1001)) == "amqp:resource-limit-exceeded"
     assert isinstance(receiver.write(b"y" * 900), e.Done)
     assert isinstance(receiver.write(b"z" * 1000), e.Done)
-    assert queue.store.head.size == 1000 + beside
+    assert queue.stored.head.size == 1000 + beside
     assert isinstance(receiver.write(b"less"), e.Done)
     queue.send_to("a")
 
@@ -448,7 +448,9 @@ def test_a_session_lock_that_ends_while_a_purge_reads_takes_nothing_out_twice(ex
     assert queue.purge() == 2, "what is not locked goes, and what was locked is gone by its own way"
     queue.tick()
     assert queue.counts() == [0, 0 if expires else 1, 0, 0, 0]
-    assert queue.store.head.size == sum(record.size for lane in queue.store.lanes for record in lane.values())
+    assert queue.stored.head.size == sum(
+        record.size for lane in queue.stored.lanes for record in lane.records.values()
+    )
     queue.send_to("a")
     queue.restart(clean=False)
     assert queue.list() == ["a"] and len(queue.peeked()) == 1

@@ -24,7 +24,7 @@ def test_complete_removes() -> None:
     assert lost(queue.settle(COMPLETE, message)) == []
     assert queue.peeked() == []
     assert queue.counts() == [0, 0, 0, 0, 0]
-    assert queue.store.head.size == 0
+    assert queue.stored.head.size == 0
 
 
 def test_complete_of_many_is_one_delete() -> None:
@@ -32,7 +32,7 @@ def test_complete_of_many_is_one_delete() -> None:
     queue.send_many(100)
     queue.settle(COMPLETE, *queue.receive(100))
     assert queue.machine.locks() == []
-    assert queue.store.lanes[ACTIVE] == {}
+    assert queue.lane(ACTIVE) == {}
 
 
 def test_abandon_counts_and_the_message_is_next() -> None:
@@ -327,7 +327,7 @@ class TestProperties:
         queue.settle(DEFER, *queue.receive(), overlay={"b": b"3", "c": b"4"})
         [message] = queue.receive_deferred(1)
         assert message.record.overlay == {"a": b"1", "b": b"3", "c": b"4"}
-        assert queue.store.lanes[DEFERRED][1].overlay == message.record.overlay
+        assert queue.lane(DEFERRED)[1].overlay == message.record.overlay
 
     def test_too_many_are_refused_and_the_lock_is_kept(self) -> None:
         queue = Queue()
@@ -343,18 +343,18 @@ class TestProperties:
 def test_properties_set_at_settlement_count_in_the_size_until_the_message_is_gone() -> None:
     queue = Queue()
     message = one(queue)
-    plain = queue.store.head.size
+    plain = queue.stored.head.size
     queue.settle(ABANDON, message, overlay={"note": b"x" * 1_000})
-    assert queue.store.head.size == plain + 1_004
+    assert queue.stored.head.size == plain + 1_004
     [message] = queue.receive()
     queue.settle(DEFER, message, overlay={"note": b"x" * 10})
-    assert queue.store.head.size == plain + 14
+    assert queue.stored.head.size == plain + 14
     [message] = queue.receive_deferred(message.n)
     queue.settle(DEAD_LETTER, message, overlay={"DeadLetterReason": amqp_string("bad")})
-    assert queue.store.head.size == plain + 14 + len("DeadLetterReason") + 5, "reason and note"
+    assert queue.stored.head.size == plain + 14 + len("DeadLetterReason") + 5, "reason and note"
     [message] = queue.receive(sub=DEAD)
     queue.settle(COMPLETE, message)
-    assert queue.store.head.size == 0
+    assert queue.stored.head.size == 0
 
 
 def test_properties_that_do_not_fit_into_a_full_entity_are_refused_unless_they_are_small() -> None:

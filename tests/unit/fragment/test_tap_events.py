@@ -64,12 +64,12 @@ def test_they_go_when_all_have_passed_them() -> None:
     queue.send_many(4)
     queue.consume_all()
     queue.advance(3, stream=c.EVENTS)
-    assert len(queue.store.events) == 4
+    assert len(queue.stored.events) == 4
     queue.advance(2, OTHER, stream=c.EVENTS)
-    assert sorted(queue.store.events) == [3, 4]
+    assert [event.at for event in queue.stored.events] == [3, 4]
     assert [event.at for event in queue.events(after=2, tap=OTHER)] == [3, 4]
     queue.change(settings(taps=[tap(events=True)]))
-    assert sorted(queue.store.events) == [4]
+    assert [event.at for event in queue.stored.events] == [4]
     queue.change(settings(taps=[tap(events=True), tap(OTHER)]))
     queue.restart(clean=False)
     assert [event.at for event in queue.events(after=3)] == [4]
@@ -79,7 +79,7 @@ def test_without_events_there_are_none() -> None:
     queue = tapped(tap())
     queue.send_many(1)
     queue.consume_all()
-    assert queue.store.events == {}
+    assert queue.stored.events == []
     answer = queue.run(c.ReadTap(1, 1, 5, 41, 0, c.EVENTS, 0, 10, 10, 1000))[0]
     assert refusal(answer) == "amqp:not-allowed"
 

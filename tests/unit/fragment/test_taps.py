@@ -211,8 +211,8 @@ class TestBeginning:
         queue.consume_all()
         queue.change(settings())
         assert queue.kept() == []
-        assert queue.store.taps == {}
-        assert queue.store.head.kept_size == 0
+        assert queue.stored.taps == {}
+        assert queue.stored.head.kept_size == 0
         assert queue.machine._state.taps is None
         assert refusal(queue.ask_read()) == "amqp:not-found"
 
@@ -437,7 +437,7 @@ class TestLimits:
         queue.advance(5)
         state = queue.state(OTHER)
         assert (state.truncated, state.lost) == (True, 2)
-        assert queue.store.lanes[KEPT_DEAD] == {}
+        assert queue.lane(KEPT_DEAD) == {}
 
     def test_a_limit_never_refuses_a_send(self) -> None:
         queue = tapped(tap(max_bytes=1), quota_bytes=10_000)

@@ -95,7 +95,7 @@ def test_a_backlog_of_expired_messages_is_cleared_in_bounded_turns() -> None:
     queue.send(draft())
     queue.pass_time(100)
     queue.step(c.Demand(1, 1, 5, 0, 1, False, False))
-    assert queue.store.head.counts[0] >= 2501 - 1000
+    assert queue.stored.head.counts[0] >= 2501 - 1000
     assert queue.machine.has_work(queue.now)
     [delivery] = queue.tick()
     assert [record.n for record in delivery.records] == [2501]  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ class Failing(Queue):
     def fail(self) -> list[e.Effect]:
         if self.machine.change_count():
             self.take()
-        self.machine.undo(self.groups[::-1], self.unheard, self.store.head, self.store.next_due())
+        self.machine.undo(self.groups[::-1], self.unheard, self.stored.head, self.store.next_due(1))
         self.groups, self.unheard = [], []
         self.group = False
         return self.tick() if self.machine.has_work(self.now) else []
@@ -77,7 +77,7 @@ def test_an_expiry_is_made_again() -> None:
     queue.fail()
     [again] = queue.receive()
     assert again.record.deliveries == 1
-    assert queue.store.lanes[ACTIVE][1].deliveries == 1
+    assert queue.lane(ACTIVE)[1].deliveries == 1
     assert lost(queue.settle(COMPLETE, *messages)) == [0]
 
 

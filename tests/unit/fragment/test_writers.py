@@ -107,13 +107,13 @@ class TestRepeating:
         queue = self.queue(known)
         queue.wrote(1, "a", "b", "c")
         queue.over(c.MAX_BATCH)
-        assert queue.store.written == {}
+        assert queue.stored.written == {}
         self.again(queue, known)
         assert queue.machine.wake_at() == queue.now + FENCE_MS
         queue.pass_time(FENCE_MS - 1)
         assert refusal(queue.write(2, "zombie")) == "busbar:batch-over"
         queue.pass_time(1)
-        assert queue.store.writers == {}
+        assert queue.stored.writers == {}
         assert queue.wrote(1, "a") == []
 
 
@@ -169,9 +169,9 @@ def test_what_was_undone_can_be_sent_and_what_was_made_after_all_is_known() -> N
     queue.wrote(1, "b", "c")
     changes = queue.machine.take_changes()
     assert changes is not None
-    queue.store.commit(changes)  # nobody heard of it
-    store = queue.store
-    queue.machine.undo([changes], queue.machine.take_effects(), store.head, 0, [], dict(store.writers))
+    queue.store.commit([changes])  # nobody heard of it
+    stored = queue.stored
+    queue.machine.undo([changes], queue.machine.take_effects(), stored.head, 0, [], dict(stored.writers))
     queue.group = False
     assert queue.wrote(1, "a", "b", "c", "d") == [0, 1, 2]
     queue.group = True
@@ -227,7 +227,7 @@ def test_any_replay_adds_nothing(seed: int) -> None:
     queue.over(c.MAX_BATCH)
     assert refusal(queue.write(4, "zombie")) == "busbar:batch-over"
     queue.pass_time(FENCE_MS)
-    assert queue.store.written == {} and queue.store.writers == {}
+    assert queue.stored.written == {} and queue.stored.writers == {}
     assert sorted(queue.there() + queue.consumed) == sorted(expected)
 
 
