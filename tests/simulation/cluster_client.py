@@ -62,8 +62,9 @@ class Asked:
 class Notes:
     """What clients and world write down: everything that happens, in its order."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_line: Callable[[str], None]) -> None:
         self.lines: list[str] = []
+        self._on_line = on_line
         self.failures: list[BaseException] = []
         self.emitted: dict[tuple[int, int], int] = {}
         """By fragment and nonce: when a delivery was performed by the process that has the store."""
@@ -71,6 +72,10 @@ class Notes:
     @property
     def now(self) -> int:
         return len(self.lines)
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+        self._on_line(line)
 
 
 class SimulatedClient:
@@ -376,7 +381,7 @@ class SimulatedClient:
         )
 
     def _note(self, text: str) -> None:
-        self._notes.lines.append(f"{self._wall() % 1_000_000:6} {self.name} {text}")
+        self._notes.write(f"{self._wall() % 1_000_000:6} {self.name} {text}")
 
 
 def _shown(what: c.Command | e.Effect) -> str:

@@ -1,7 +1,7 @@
 """Several brokers over byte streams that are delayed and cut, with stores that fail, and clients at each of them.
 
 Everything random comes from one seed, time is virtual, and no thread runs: a seed replays exactly. The driver of the world
-(test_cluster_seeds.py) decides what happens. The world itself looks after its clients, and checks:
+(cluster_life.py) decides what happens. The world itself looks after its clients, and checks:
 
 - each request is answered once, and a refusal that is certain is one of something that did not take place;
 - what was acknowledged is there once, and delivered at last; what was completed never comes back;
@@ -13,7 +13,7 @@ Everything random comes from one seed, time is virtual, and no thread runs: a se
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -72,9 +72,12 @@ class _Unexpected(logging.Handler):
 
 
 class World:
-    def __init__(self, shape: Shape, random: Random) -> None:
+    def __init__(
+        self, shape: Shape, random: Random, on_line: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """`on_line` gets what happens, in short lines."""
         self.random = random
-        self.notes = Notes()
+        self.notes = Notes(on_line)
         self.truth = Truth()
         self.clients: list[SimulatedClient] = []
         self.names = 0
@@ -156,7 +159,7 @@ class World:
         return self._around.wall()
 
     def note(self, text: str) -> None:
-        self.notes.lines.append(f"{self.wall() % 1_000_000:6} {text}")
+        self.notes.write(f"{self.wall() % 1_000_000:6} {text}")
 
     def _emitted(self, effects: list[e.Effect]) -> None:
         for effect in effects:
