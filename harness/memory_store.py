@@ -61,6 +61,11 @@ class MemoryStore:
     def fail_next_commit(self, fault: Fault) -> None:
         self._faults.append(fault)
 
+    def forget_faults(self) -> None:
+        """Fail no more."""
+        self._faults.clear()
+        self._calls_left = -1
+
     def break_after(self, calls: int) -> None:
         """So many more calls succeed."""
         self._calls_left = calls

@@ -68,6 +68,12 @@ class Slot:
         self.tick_queued = True
         self.inbox.appendleft(Tick(self.id))
 
+    def drop_tick(self) -> None:
+        """Forget the tick that a timer has queued while nothing was applied."""
+        if self.tick_queued:
+            self.inbox = deque(command for command in self.inbox if type(command) is not Tick)
+            self.tick_queued = False
+
     def take_spent(self) -> int:
         """Steps that a topic's rules have spent since this was last asked."""
         spent, self.spent = self.spent, 0

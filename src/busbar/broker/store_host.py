@@ -86,11 +86,12 @@ class LocalStoreHost:
         place: StoreLocation | None = None,
         patience: float = PATIENCE,
         rules: RuleCompiler | None = None,
+        thread: Callable[[str, asyncio.AbstractEventLoop, float], StoreThread] = StoreThread,
     ) -> None:
         """`factory` opens the store (on the store's own thread), `clock` gives ms since 1970, `nonces` a number for the
         locks of each command, `emit` performs effects. `fenced` is called when another owner took the store. Without a
         `place`, a store that is not there is made by the factory. `patience` is in seconds: after it a call hangs. Hosts
-        with the same `rules` compile those of a topic once for all of them."""
+        with the same `rules` compile those of a topic once for all of them. `thread` makes the store's thread."""
         self.name = name
         self.broker = ""
         self.place = place
@@ -112,7 +113,7 @@ class LocalStoreHost:
         self._loop = loop
         self._emit = emit
         self._fenced = fenced
-        self._thread = StoreThread(f"busbar-{name}", loop, patience)
+        self._thread = thread(f"busbar-{name}", loop, patience)
         self._thread.returned = self._disk_answers
         self._admitting: asyncio.Task[None] | None = None
         self._turn_due = False

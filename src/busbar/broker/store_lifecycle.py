@@ -51,6 +51,7 @@ from busbar.broker.refusals import (
     refusals,
 )
 from busbar.broker.reopening import ReopenSchedule
+from busbar.broker.slot import Slot
 from busbar.broker.store_operations import (
     Admit,
     CheckLocks,
@@ -116,6 +117,7 @@ class StoreLifecycle:
         self._reopening = ReopenSchedule()
         self._discarded: list[RolledBack] = []
         self._discarded_answered = True
+        self._undone: list[Slot] = []
         self._rollback_cause: BaseException | None = None
         self._durable: dict[int, DurableState] = {}
         self._heads: dict[int, Head] = {}
@@ -342,7 +344,8 @@ class StoreLifecycle:
             self._full_until = now + FULL_PAUSE
             self.commit_loop.refuse_sends(ServerBusy(STORE_FULL))
         self._refuse_discarded(STORE_FULL if full else GROUP_FAILED, certain=True)
-        self._undo(durable)
+        for slot in self._undo(durable):
+            slot.tick()
         self._phase = Phase.STEADY
         self._enter(StoreState.OPEN, now=now)
         if self.is_offline:
@@ -380,8 +383,10 @@ class StoreLifecycle:
             for item in self._discarded:
                 self.commit_loop.emit(refusals(item, text, certain=certain))
 
-    def _undo(self, durable: dict[int, DurableState]) -> None:
-        """Bring the machines back to what is durable, and have them serve their consumers again."""
+    def _undo(self, durable: dict[int, DurableState]) -> list[Slot]:
+        """Bring the machines back to what is durable. The slots of these must be ticked, so that consumers that got credit
+        back are served."""
+        undone = []
         discarded, self._discarded = self._discarded, []
         for item in discarded:
             slot = item.slot
@@ -401,7 +406,8 @@ class StoreLifecycle:
             except Exception:
                 self.commit_loop.quarantine(slot)
             else:
-                slot.tick()
+                undone.append(slot)
+        return undone
 
     # ---- opening again ----
 
@@ -440,7 +446,7 @@ class StoreLifecycle:
         self._start(Phase.ADMITTING, Admit(recreated=False))
 
     def _admitted(self, result: object, now: int, wall: int) -> None:
-        self._undo(self._durable)
+        self._undone = self._undo(self._durable)
         slots = self.commit_loop.slots.values()
         held = {slot.id: slot.machine.locks() for slot in slots if not slot.broken}
         self._start(Phase.CHECKING_LOCKS, CheckLocks(held))
@@ -485,7 +491,13 @@ class StoreLifecycle:
         self._reopening.succeeded()
         self._phase = Phase.STEADY
         self._enter(StoreState.OPEN, now=now)
+        # Ticks serve consumers. So they come behind what was kept: one that was drained meanwhile, or left, gets nothing.
+        for slot in self.commit_loop.slots.values():
+            slot.drop_tick()
         self.commit_loop.submit(self._buffer.replay(), wall)
+        undone, self._undone = self._undone, []
+        for slot in undone:
+            slot.tick()
         if self.is_offline:
             self.fail(StoreTakenOffline(), now)
         else:

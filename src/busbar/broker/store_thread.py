@@ -39,7 +39,9 @@ Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
 
 
-class _Job:
+class PostedWork:
+    """A piece of work that was given to the thread."""
+
     __slots__ = ("done", "is_abandoned", "looks", "unwanted", "work")
 
     def __init__(
@@ -60,13 +62,12 @@ class StoreThread:
         """Called when what hung has returned."""
         self.patience = max(patience, SHORTEST_PATIENCE)
         self._loop = loop
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._waiting: deque[_Job] = deque()  # not returned yet; the first is under way
+        self._jobs: SimpleQueue[PostedWork | None] = SimpleQueue()
+        self._waiting: deque[PostedWork] = deque()  # not returned yet; the first is under way
         self._looks = 0  # at the first, in vain
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # rule 6
-        self._thread.start()
+        self._start(name)
 
     @property
     def hangs(self) -> bool:
@@ -83,7 +84,7 @@ class StoreThread:
 
     def post(self, work: Work, done: Done, patiences: int = 1) -> None:
         """Do `work` on the thread; then `done(result, None)` or `done(None, error)` on the loop."""
-        self._post(_Job(work, done, patiences * LOOKS))
+        self._post(PostedWork(work, done, patiences * LOOKS))
 
     async def call(
         self,
@@ -104,7 +105,7 @@ class StoreThread:
             else:
                 answer.set_result(result)  # type: ignore[arg-type]  # what `work` returned
 
-        job = _Job(work, done, patiences * LOOKS, unwanted)
+        job = PostedWork(work, done, patiences * LOOKS, unwanted)
         self._post(job)
         return await answer
 
@@ -112,7 +113,7 @@ class StoreThread:
         """No more work; wait for what was posted. False if the thread does not end, since it hangs."""
         if not self._stopped:
             self._stopped = True
-            self._jobs.put(None)
+            self._give(None)
         await self._loop.run_in_executor(None, self._thread.join, 0.0 if self.hangs else self.patience)
         if self._timer is not None:
             self._timer.cancel()
@@ -120,14 +121,14 @@ class StoreThread:
 
     # ---- on the loop ----
 
-    def _post(self, job: _Job) -> None:
+    def _post(self, job: PostedWork) -> None:
         if self._stopped:
             raise RuntimeError("The store's thread has been stopped; no work can follow.")
         if job.looks and self.hangs:
             self._loop.call_soon(job.done, None, StoreHung(self.patience, began=False))
             return
         self._waiting.append(job)
-        self._jobs.put(job)
+        self._give(job)
         if self._timer is None:
             self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
 
@@ -144,17 +145,14 @@ class StoreThread:
                 self._abandon()
 
     def _abandon(self) -> None:
-        taken_back = []
-        with contextlib.suppress(Empty):
-            while True:
-                taken_back.append(self._jobs.get_nowait())
+        taken_back = self._take_back()
         kept = [job for job in taken_back if job is None or not job.looks]
         refused = [job for job in taken_back if job is not None and job.looks]
         # It may be under way by now, if the disk has answered just after the last look.
         under_way = [job for job in self._waiting if job not in taken_back]
         self._waiting = deque([*under_way, *[job for job in kept if job is not None]])
         for job in kept:
-            self._jobs.put(job)
+            self._give(job)
         for job in under_way:
             job.is_abandoned = True
         for job in refused:
@@ -162,7 +160,7 @@ class StoreThread:
         for job in under_way:
             job.done(None, StoreHung(self.patience, began=True))
 
-    def _finished(self, job: _Job, result: object, error: BaseException | None) -> None:
+    def _finished(self, job: PostedWork, result: object, error: BaseException | None) -> None:
         self._waiting.popleft()
         self._looks = 0
         if not job.is_abandoned:
@@ -173,12 +171,28 @@ class StoreThread:
         if not self.hangs:
             self.returned()
 
-    def _discard(self, job: _Job, result: object) -> None:
+    def _discard(self, job: PostedWork, result: object) -> None:
         unwanted = job.unwanted
         if unwanted is not None and not self._stopped:
             self.post(lambda: unwanted(result), lambda result, error: None, HOWEVER_LONG)
 
-    # ---- the thread ----
+    # ---- the thread: the simulation of a store does the work in virtual time instead ----
+
+    def _start(self, name: str) -> None:
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # rule 6
+        self._thread.start()
+
+    def _give(self, job: PostedWork | None) -> None:
+        """Put work behind all that was given before; None ends the thread."""
+        self._jobs.put(job)
+
+    def _take_back(self) -> list[PostedWork | None]:
+        """All work that has not begun, in its order."""
+        taken_back = []
+        with contextlib.suppress(Empty):
+            while True:
+                taken_back.append(self._jobs.get_nowait())
+        return taken_back
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

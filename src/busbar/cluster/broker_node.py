@@ -18,7 +18,7 @@ from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
-from busbar.cluster.peer_server import PeerServer
+from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import RemoteStore
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
@@ -72,8 +72,7 @@ class BrokerNode:
             self._exhausted,
         )
         self._linking: set[asyncio.Task[object]] = set()
-        self._served: dict[str, list[PeerServer]] = {}
-        """By broker process: its channels to stores of this one, also ended ones whose clients may still hold sessions."""
+        self._served = PeerServers(self._port)
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
@@ -100,7 +99,7 @@ class BrokerNode:
         self._moves.start(self._transfer_patience)
 
     def broker_ended(self, broker: str) -> None:
-        self._settle(broker, None)
+        self._served.settle(broker, None)
 
     async def transfers(self) -> TransferReport:
         return await self._moves.transfers()
@@ -146,27 +145,9 @@ class BrokerNode:
     def _serve(self, broker: str) -> PeerServer:
         assert self.channel is not None
         peers, hosts = self.channel.peers, self.channel.hosts
-
-        def ended(peer: PeerServer) -> None:
-            peers.discard(peer)
-            if not peer.stranded and peer in self._served.get(broker, ()):
-                self._served[broker].remove(peer)
-
-        served = PeerServer(
-            self._port, lambda: [*hosts.values()], ended, lambda peer: self._settle(broker, peer)
-        )
+        served = self._served.serve(broker, lambda: [*hosts.values()], peers.discard)
         peers.add(served)
-        self._served.setdefault(broker, []).append(served)
         return served
-
-    def _settle(self, broker: str, last: PeerServer | None) -> None:
-        """End all channels of that broker process before the last one, with what was asked over them."""
-        peers = self._served.pop(broker, [])
-        if last is not None:
-            self._served[broker] = [last]
-        for peer in peers:
-            if peer is not last:
-                peer.settle()
 
     def _link(self, channel: Channel, what: socket.socket) -> None:
         loop = asyncio.get_running_loop()

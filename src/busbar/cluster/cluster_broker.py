@@ -62,7 +62,7 @@ class ClusterBroker(EffectDispatcher):
         """`takers` are all stores of the namespace, here and elsewhere."""
         self._controller = controller
         self._takers = {taker.name: taker for taker in takers}
-        for broker in {taker.broker for taker in self._takers.values() if isinstance(taker, RemoteStore)}:
+        for broker in sorted({one.broker for one in self._takers.values() if isinstance(one, RemoteStore)}):
             self._peer_watch.is_missing(broker)
 
     def add_peer(self, broker: str) -> PeerClient:

@@ -137,3 +137,38 @@ class PeerServer(Channel):
             self.write(protocol.EffectsFrame(store, msgspec.Raw(effects_codec.encode(effects))))
 
         return sink
+
+
+class PeerServers:
+    """The channels over which other broker processes use the stores of this one, by broker process."""
+
+    def __init__(self, dispatcher: EffectDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._served: dict[str, list[PeerServer]] = {}
+        """Those that are there, and those that have ended and left holders of sessions behind."""
+
+    def serve(
+        self,
+        broker: str,
+        hosts: Callable[[], Collection[StoreHost]],
+        on_end: Callable[[PeerServer], None],
+    ) -> PeerServer:
+        """A channel for another broker process, to be connected."""
+
+        def ended(peer: PeerServer) -> None:
+            on_end(peer)
+            if not peer.stranded and peer in self._served.get(broker, ()):
+                self._served[broker].remove(peer)
+
+        served = PeerServer(self._dispatcher, hosts, ended, lambda peer: self.settle(broker, peer))
+        self._served.setdefault(broker, []).append(served)
+        return served
+
+    def settle(self, broker: str, last: PeerServer | None) -> None:
+        """What that broker process said over earlier channels than the last one is over."""
+        peers = self._served.pop(broker, [])
+        if last is not None:
+            self._served[broker] = [last]
+        for peer in peers:
+            if peer is not last:
+                peer.settle()

@@ -6,7 +6,8 @@ connected to other broker processes, and may believe in a lock for as long as it
 Rules:
 1. While a fragment is barred, nobody gets a session of it: a named one is refused as if somebody held it, which somebody
    may. The next available one is refused, too, and who awaits one is kept waiting here.
-2. Who awaits no more, or has left, is forgotten. When the time has come, all who still wait are handed to the fragment.
+2. Who awaits no more, or has left, is forgotten, also while the store is not open. When the time has come, all who still
+   wait are handed to the fragment.
 3. Everything else passes: messages come in, states are read by nobody, sessions are listed.
 """
 
@@ -80,8 +81,16 @@ class SessionBar:
 
     def _passes(self, command: Command) -> bool:
         """Whether it goes to the host; if not, it is dealt with here (rule 1)."""
-        if command.fragment not in self._until or not self._host.is_open:
+        if command.fragment not in self._until:
             return True
+        if isinstance(command, CancelAwait):
+            return self._awaits.pop((command.origin, command.awaited), None) is None
+        if isinstance(command, Leave):
+            if command.consumer == 0:
+                self._forget(command.fragment, command.origin)
+            return True
+        if not self._host.is_open:
+            return True  # it refuses what has an answer
         if isinstance(command, AcceptSession):
             if command.session is None:
                 self._refuse(command, OperationTimeout.condition, NONE_NOW)
@@ -91,10 +100,6 @@ class SessionBar:
         if isinstance(command, AwaitSession):
             self._awaits[command.origin, command.request] = command
             return False
-        if isinstance(command, CancelAwait):
-            return self._awaits.pop((command.origin, command.awaited), None) is None
-        if isinstance(command, Leave) and command.consumer == 0:
-            self._forget(command.fragment, command.origin)
         return True
 
     def _refuse(self, command: Command, condition: str, text: str) -> None:

@@ -1,0 +1,290 @@
+"""Simulated broker processes and their controller: the real classes of a broker process, without sockets and threads.
+
+A broker process has a ClusterBroker, the hosts of its stores, and channels to and from every other one. The controller is
+simulated as far as brokers depend on it: it introduces them to each other, says which of them have ended, starts them again,
+and bars the sessions of one that died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from random import Random
+from typing import cast
+from uuid import UUID
+
+from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink
+from busbar.broker.host_api import StoreHost
+from busbar.broker.store_host import LocalStoreHost
+from busbar.cluster import protocol
+from busbar.cluster.cluster_broker import ClusterBroker
+from busbar.cluster.peer_server import PeerServer, PeerServers, state_of
+from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.session_bar import SessionBar
+from busbar.model.effects import Effect
+from busbar.model.settings import FragmentSettings
+from busbar.rules.selection import RuleCompiler
+from busbar.store.contract import StoreError
+from harness.byte_streams import ByteStream, StreamEnd
+from harness.simulated_store_thread import SimulatedDisk, SimulatedStoreThread
+from harness.virtual_loop import VirtualLoop, VirtualScheduler
+
+STARTED = 1_700_000_000_000
+"""The wall clock when a simulation begins, in ms."""
+PATIENCE = 0.5
+RESTART_PAUSE = 0.1
+INTRODUCED_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class SimulatedStore:
+    name: str
+    broker: str
+    disk: SimulatedDisk
+    fragments: dict[int, FragmentSettings] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all processes of a simulation share."""
+
+    random: Random
+    scheduler: VirtualScheduler
+    stores: dict[str, SimulatedStore]
+    latency: float
+    """Of streams, in seconds."""
+    note: Callable[[str], None]
+    emitted: Callable[[list[Effect]], None]
+    """Gets the effects of stores when the process that has the store performs them."""
+    nonces: count[int] = field(default_factory=lambda: count(1))
+
+    def wall(self) -> int:
+        return STARTED + int(self.scheduler.clock.now * 1000)
+
+    def delay(self) -> float:
+        return self.random.random() * self.latency
+
+    def make_id(self) -> UUID:
+        return UUID(int=self.random.getrandbits(128))
+
+
+class ToController:
+    """The controller, as a broker reaches it: it can only ask for a channel to another broker."""
+
+    def __init__(self, introduce: Callable[[str], None]) -> None:
+        self.introduce = introduce
+
+
+class SimulatedBroker:
+    """One broker process, from its start to its death."""
+
+    def __init__(
+        self, name: str, around: Surroundings, barred: dict[int, int], misses: Callable[[str], None]
+    ) -> None:
+        """No session of a fragment that is `barred` can be accepted before its time. `misses` gets the name of a broker to
+        which there is no channel."""
+        self.name = name
+        self.loop: VirtualLoop = around.scheduler.make_loop()
+        self.broker = ClusterBroker()
+        self.hosts: dict[str, LocalStoreHost] = {}
+        self.sinks: dict[str, CommandSink] = {}
+        self.peers: list[PeerServer] = []
+        self.served = PeerServers(self.broker)
+        self.is_started = False
+        self._around = around
+        self._barred = barred
+        self._sockets_arrive = self._words_arrive = 0.0
+        with self.loop.running():
+            for store in around.stores.values():
+                self.sinks[store.name] = self._sink(store)
+            self.broker.configure(cast(protocol.ControllerApi, ToController(misses)), self.sinks.values())
+            for store in around.stores.values():
+                fragments = [*store.fragments]
+                self.broker.routes.assign(fragments, [self.sinks[store.name]] * len(fragments))
+
+    @property
+    def is_dead(self) -> bool:
+        return self.loop.is_killed
+
+    def _sink(self, store: SimulatedStore) -> CommandSink:
+        around = self._around
+        if store.broker != self.name:
+            return RemoteStore(store.name, store.broker, self.loop, around.wall, self.broker.dispatch)
+
+        def thread(name: str, loop: asyncio.AbstractEventLoop, patience: float) -> SimulatedStoreThread:
+            return SimulatedStoreThread(name, loop, patience, store.disk)
+
+        host = LocalStoreHost(
+            store.name,
+            store.disk.open,
+            self.loop,
+            around.wall,
+            partial(next, around.nonces),
+            self._emit,
+            patience=PATIENCE,
+            rules=RuleCompiler(around.make_id),
+            thread=thread,
+        )
+        bar = SessionBar(host, self.loop, around.wall, self._emit)
+
+        async def admit(_: StoreHost, recreated: bool) -> None:
+            barred = {f: until for f, until in self._barred.items() if f in store.fragments}
+            if barred:
+                bar.bar(barred)
+            await host.add_fragments(store.fragments)
+
+        host.shown = partial(self._show, host)
+        host.admit = admit
+        self.hosts[store.name] = host
+        return bar
+
+    def _emit(self, effects: list[Effect]) -> None:
+        self._around.emitted(effects)
+        others = [effect for effect in effects if effect.origin != BROKER_ORIGIN]
+        if others:
+            self.broker.dispatch(others)
+
+    def _show(self, host: LocalStoreHost) -> None:
+        self._around.note(f"{self.name} shows {host.name} {host.state.value} {host.reason}")
+        state = state_of(host)
+        for peer in self.peers:
+            peer.write(state)
+
+    # ---- what the controller asks for ----
+
+    def start(self, is_first: bool, done: Callable[[], None]) -> None:
+        """Open the stores. After a death they come back as stores do that were unavailable."""
+
+        async def opening() -> None:
+            for name, host in self.hosts.items():
+                try:
+                    if not is_first:
+                        raise StoreError("its broker process ended")
+                    await host.open()
+                    await host.add_fragments(self._around.stores[name].fragments)
+                except StoreError as error:
+                    await host.mark_unavailable(str(error))
+                    host.start_reopening()
+            self.is_started = True
+            done()
+
+        with self.loop.running():
+            self._opening = self.loop.create_task(opening())
+
+    def hand_over(self, taken: Callable[[], None]) -> None:
+        """Sockets arrive in the order in which they were handed over, and later than that."""
+        self._sockets_arrive = max(self._sockets_arrive, self.loop.time()) + self._around.delay()
+        self.loop.call_at(self._sockets_arrive, taken)
+
+    def hear_of_end(self, broker: str) -> None:
+        """The controller says that another broker has ended. That need not come before or after sockets."""
+        self._words_arrive = max(self._words_arrive, self.loop.time() + self._around.delay())
+        self.loop.call_at(self._words_arrive, self.served.settle, broker, None)
+
+    def take_peer(self, broker: str, end: StreamEnd) -> None:
+        """A stream to the stores of another broker."""
+        channel = self.broker.add_peer(broker)
+        self.loop.call_later(self._around.delay(), end.begin, channel)
+
+    def take_served(self, broker: str, end: StreamEnd) -> None:
+        """A stream over which another broker uses the stores of this one."""
+        served = self.served.serve(broker, lambda: [*self.hosts.values()], self.peers.remove)
+        self.peers.append(served)
+        self.loop.call_later(self._around.delay(), end.begin, served)
+
+
+class Controller:
+    """What the controller does for brokers."""
+
+    def __init__(self, names: list[str], around: Surroundings) -> None:
+        self.streams: list[ByteStream] = []
+        """Between brokers."""
+        self.processes: dict[str, SimulatedBroker] = {}
+        self.on_start: Callable[[SimulatedBroker], None] = lambda process: None
+        """Gets a broker that clients may connect to."""
+        self.loop = around.scheduler.make_loop()
+        self._around = around
+        self._known: list[str] = []
+        """Brokers that have not ended, as far as the controller knows."""
+        self._places: dict[str, list[StreamEnd]] = {name: [] for name in names}
+        """By broker: the ends of streams that would notice its death."""
+        self._barred: dict[int, int] = {}
+        self._introduced: dict[tuple[str, str], float] = {}
+        for name in names:
+            self._start(name, is_first=True)
+
+    def alive(self) -> list[SimulatedBroker]:
+        """Brokers that clients can be connected to."""
+        return [process for process in self.processes.values() if process.is_started and not process.is_dead]
+
+    def kill(self, name: str) -> None:
+        """The process dies: its memory is gone; others notice after a while. It is started again."""
+        process = self.processes[name]
+        assert not process.is_dead
+        process.loop.kill()
+        for end in self._places[name]:
+            end.break_off(self._around.delay() + self._around.random.choice([0.0, 0.0, 1.0]))
+        self._places[name] = []
+        self.loop.call_later(self._around.delay(), self._heard_of_death, name)
+
+    def _heard_of_death(self, name: str) -> None:
+        now = self._around.wall()
+        self._known.remove(name)
+        for store in self._around.stores.values():
+            if store.broker == name:
+                for fragment, settings in store.fragments.items():
+                    if settings.requires_session:
+                        self._barred[fragment] = now + settings.lock_ms
+        for other in self._known:
+            self.processes[other].hear_of_end(name)
+        pause = RESTART_PAUSE * self._around.random.choice([1, 2, 20])
+        self.loop.call_later(pause, self._start, name)
+
+    def _start(self, name: str, is_first: bool = False) -> None:
+        around = self._around
+        barred = {fragment: until for fragment, until in self._barred.items() if until > around.wall()}
+        process = self.processes[name] = SimulatedBroker(
+            name,
+            around,
+            barred,
+            lambda other: self._asked_for(process, other),
+        )
+        self._known.append(name)
+        around.note(f"{name} is started")
+        process.start(is_first, lambda: self._joined(process))
+
+    def _joined(self, process: SimulatedBroker) -> None:
+        """It has opened its stores, or tries to: introduce it to the others."""
+        for other in [*self._known]:
+            if other != process.name and self.processes[other].is_started:
+                self._connect(process.name, other)
+                self._connect(other, process.name)
+        self.on_start(process)
+
+    def _asked_for(self, process: SimulatedBroker, other: str) -> None:
+        self.loop.call_later(self._around.delay(), self._misses, process.name, other)
+
+    def _misses(self, here: str, there: str) -> None:
+        lately = self.loop.time() - self._introduced.get((here, there), -1.0) < INTRODUCED_SECONDS
+        joined = [name for name in self._known if self.processes[name].is_started]
+        if here in joined and there in joined and not lately:
+            self._connect(here, there)
+
+    def _connect(self, here: str, there: str) -> None:
+        """A stream from the gateway of one to the stores of the other."""
+        self._introduced[here, there] = self.loop.time()
+        one, another = self.processes[here], self.processes[there]
+        stream = ByteStream(self._around.random, self._around.latency, one.loop, another.loop)
+        self.streams = [stream, *[each for each in self.streams if not each.is_over]]
+        leading, served = stream.ends
+        self._places[there].append(leading)
+        self._places[here].append(served)
+        one.hand_over(lambda: one.take_peer(there, leading))
+        another.hand_over(lambda: another.take_served(here, served))
+        for dead, end in ((one.is_dead, served), (another.is_dead, leading)):
+            if dead:  # and nobody has noticed
+                end.break_off(self._around.delay())
+        self._around.note(f"{here} is introduced to {there}")
