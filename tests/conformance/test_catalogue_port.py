@@ -85,6 +85,28 @@ async def test_a_queue_comes_back_as_it_was_described(port: BrokerApi) -> None:
         await port.entity("made/here")
 
 
+async def test_rules_are_changed_together(port: BrokerApi) -> None:
+    await port.create("together", TopicDescription())
+    await port.create("together/Subscriptions/s", SubscriptionDescription())
+    path = "together/Subscriptions/s/Rules/"
+
+    async def names() -> list[str]:
+        found = await port.list(EntityKind.RULE, "together/Subscriptions/s", 0, 100)
+        return [view.path.removeprefix(path) for view in found]
+
+    changes = [(f"{path}$Default", None), (f"{path}a", RULES[2]), (f"{path}b", RULES[1])]
+    await port.change_rules(changes)
+    assert await names() == ["a", "b"]
+    assert (await port.entity(f"{path}a")).description == RULES[2]
+    with pytest.raises(EntityAlreadyExists):
+        await port.change_rules([(f"{path}a", None), (f"{path}c", RULES[0]), (f"{path}b", RULES[0])])
+    with pytest.raises(EntityNotFound):
+        await port.change_rules([(f"{path}c", RULES[0]), (f"{path}nothing", None)])
+    assert await names() == ["a", "b"], "nothing of it was done"
+    await port.change_rules([(f"{path}a", None), (f"{path}a", RULES[0])])
+    assert (await port.entity(f"{path}a")).description == RULES[0], "one takes the place of another"
+
+
 async def test_a_topic_with_subscriptions_and_rules(port: BrokerApi) -> None:
     topic = TopicDescription(user_metadata="t", support_ordering=False, status=EntityStatus.DISABLED)
     assert (await port.create("T", topic)).description == topic

@@ -16,7 +16,7 @@ from tests.interop.azure_sdk import SETTLEMENTS, Azure, nothing_left, take, take
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
 
-@pytest.mark.req("U1", "U12")
+@pytest.mark.req("U1", "U12", "B5")
 async def test_peek_lock_is_the_default(azure: Azure, queue: str) -> None:
     """A received message stays until it is completed, and nobody else gets it meanwhile."""
     await azure.send(queue, "kept")
@@ -31,7 +31,7 @@ async def test_peek_lock_is_the_default(azure: Azure, queue: str) -> None:
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
-@pytest.mark.req("U1")
+@pytest.mark.req("U1", "B5")
 async def test_receive_and_delete_takes_one_request(azure: Azure, queue: str) -> None:
     await azure.send(queue, "a", "b")
     receiver = azure.once(queue)
@@ -43,6 +43,7 @@ async def test_receive_and_delete_takes_one_request(azure: Azure, queue: str) ->
     assert await receiver.peek_messages(sequence_number=1) == []
 
 
+@pytest.mark.req("B5")
 async def test_nothing_can_be_settled_in_receive_and_delete(azure: Azure, queue: str) -> None:
     await azure.send(queue, *SETTLEMENTS)
     receiver = azure.once(queue)

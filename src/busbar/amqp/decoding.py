@@ -1,4 +1,4 @@
-"""Bytes to AMQP values; the rules are in codec.py."""
+"""Decodes bytes to AMQP values; the rules are in codec.py."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ UUID_COST: Final = 16  # of a uuid, in such keys: it is compared by code of Pyth
 
 
 class DecodeError(Exception):
-    """The bytes are not an AMQP value; the text says what is wrong and where."""
+    """The bytes are not an AMQP value; the text states what is wrong and where."""
 
 
-# How long a value is, by its constructor: the bytes after it, or one of these marks.
+# The length of a value, by its constructor: the bytes after it, or one of these marks.
 _LENGTH8: Final = 0xFE
 _LENGTH32: Final = 0xFD
 _DESCRIBED: Final = 0xFC
@@ -74,7 +74,7 @@ def read_u32(buf: bytes, pos: i64) -> i64:
 
 
 def skip_value(buf: bytes, pos: i64, end: i64) -> i64:
-    """The position after the value at `pos`. Looks at constructors and lengths only, not inside compounds."""
+    """The position after the value at `pos`. Reads constructors and lengths only, not the inside of compounds."""
     if pos < 0 or end > len(buf):
         raise DecodeError(f"bytes {pos} to {end} are not inside a buffer of {len(buf)}")
     while True:
@@ -112,7 +112,8 @@ def skip_descriptor(buf: bytes, pos: i64, end: i64) -> i64:
 
 
 def decode_value(buf: bytes, pos: i64, end: i64, most: i64 = 0) -> tuple[object, int]:
-    """The value at `pos` and the position after it. `most`: so many elements in all its compounds; 0 for no such limit."""
+    """The value at `pos` and the position after it. `most`: the maximum number of elements in all its compounds; 0 for no
+    limit."""
     if pos < 0 or end > len(buf):
         raise DecodeError(f"bytes {pos} to {end} are not inside a buffer of {len(buf)}")
     reader = _Reader(buf, pos, most)
@@ -122,7 +123,7 @@ def decode_value(buf: bytes, pos: i64, end: i64, most: i64 = 0) -> tuple[object,
 
 @final
 class _Reader:
-    """A position in a buffer, and how many elements, and how many without bytes, may still be made."""
+    """A position in a buffer, and how many elements, and how many without bytes, may still be decoded."""
 
     def __init__(self, buf: bytes, pos: i64, most: i64) -> None:
         self.buf = buf
@@ -151,7 +152,7 @@ class _Reader:
         return self.body(code, end, 0)
 
     def body(self, code: i64, end: i64, depth: i64) -> object:
-        """What follows the constructor `code`."""
+        """The value after the constructor `code`."""
         buf = self.buf
         pos = self.pos
         width: i64 = _WIDTHS[code]
@@ -243,7 +244,7 @@ class _Reader:
 
     def elements(self, count: i64, stop: i64, depth: i64) -> object:
         if count == 0 and self.pos == stop:
-            return Array(0x40, [])  # some encoders leave out the constructor of nothing
+            return Array(0x40, [])  # some encoders leave out the constructor of an empty array
         descriptors: list[object] = []
         while True:
             at = self.pos
@@ -280,7 +281,7 @@ class _Reader:
 
 
 def _fixed(code: i64, buf: bytes, pos: i64) -> object:
-    """A value of fixed width; the caller has made sure that its bytes are there."""
+    """A value of fixed width; the caller has checked that its bytes are there."""
     if code < 0x50:
         return _without_bytes(code)
     if code < 0x60:

@@ -1,8 +1,8 @@
-"""Deliveries that are not done: sent and unsettled, waiting to be sent, or arriving in several frames.
+"""Unfinished deliveries: sent and unsettled, queued, or arriving in several frames.
 
-An arriving delivery is gathered up to the link's max-message-size. Beyond it the bytes are thrown away at once, and the
-delivery is reported as oversized. All unfinished deliveries of a connection together have a
-limit, in which every frame counts with its own cost: a million frames of one byte are not a megabyte.
+An arriving delivery is gathered up to the link's max-message-size. Bytes beyond it are dropped at once, and the delivery is
+reported as oversized. All unfinished deliveries of a connection together have a limit, in which every frame counts with its
+own cost: a million frames of one byte are not a megabyte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_deliveries(tags: list[bytes], payloads: list[bytes], state: bytes) -> 
 
 @final
 class SentDelivery:
-    """A delivery that went out and is not settled. `disposed`: its receiver has said what becomes of it."""
+    """A delivery that was sent and is not settled. `disposed`: its receiver has sent an outcome."""
 
     def __init__(self, link: Link, tag: bytes) -> None:
         self.link = link
@@ -44,7 +44,7 @@ class SentDelivery:
 
 @final
 class QueuedDelivery:
-    """A delivery that waits for credit or window; `offset` is -1 until its first frame is out."""
+    """A delivery that waits for credit or window; `offset` is -1 until its first frame is sent."""
 
     def __init__(self, tag: bytes, payload: bytes, settled: bool, format: i64, state: bytes) -> None:
         self.tag = tag
@@ -95,7 +95,7 @@ class PartialDelivery:
         self.parts.append(buf[start:end])
 
     def release(self, wire: OutputBuffer) -> None:
-        """Give back what was held for it."""
+        """Release the bytes that were counted for it."""
         wire.partial_bytes -= self.cost
         self.cost = 0
         self.size = 0

@@ -89,6 +89,7 @@ class Link:
         self.delivery_count: i64 = 0
         self.unsettled: i64 = 0
         self.drain = False
+        self.is_coordinator = False
         self.user: object = None
         # Sending: what may still go out on the wire. `credit` is this without the deliveries that wait.
         self._sendable: i64 = 0
@@ -347,7 +348,7 @@ class Link:
 
     def _arrive(self, delivery: Delivery) -> None:
         arrived = self._arrived
-        if arrived is None:
+        if arrived is None or self.is_coordinator:  # a discharge stands behind what the client sent before it
             arrived = Arrived(self, [delivery])
             self._arrived = arrived
             self._wire.events.append(arrived)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from busbar.amqp.attaching import read_attach
 from busbar.amqp.codec import skip_value
-from busbar.amqp.credit import MASK, window_left
+from busbar.amqp.credit import MASK, serial_distance, window_left
 from busbar.amqp.deliveries import SentDelivery
 from busbar.amqp.errors import (
     FRAMING_ERROR,
@@ -32,12 +33,28 @@ from busbar.amqp.errors import (
     AmqpError,
     ProtocolError,
 )
-from busbar.amqp.events import Disposed, LinkAttached, LinkAttaching, LinkDetached, SessionEnded
-from busbar.amqp.frames import binary_at, bool_at, list_at, uint_at, uint_size, write_u32, write_uint
+from busbar.amqp.events import (
+    Disposed,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    SessionEnded,
+    SettledDisposed,
+)
+from busbar.amqp.frames import (
+    binary_at,
+    bool_at,
+    list_at,
+    uint_at,
+    uint_size,
+    write_disposition,
+    write_u32,
+    write_uint,
+)
 from busbar.amqp.link import MIXED_MODE, Link
-from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, state_at
-from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
-from busbar.amqp.ranges import compacted, known, take
+from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
+from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field
+from busbar.amqp.ranges import compacted, known_ids, take
 from busbar.amqp.states import (
     ATTACHED,
     ATTACHING,
@@ -343,7 +360,7 @@ class Session:
             own = self._free_handle(handle) if self._attaching or not self._wire.server else handle
             link = Link(self, self._wire, name, own, sending)
         link.remote_handle = handle
-        _read_attach(link, fields, raw_field(buf, pos, end, 5), raw_field(buf, pos, end, 6))
+        read_attach(link, fields, raw_field(buf, pos, end, 5), raw_field(buf, pos, end, 6))
         self.links[handle] = link
         if link.on_attach():
             self._wire.events.append(LinkAttached(link))
@@ -531,7 +548,7 @@ class Session:
         unsettled = self.unsettled
         if not self._wire.server:
             # The broker may say it twice: that it took the delivery, and that it is settled.
-            ids = known(first, last, unsettled)
+            ids = known_ids(first, last, unsettled)
         elif outcome is not None and outcome.code == RECEIVED and not settled:
             return  # a progress report
         elif first == last:
@@ -547,6 +564,17 @@ class Session:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
+        if outcome is not None and outcome.txn is not None and not settled and self._wire.server:
+            known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
+            if not known and serial_distance(first, last) >= 0:
+                self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))
+
+    def deny_settled(self, first: i64, last: i64, condition: str, text: str) -> None:
+        """Answer a disposition about deliveries that are settled already: it changes nothing, and this is why."""
+        if self.state != BEGUN:
+            return
+        state = rejected_state(AmqpError(condition, text), self._wire.text_limit())
+        write_disposition(self._wire.out, self.channel, False, first, last, True, state)
 
     def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
         """The sender's word about what we disposed without settling."""
@@ -554,7 +582,7 @@ class Session:
         if not settled or not awaiting:
             return
         groups: list[Disposed] = []
-        for id in known(first, last, awaiting):
+        for id in known_ids(first, last, awaiting):
             link = awaiting.pop(id, None)
             if link is None:
                 continue
@@ -566,25 +594,3 @@ class Session:
             else:
                 groups.append(Disposed(link, [id], [], settled, outcome))
         self._wire.events.extend(groups)
-
-
-def _read_attach(link: Link, fields: Fields, source: bytes, target: bytes) -> None:
-    """Set what the remote's attach says about a link."""
-    link.source = terminus_of(fields.any(5), source)
-    link.target = terminus_of(fields.any(6), target)
-    link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
-    link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
-    fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not
-    if not link.sending:
-        link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
-    link.remote_max_message_size = _bounded(fields.any(10))
-    link.offered_capabilities = fields.symbols(11, "offered-capabilities") or None
-    link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
-    link.properties = fields.map_or_none(13, "properties") or {}
-
-
-def _bounded(value: object) -> i64:
-    """A max-message-size: 0 when there is no limit, or one beyond all use."""
-    if isinstance(value, int) and 0 < value < 1 << 62:
-        return value
-    return 0

@@ -51,7 +51,7 @@ from busbar.catalogue.planning import ChangePlanner, IdCounters
 from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
 from busbar.catalogue.store_set import StoreSet
-from busbar.model.api import EntityView, NamedRule, NamespaceProperties
+from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleChange
 from busbar.model.entities import Description, Tier
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
@@ -184,6 +184,9 @@ class Catalogue(CatalogueReader):
 
     async def delete(self, path: str) -> None:
         await self._change(lambda plan: plan.delete(path))
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        await self._change(lambda plan: plan.change_rules(changes))
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         return await self._change(lambda plan: plan.create_tap(path, tap))

@@ -22,6 +22,7 @@ from busbar.model.api import (
     FragmentView,
     NamedRule,
     NamespaceProperties,
+    RuleChange,
     RuntimeProperties,
     StoreView,
     TransferReport,
@@ -91,6 +92,9 @@ class LocalBroker(EffectDispatcher):
 
     async def delete(self, path: str) -> None:
         await self._catalogue.delete(path)
+
+    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        await self._catalogue.change_rules(changes)
 
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         return self._catalogue.page(kind, parent, skip, top)

@@ -19,7 +19,7 @@ from busbar.catalogue.fragment_settings import fragment_count
 from busbar.catalogue.index import EntityIndex
 from busbar.catalogue.placement import place
 from busbar.catalogue.staged_index import StagedIndex, with_children
-from busbar.model.api import EntityView, NamedRule
+from busbar.model.api import EntityView, NamedRule, RuleChange
 from busbar.model.entities import (
     DEFAULT_RULE,
     Description,
@@ -117,6 +117,13 @@ class ChangePlanner:
         old = self.find(path)
         admitted = self._admission.updated(old, description, self._now)
         return self._replace(replace(old, description=admitted, updated=max(self._now, old.updated)))
+
+    def change_rules(self, changes: Sequence[RuleChange]) -> None:
+        for path, rule in changes:
+            if rule is None:
+                self.delete(path)
+            else:
+                self.create(path, rule)
 
     def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         old = self.find(path)

@@ -22,6 +22,10 @@ from busbar.client.errors import (
     TapOwned,
     TapPassed,
     TapTruncated,
+    TransactionInDoubt,
+    TransactionRolledBack,
+    TransactionTimeout,
+    TransactionUnknown,
     Unauthorized,
 )
 from busbar.client.factory import MessagingFactory
@@ -30,6 +34,7 @@ from busbar.client.receiver import Received, Receiver
 from busbar.client.retry import NO_RETRY, Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
+from busbar.client.transactions import ClientTransaction
 
 __all__ = [
     "EVENTS",
@@ -39,6 +44,7 @@ __all__ = [
     "BatchOver",
     "BusbarClientError",
     "CannotConnect",
+    "ClientTransaction",
     "ConnectionLost",
     "Endpoint",
     "Ends",
@@ -63,6 +69,10 @@ __all__ = [
     "TapTruncated",
     "TapView",
     "Taps",
+    "TransactionInDoubt",
+    "TransactionRolledBack",
+    "TransactionTimeout",
+    "TransactionUnknown",
     "Unauthorized",
     "Writer",
     "encode",

@@ -1,4 +1,4 @@
-"""The same client for code that blocks: Spark workers, commands, scripts.
+"""The client for code that blocks: Spark workers, commands, scripts.
 
     with connect("Endpoint=sb://...") as factory:
         factory.sender("orders").send([...])
@@ -23,6 +23,7 @@ from busbar.client.receiver import Received, Receiver
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Span, Taps, TapView
+from busbar.client.transactions import ClientTransaction
 
 T = TypeVar("T")
 
@@ -91,8 +92,10 @@ class BlockingFactory:
         self._thread = thread
         self._factory = factory
 
-    def sender(self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000) -> BlockingSender:
-        made = self._thread.run(self._factory.sender(entity, writer=writer, in_flight=in_flight))
+    def sender(
+        self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000, via: str | None = None
+    ) -> BlockingSender:
+        made = self._thread.run(self._factory.sender(entity, writer=writer, in_flight=in_flight, via=via))
         return BlockingSender(self._thread, made)
 
     def receiver(
@@ -105,6 +108,9 @@ class BlockingFactory:
 
     def taps(self, entity: str, *, sub_queue: str = "") -> BlockingTaps:
         return BlockingTaps(self._thread, self._thread.run(self._factory.taps(entity, sub_queue=sub_queue)))
+
+    def transaction(self, *, via: str | None = None) -> BlockingTransaction:
+        return BlockingTransaction(self._thread, self._factory.transaction(via=via))
 
     def close(self) -> None:
         self._thread.run(self._factory.close())
@@ -119,6 +125,38 @@ class BlockingFactory:
         return f"<blocking {self._factory!r}>"
 
 
+class BlockingTransaction:
+    """ClientTransaction, without await."""
+
+    def __init__(self, thread: _LoopThread, transaction: ClientTransaction) -> None:
+        self._thread = thread
+        self.transaction = transaction
+
+    @property
+    def is_open(self) -> bool:
+        return self.transaction.is_open
+
+    def begin(self) -> None:
+        self._thread.run(self.transaction.begin())
+
+    def commit(self) -> None:
+        self._thread.run(self.transaction.commit())
+
+    def rollback(self) -> None:
+        self._thread.run(self.transaction.rollback())
+
+    def __enter__(self) -> BlockingTransaction:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        self._thread.run(self.transaction.__aexit__(kind))
+
+
+def _awaited(transaction: BlockingTransaction | None) -> ClientTransaction | None:
+    return None if transaction is None else transaction.transaction
+
+
 class BlockingSender:
     """Sender, without await."""
 
@@ -126,8 +164,10 @@ class BlockingSender:
         self._thread = thread
         self._sender = sender
 
-    def send(self, messages: Sequence[bytes]) -> SendOutcome:
-        return self._thread.run(self._sender.send(messages))
+    def send(
+        self, messages: Sequence[bytes], *, transaction: BlockingTransaction | None = None
+    ) -> SendOutcome:
+        return self._thread.run(self._sender.send(messages, transaction=_awaited(transaction)))
 
     def close(self) -> None:
         self._thread.run(self._sender.close())
@@ -149,17 +189,40 @@ class BlockingReceiver:
     def receive(self, max_messages: int = 100, timeout: float = 10.0) -> list[Received]:
         return self._thread.run(self._receiver.receive(max_messages, timeout))
 
-    def complete(self, messages: Sequence[Received]) -> None:
-        self._thread.run(self._receiver.complete(messages))
+    def complete(
+        self, messages: Sequence[Received], *, transaction: BlockingTransaction | None = None
+    ) -> None:
+        self._thread.run(self._receiver.complete(messages, transaction=_awaited(transaction)))
 
-    def abandon(self, messages: Sequence[Received], properties: dict[str, object] | None = None) -> None:
-        self._thread.run(self._receiver.abandon(messages, properties))
+    def abandon(
+        self,
+        messages: Sequence[Received],
+        properties: dict[str, object] | None = None,
+        *,
+        transaction: BlockingTransaction | None = None,
+    ) -> None:
+        self._thread.run(self._receiver.abandon(messages, properties, transaction=_awaited(transaction)))
 
-    def defer(self, messages: Sequence[Received], properties: dict[str, object] | None = None) -> None:
-        self._thread.run(self._receiver.defer(messages, properties))
+    def defer(
+        self,
+        messages: Sequence[Received],
+        properties: dict[str, object] | None = None,
+        *,
+        transaction: BlockingTransaction | None = None,
+    ) -> None:
+        self._thread.run(self._receiver.defer(messages, properties, transaction=_awaited(transaction)))
 
-    def dead_letter(self, messages: Sequence[Received], reason: str = "", description: str = "") -> None:
-        self._thread.run(self._receiver.dead_letter(messages, reason, description))
+    def dead_letter(
+        self,
+        messages: Sequence[Received],
+        reason: str = "",
+        description: str = "",
+        *,
+        transaction: BlockingTransaction | None = None,
+    ) -> None:
+        self._thread.run(
+            self._receiver.dead_letter(messages, reason, description, transaction=_awaited(transaction))
+        )
 
     def close(self, *, release: bool = False) -> None:
         self._thread.run(self._receiver.close(release=release))

@@ -1,4 +1,4 @@
-"""One TCP connection to a broker with one AMQP session, and the links on it.
+"""One TCP connection to a broker, with one AMQP session for its links and others for coordinators of transactions.
 
 1. Reports of the engine go to the link's end (LinkEnd). What ends write is sent in one write at the end of the event loop's
    turn (`touch`).
@@ -32,6 +32,7 @@ from busbar.amqp.events import (
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import Outcome
 from busbar.amqp.performatives import Terminus
+from busbar.amqp.session import Session
 from busbar.client.connection_string import Endpoint
 from busbar.client.errors import (
     BusbarClientError,
@@ -152,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
         link = self._session.attach_sender(
             name, Terminus(name), Terminus(address), 0, 0, properties, 0, capabilities
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
 
     async def attach_receiver(
         self,
@@ -173,7 +174,35 @@ class ClientConnection(asyncio.Protocol):
             SETTLED if settled else 0,
             0 if settled else SECOND,
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
+
+    def begin_session(self) -> Session:
+        """Another AMQP session, for what is not to share the first one."""
+        self._check()
+        try:
+            return self._engine.begin()
+        except ValueError as full:
+            raise BusbarClientError(f"The connection has no room for another session: {full}.") from None
+
+    async def attach(
+        self,
+        end: LinkEnd,
+        session: Session,
+        what: str,
+        timeout: float,
+        *,
+        source: Terminus | None = None,
+        target: Terminus | None = None,
+    ) -> None:
+        """Attach a link on a session: one that sends to a target, or one that receives from a source."""
+        self._check()
+        name = self._link_name()
+        if target is not None:
+            link = session.attach_sender(name, Terminus(name), target)
+        else:
+            assert source is not None
+            link = session.attach_receiver(name, source, Terminus(name), 0, SECOND)
+        await self._wait_attached(end, link, what, timeout)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -183,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         self._links_made += 1
         return f"{self._engine.config.container_id}-{self._links_made}"
 
-    async def _attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
+    async def _wait_attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
         end.link = link
         link.user = end
         self._ends[link] = end

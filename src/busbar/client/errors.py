@@ -107,6 +107,32 @@ class BatchOver(BusbarClientError):
     default_condition = "busbar:batch-over"
 
 
+class TransactionUnknown(BusbarClientError):
+    """The transaction is over, or it was never declared on this connection."""
+
+    default_condition = "amqp:transaction:unknown-id"
+
+
+class TransactionRolledBack(BusbarClientError):
+    """The transaction could not be committed: nothing of it was done."""
+
+    default_condition = "amqp:transaction:rollback"
+
+
+class TransactionTimeout(BusbarClientError):
+    """The transaction took too long, and the broker has rolled it back."""
+
+    default_condition = "amqp:transaction:timeout"
+
+
+class TransactionInDoubt(BusbarClientError):
+    """The outcome of a transaction is unknown: all of it was done, or nothing."""
+
+    @property
+    def retryable(self) -> bool:
+        return False
+
+
 class MessageTooLarge(BusbarClientError):
     default_condition = "amqp:link:message-size-exceeded"
 
@@ -161,6 +187,9 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     TapPassed,
     TapOwned,
     BatchOver,
+    TransactionUnknown,
+    TransactionRolledBack,
+    TransactionTimeout,
     MessageTooLarge,
 )
 _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}

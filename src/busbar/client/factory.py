@@ -23,6 +23,7 @@ from busbar.client.retry import Retry
 from busbar.client.sender import Sender, Writer
 from busbar.client.taps import Taps
 from busbar.client.tokens import Tokens
+from busbar.client.transactions import ClientTransaction, CoordinatorEnd
 
 SUB_QUEUES = {
     "": "",
@@ -45,6 +46,7 @@ class MessagingFactory:
         self._connection: ClientConnection | None = None
         self._tokens: Tokens | None = None
         self._nodes: dict[str, RequestNode] = {}
+        self._coordinators: dict[str | None, CoordinatorEnd] = {}
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -85,6 +87,7 @@ class MessagingFactory:
                 self._connection = connection
                 self._tokens = Tokens(connection, self.timeout)
                 self._nodes = {}
+                self._coordinators = {}
             return connection
 
     async def connection_for(self, entity: str) -> ClientConnection:
@@ -107,11 +110,36 @@ class MessagingFactory:
                         self._nodes[address] = node
         return node
 
+    async def coordinator(self, via: str | None) -> CoordinatorEnd:
+        """The coordinator link of the connection for transactions with this home, or a new one."""
+        connection = await self.connection()
+        assert self._tokens is not None
+        if (
+            via is not None or self._tokens.is_empty
+        ):  # a transaction is declared by a client that has put some token
+            await self._tokens.grant(via or self.endpoint.entity_path)
+        async with self._lock:
+            coordinator = self._coordinators.get(via)
+            if (
+                coordinator is None
+                or coordinator.error is not None
+                or coordinator.connection is not connection
+            ):
+                coordinator = await CoordinatorEnd.open(connection, via, self.timeout)
+                if connection is self._connection:
+                    self._coordinators[via] = coordinator
+            return coordinator
+
     # ---- what is made here -----------------------------------------------------------------------
 
-    async def sender(self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000) -> Sender:
-        """Create a sender to a queue or topic, with at most `in_flight` unanswered messages."""
-        sender = Sender(self, entity.strip("/"), writer, in_flight)
+    async def sender(
+        self, entity: str, *, writer: Writer | None = None, in_flight: int = 2_000, via: str | None = None
+    ) -> Sender:
+        """Create a sender to a queue or topic, with at most `in_flight` unanswered messages.
+
+        With `via` the messages are stored in that queue or topic, which moves them on. Its transactions then concern `via`.
+        """
+        sender = Sender(self, entity.strip("/"), writer, in_flight, None if via is None else via.strip("/"))
         await self.retry.run(sender.attached)
         return sender
 
@@ -130,6 +158,11 @@ class MessagingFactory:
         taps = Taps(self, path, f"{path}{_suffix(sub_queue)}/$management")
         await self.retry.run(taps.node)
         return taps
+
+    def transaction(self, *, via: str | None = None) -> ClientTransaction:
+        """A transaction, for `async with`. With `via` that queue, topic or subscription is its home: messages to other
+        entities go through it."""
+        return ClientTransaction(self, None if via is None else via.strip("/"))
 
     async def close(self) -> None:
         """Close the connection and all clients on it."""

@@ -5,7 +5,9 @@
    deletes messages as soon as it sends them.
 2. A settlement is done when the broker confirms it: then it is durable. Consecutive messages are settled with one
    disposition. If a message could not be settled (its lock had expired), SettleFailed names it; the others are settled.
-3. Locks end with the connection. After ConnectionLost the next `receive` opens another one. Earlier messages cannot be
+3. In a transaction a settlement is done at the commit. After a rollback the messages are still locked, and the receiver
+   settles them by their lock tokens, since their deliveries are settled.
+4. Locks end with the connection. After ConnectionLost the next `receive` opens another one. Earlier messages cannot be
    settled any more and are delivered again.
 """
 
@@ -20,19 +22,23 @@ from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.errors import AmqpError
 from busbar.amqp.events import Delivery
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome, empty_state, rejected_state
-from busbar.amqp.types import Described, ULong
+from busbar.amqp.types import Array, Described, ULong
 from busbar.client.connection import ClientConnection, LinkEnd
-from busbar.client.errors import BusbarClientError, ConnectionLost, LockLost, SettleFailed
+from busbar.client.errors import BusbarClientError, ConnectionLost, LockLost, SettleFailed, error_of
 from busbar.message.decoded import DecodedMessage, decode_message
+from busbar.message.lock_token import tag_to_uuid
 from busbar.message.sections import Sections, find_sections, value_of
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
+    from busbar.client.transactions import ClientTransaction
 
 COMPLETE = empty_state(ACCEPTED)
 RELEASE = empty_state(RELEASED)
 DEAD_LETTER = "com.microsoft:dead-letter"
 LONGEST_TEXT = 8192
+UPDATE_DISPOSITION = "com.microsoft:update-disposition"
+UUID_CODE = 0x98
 
 
 class Received:
@@ -77,12 +83,12 @@ class Received:
 
     @property
     def enqueued_time(self) -> int:
-        """ms since 1970."""
+        """The enqueued time in ms since 1970."""
         return self._integer("x-opt-enqueued-time")
 
     @property
     def locked_until(self) -> int:
-        """ms since 1970; 0 without a lock."""
+        """The end of the lock in ms since 1970; 0 without a lock."""
         return self._integer("x-opt-locked-until")
 
     @property
@@ -104,7 +110,7 @@ class Received:
         return self.payload[found.annotations : found.end]
 
     def decode(self) -> DecodedMessage:
-        """Its properties, application properties and body."""
+        """Decode properties, application properties and body."""
         return decode_message(self.payload)
 
     def _integer(self, key: str) -> int:
@@ -150,12 +156,14 @@ class ReceiverLink(LinkEnd):
         self._waiter: asyncio.Future[None] | None = None
         self._held: set[int] = set()  # delivered and not settled: the broker confirms no others
         self._settling: dict[int, _Settlement] = {}
+        self.locked: set[int] = set()
+        """Deliveries that are settled while their messages are locked: a transaction was rolled back."""
 
     async def attach(self, address: str, timeout: float) -> None:
         await self.connection.attach_receiver(self, address, timeout, settled=self.delete)
-        self._ask()
+        self._give_credit()
 
-    def _ask(self) -> None:
+    def _give_credit(self) -> None:
         """Give the broker credit for the messages that the caller waits for."""
         room = self._credit - len(self._buffer)
         if room > 0 and self.link.credit <= room // 2:
@@ -166,7 +174,7 @@ class ReceiverLink(LinkEnd):
         self._buffer.extend([Received(self, delivery) for delivery in deliveries])
         if not self.delete:
             self._held.update([delivery.id for delivery in deliveries])
-        self._ask()
+        self._give_credit()
         self._wake()
 
     def _wake(self) -> None:
@@ -192,7 +200,7 @@ class ReceiverLink(LinkEnd):
         else:
             taken = [buffer.popleft() for _ in range(most)]
         if self.error is None:
-            self._ask()
+            self._give_credit()
         return taken
 
     async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
@@ -215,6 +223,11 @@ class ReceiverLink(LinkEnd):
             first = settlement.failed[min(settlement.failed)]
             text = f"Of {len(ids)} messages {len(settlement.failed)} were not settled. {first[1]}"
             raise SettleFailed(text, first[0], settlement.failed)
+
+    def still_locked(self, ids: list[int]) -> None:
+        """The transaction in which these deliveries were settled was rolled back."""
+        if self.error is None:
+            self.locked.update(ids)
 
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
         for number in ids:
@@ -284,29 +297,58 @@ class Receiver:
             raise link.error
         return taken
 
-    async def complete(self, messages: Sequence[Received]) -> None:
+    async def complete(
+        self, messages: Sequence[Received], *, transaction: ClientTransaction | None = None
+    ) -> None:
         """Complete messages: the broker deletes them."""
-        await self._settle(messages, COMPLETE, ACCEPTED)
+        await self._settle(messages, COMPLETE, ACCEPTED, _request("completed", None), transaction)
 
     async def abandon(
-        self, messages: Sequence[Received], properties: dict[str, object] | None = None
+        self,
+        messages: Sequence[Received],
+        properties: dict[str, object] | None = None,
+        *,
+        transaction: ClientTransaction | None = None,
     ) -> None:
         """Abandon messages: the broker delivers them again. `properties` are set on them."""
-        await self._settle(messages, _modified(False, properties), MODIFIED)
+        request = _request("abandoned", properties)
+        await self._settle(messages, _encode_modified(False, properties), MODIFIED, request, transaction)
 
-    async def defer(self, messages: Sequence[Received], properties: dict[str, object] | None = None) -> None:
+    async def defer(
+        self,
+        messages: Sequence[Received],
+        properties: dict[str, object] | None = None,
+        *,
+        transaction: ClientTransaction | None = None,
+    ) -> None:
         """Defer messages: they can be received only by their sequence numbers."""
-        await self._settle(messages, _modified(True, properties), MODIFIED)
+        request = _request("defered", properties)
+        await self._settle(messages, _encode_modified(True, properties), MODIFIED, request, transaction)
 
     async def dead_letter(
-        self, messages: Sequence[Received], reason: str = "", description: str = ""
+        self,
+        messages: Sequence[Received],
+        reason: str = "",
+        description: str = "",
+        *,
+        transaction: ClientTransaction | None = None,
     ) -> None:
         """Move them to the dead-letter queue."""
         info: dict[object, object] = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
         state = rejected_state(AmqpError(DEAD_LETTER, description, info), LONGEST_TEXT)
-        await self._settle(messages, state, REJECTED)
+        request = _request("suspended", None)
+        request |= {"deadletter-reason": reason, "deadletter-description": description}
+        await self._settle(messages, state, REJECTED, request, transaction)
 
-    async def _settle(self, messages: Sequence[Received], state: bytes, code: int) -> None:
+    async def _settle(
+        self,
+        messages: Sequence[Received],
+        state: bytes,
+        code: int,
+        request: dict[str, object],
+        transaction: ClientTransaction | None,
+    ) -> None:
+        """Settle by disposition or, what a rollback has left locked, by `request` to the management node."""
         if not messages:
             return
         if self._delete:
@@ -316,7 +358,38 @@ class Receiver:
             raise ValueError("the messages came on different connections; settle those of each by themselves")
         if link.error is not None:
             raise LockLost(f"The lock ended with the link: {link.error.text}")
-        await link.settle([message.delivery_id for message in messages], state, code, self._factory.timeout)
+        txn = None if transaction is None else transaction.state(link.connection)
+        by_token = [message for message in messages if message.delivery_id in link.locked]
+        ids = [message.delivery_id for message in messages if message.delivery_id not in link.locked]
+        if by_token:
+            await self._settle_by_token(link, by_token, request, txn)
+        if transaction is not None:
+            transaction.settling(link, [message.delivery_id for message in messages])
+            state = transaction.state(link.connection, state)
+        if not ids:
+            return
+        try:
+            await link.settle(ids, state, code, self._factory.timeout)
+        except SettleFailed as refused:
+            if transaction is not None:
+                link.still_locked([ids[place] for place in refused.failed])
+            raise
+
+    async def _settle_by_token(
+        self, link: ReceiverLink, messages: Sequence[Received], request: dict[str, object], txn: bytes | None
+    ) -> None:
+        tokens = Array(UUID_CODE, [tag_to_uuid(message.tag) for message in messages])
+        node = await self._factory.node(self.entity, f"{self.address}/$management")
+        reply = await node.ask(
+            request | {"lock-tokens": tokens},
+            {"operation": UPDATE_DISPOSITION},
+            self._factory.timeout,
+            txn or b"",
+        )
+        said = reply.application_properties
+        if said.get("statusCode") != 200:
+            raise error_of(str(said.get("errorCondition")), str(said.get("statusDescription")))
+        link.locked.difference_update([message.delivery_id for message in messages])
 
     async def close(self, *, release: bool = False) -> None:
         """Close the link. Messages that were not fetched are released, with `release` also those that were fetched and not
@@ -332,8 +405,16 @@ class Receiver:
         await self.close()
 
 
-def _modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
+def _encode_modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
     fields: list[object] = [True, undeliverable_here]
     if properties:
         fields.append(properties)
     return encode_value(Described(ULong(MODIFIED), fields))
+
+
+def _request(status: str, properties: dict[str, object] | None) -> dict[str, object]:
+    """A settlement as the management node takes it."""
+    request: dict[str, object] = {"disposition-status": status}
+    if properties:
+        request["properties-to-modify"] = properties
+    return request

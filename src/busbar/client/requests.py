@@ -46,8 +46,13 @@ class RequestNode:
         node._is_open = True
         return node
 
-    async def ask(self, value: object, properties: dict[str, object], timeout: float) -> DecodedMessage:
-        """Send a request and return the reply. Raises ConnectionLost, OperationTimeout, or the refusal of the link."""
+    async def ask(
+        self, value: object, properties: dict[str, object], timeout: float, state: bytes = b""
+    ) -> DecodedMessage:
+        """Send a request and return the reply. Raises ConnectionLost, OperationTimeout, or the refusal of the link.
+
+        `state` is the delivery state of the request, which may name a transaction.
+        """
         async with self._room:
             if self.error is not None:
                 raise self.error
@@ -59,7 +64,7 @@ class RequestNode:
             answer: asyncio.Future[DecodedMessage] = asyncio.get_running_loop().create_future()
             self._waiting[number] = answer
             try:
-                self._requests.link.deliver([number.encode()], [encode_message(request)], False)
+                self._requests.link.deliver([number.encode()], [encode_message(request)], False, 0, state)
                 self._connection.touch()
                 async with asyncio.timeout(timeout):
                     return await answer

@@ -8,7 +8,9 @@
    messages then come later than those after the batch.
 4. With a Writer the broker drops repetitions in this batch of the writer. So unanswered messages are sent again, on a new
    connection if necessary, by the rules of Retry. Without a Writer nothing is sent twice.
-5. If nothing at all is answered for as long as the factory's timeout, the connection is closed.
+5. In a transaction nothing is stored before the commit. `send` returns when the broker has added all messages to the
+   transaction. A message that it refuses is no part of it.
+6. If nothing at all is answered for as long as the factory's timeout, the connection is closed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from busbar.message.compose import BATCH_FORMAT, pack_batch
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
+    from busbar.client.transactions import ClientTransaction
 
 BATCH_BYTES = 1024 * 1024
 IN_FLIGHT_BYTES = 16 * 1024 * 1024
@@ -40,6 +43,7 @@ BATCHES_IN_FLIGHT = 4
 """The minimum number of batches for `in_flight` messages, so that the connection is not idle while an answer is
 under way."""
 
+DESTINATION = "com.microsoft:transfer-destination-address"
 MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
@@ -80,8 +84,9 @@ Failure = tuple[str, str, bool]
 class _WriterCall:
     """The messages of one `send` that are under way together."""
 
-    def __init__(self, messages: list[bytes]) -> None:
+    def __init__(self, messages: list[bytes], state: bytes) -> None:
         self.messages = messages
+        self.state = state  # of their deliveries: names a transaction, or is empty
         self.unanswered = len(messages)
         self.failures: dict[int, Failure] = {}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -124,10 +129,15 @@ class SenderLink(LinkEnd):
         self._sent = 0
         self.answers = 0
 
-    async def attach(self, address: str, timeout: float, writer: Writer | None) -> None:
+    async def attach(
+        self, address: str, timeout: float, writer: Writer | None, destination: str | None = None
+    ) -> None:
+        """With a `destination`, the entity at `address` moves the messages on to it."""
         properties: dict[object, object] | None = None
         if writer is not None:
             properties = {"busbar:writer": writer.name, "busbar:batch": writer.batch}
+        elif destination is not None:
+            properties = {DESTINATION: destination}
         await self.connection.attach_sender(
             self, address, timeout, properties=properties, capabilities=[MIXED_BATCHES]
         )
@@ -179,7 +189,7 @@ class SenderLink(LinkEnd):
             self._messages += stop - start
             self._bytes += len(payload)
             self._under_way[tag] = (_Slice(part.call, start, stop), len(payload))
-            link.deliver([tag], [payload], False, 0 if alone else BATCH_FORMAT)
+            link.deliver([tag], [payload], False, 0 if alone else BATCH_FORMAT, part.call.state)
         self.connection.touch()
 
     def _too_large(self, part: _Slice) -> None:
@@ -208,10 +218,10 @@ class SenderLink(LinkEnd):
             if accepted:
                 part.call.answered(count)
             else:
-                self._rejected(part, outcome)
+                self._handle_rejection(part, outcome)
         self._pump()
 
-    def _rejected(self, part: _Slice, outcome: Outcome | None) -> None:
+    def _handle_rejection(self, part: _Slice, outcome: Outcome | None) -> None:
         call, count = part.call, part.stop - part.start
         error = outcome.error if outcome is not None and outcome.code == REJECTED else None
         if error is None:
@@ -249,11 +259,21 @@ class SenderLink(LinkEnd):
 class Sender:
     """Sends to one entity. MessagingFactory.sender creates it. Several sends may be under way at once."""
 
-    def __init__(self, factory: MessagingFactory, entity: str, writer: Writer | None, in_flight: int) -> None:
+    def __init__(
+        self,
+        factory: MessagingFactory,
+        entity: str,
+        writer: Writer | None,
+        in_flight: int,
+        via: str | None = None,
+    ) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}; at least one message has to be on its way")
+        if writer is not None and via is not None:
+            raise ValueError("a writer's messages cannot go via another entity")
         self.entity = entity
         self.writer = writer
+        self.via = via
         self._factory = factory
         self._in_flight = in_flight
         self._link: SenderLink | None = None
@@ -266,12 +286,23 @@ class Sender:
             if link is None or link.error is not None:
                 connection = await self._factory.connection_for(self.entity)
                 link = SenderLink(connection, self._in_flight)
-                await link.attach(self.entity, self._factory.timeout, self.writer)
+                if self.via is None:
+                    await link.attach(self.entity, self._factory.timeout, self.writer)
+                else:
+                    await self._factory.connection_for(self.via)
+                    await link.attach(self.via, self._factory.timeout, None, self.entity)
                 self._link = link
             return link
 
-    async def send(self, messages: Sequence[bytes]) -> SendOutcome:
-        """Send encoded messages. Raises SendFailed, or, if none of them was sent, the error of the link."""
+    async def send(
+        self, messages: Sequence[bytes], *, transaction: ClientTransaction | None = None
+    ) -> SendOutcome:
+        """Send encoded messages. Raises SendFailed, or, if none of them was sent, the error of the link.
+
+        In a `transaction` they are stored when it is committed.
+        """
+        if transaction is not None and self.writer is not None:
+            raise ValueError("a writer cannot send in a transaction")
         places, payloads = list(range(len(messages))), list(messages)
         failed: dict[int, Failure] = {}
         doubtful: set[int] = set()  # sent once without an answer: a later answer does not make them certain
@@ -280,7 +311,7 @@ class Sender:
         attempts = self._factory.retry.start()
         while payloads:
             try:
-                failures = await self._once(payloads)
+                failures = await self._once(payloads, transaction)
                 none_sent = False
             except BusbarClientError as error:
                 if none_sent:
@@ -301,13 +332,14 @@ class Sender:
             for place in places:
                 del failed[place]
         if failed:
-            raise _send_failed(len(messages), failed, doubtful)
+            raise _failure_of_send(len(messages), failed, doubtful)
         return SendOutcome(len(messages), repeated)
 
-    async def _once(self, payloads: list[bytes]) -> dict[int, Failure]:
+    async def _once(self, payloads: list[bytes], transaction: ClientTransaction | None) -> dict[int, Failure]:
         """Send each of them; returns those that failed. Raises if there is no link."""
         link = await self.attached()
-        call = _WriterCall(payloads)
+        state = b"" if transaction is None else transaction.state(link.connection)
+        call = _WriterCall(payloads, state)
         link.start(call)
         await self._answers(link, call)
         return call.failures
@@ -358,7 +390,7 @@ def _is_worth_repeating(failure: Failure) -> bool:
     return not certain or error_of(condition, "").retryable or condition == ConnectionLost.default_condition
 
 
-def _send_failed(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
+def _failure_of_send(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
     unknown = sorted(doubtful.intersection(failures))
     failed = {
         place: (condition, text)

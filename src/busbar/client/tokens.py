@@ -26,6 +26,11 @@ class Tokens:
         self._put: set[str] = set()
         self._lock = asyncio.Lock()
 
+    @property
+    def is_empty(self) -> bool:
+        """No token was put yet."""
+        return not self._put
+
     async def grant(self, path: str) -> None:
         """Put a token for an entity, unless there is one. Raises Unauthorized."""
         if path in self._put:

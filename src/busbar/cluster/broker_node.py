@@ -95,7 +95,7 @@ class BrokerNode:
         return self._open(settings)
 
     async def connect_peers(self, brokers: Sequence[str]) -> None:
-        """Wait for the others. All entities are known then, and targets elsewhere can be reached: messages may move."""
+        """Wait for the other brokers. When targets in other processes can be reached, messages may move."""
         await self._port.wait_for_peers(brokers)
         self._moves.start(self._transfer_patience)
 

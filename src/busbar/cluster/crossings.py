@@ -15,7 +15,7 @@ from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.definition import decode_definition, encode_definition
 from busbar.cluster.failures import Failure, decode_error, encode_error
 from busbar.cluster.settings_codec import SettingsReader, encode_settings
-from busbar.model.api import EntityListing, EntityView, NamedRule, RuntimeProperties
+from busbar.model.api import EntityListing, EntityView, NamedRule, RuleChange, RuntimeProperties
 from busbar.model.entities import Description, RuleDescription
 from busbar.model.settings import FragmentSettings
 
@@ -50,8 +50,17 @@ def _decode_rule(encoded: bytes | None) -> NamedRule | None:
         return None
     view = decode_definition(encoded)
     if not isinstance(view.description, RuleDescription):
-        raise msgspec.DecodeError("the definition of a default rule is not that of a rule")
+        raise msgspec.DecodeError("the definition of a rule is not that of a rule")
     return view.path, view.description
+
+
+def _encode_rule_changes(changes: Sequence[RuleChange]) -> list[tuple[str, bytes | None]]:
+    return [(path, None if rule is None else _encode_rule((path, rule))) for path, rule in changes]
+
+
+def _decode_rule_changes(changes: list[tuple[str, bytes | None]]) -> list[RuleChange]:
+    decoded = [(path, _decode_rule(encoded)) for path, encoded in changes]
+    return [(path, None if rule is None else rule[1]) for path, rule in decoded]
 
 
 class _Page(msgspec.Struct, array_like=True):
@@ -115,6 +124,7 @@ _CROSSINGS: dict[Any, Crossing] = {
     EntityListing: (_Page, _encode_page, _decode_page),
     Description: (bytes, _encode_description, _decode_description),
     NamedRule | None: (bytes | None, _encode_rule, _decode_rule),
+    Sequence[RuleChange]: (list[tuple[str, bytes | None]], _encode_rule_changes, _decode_rule_changes),
     Mapping[int, FragmentSettings]: (bytes, encode_settings, _settings.read),
     Mapping[str, StoreChange]: (dict[str, _StoreChange], _encode_stores, _decode_stores),
     Sequence[EntityChange]: (list[tuple[str, bytes | None]], _encode_changes, _decode_changes),

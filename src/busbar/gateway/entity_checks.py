@@ -14,14 +14,17 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busbar.model.errors import EntityDisabled, EntityNotFound, InvalidOperation, NotImplementedHere
+from busbar.model.errors import (
+    ArgumentError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidOperation,
+)
 from busbar.model.limits import Limits
 from busbar.model.message import ACTIVE, DEAD, TRANSFER_DEAD
 
 TRANSFER_DESTINATION: Final = "com.microsoft:transfer-destination-address"
 NO_RECEIVER: Final = "Cannot create a message receiver on an entity with auto-forwarding enabled."
-LONGEST_SHOWN: Final = 300
-"""Maximum number of characters of a client's text in an error."""
 
 
 def check_has_messages(entity: EntityView) -> None:
@@ -37,14 +40,16 @@ def requires_session(entity: EntityView) -> bool:
     )
 
 
-def check_not_via(properties: Mapping[object, object]) -> None:
-    """Refuse a link with this property: its messages would stay in this entity instead of the one they are meant for."""
-    if TRANSFER_DESTINATION in properties:
-        destination = str(properties[TRANSFER_DESTINATION])[:LONGEST_SHOWN]
-        raise NotImplementedHere(
-            f"The link has the property {TRANSFER_DESTINATION} ('{destination}'): sending via another entity is not served "
-            "by this version of Busbar. Send to the destination itself."
+def destination_of(properties: Mapping[object, object]) -> str | None:
+    """The address where the messages of a link are to end, if that is not the entity of the link. Raises ArgumentError."""
+    destination = properties.get(TRANSFER_DESTINATION)
+    if destination is None:
+        return None
+    if not isinstance(destination, str):
+        raise ArgumentError(
+            f"The link property {TRANSFER_DESTINATION} is a {type(destination).__name__}; it has to be a string."
         )
+    return str(destination)
 
 
 def not_sent_to(subscription: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from busbar.gateway.amqp.transactions import GatewayTransactionBytes
 from busbar.gateway.authority import Authority
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
@@ -25,3 +26,4 @@ class GatewayServices:
     """The end of every error text: it connects a user's report with the operator's log."""
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
+    transaction_bytes: GatewayTransactionBytes = field(default_factory=GatewayTransactionBytes)

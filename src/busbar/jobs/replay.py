@@ -1,20 +1,20 @@
-"""`busbar replay`: messages of an archive, or of a dead-letter queue, into an entity.
+"""`busbar replay`: sends messages of an archive, or of a dead-letter queue, to an entity.
 
     replay("archive/", "orders-again", where="subject = 'refund'", edits={"subject": "'again'"})
 
 - The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or the dead-letter queue of a
   queue or subscription (`orders/$deadletterqueue`). A replay only reads it. The target is a queue or a topic.
-- `where` is a condition of Spark SQL over the columns of the source, `edits` say what is changed (edits.py).
-- A message arrives as it was sent, under an id that follows from where it came from (resending.py); its own id stands in
-  the application property `original-message-id`. With ids="message" it keeps its own: they have to be unique then.
-- Doing the same again sends nothing twice, whatever was killed when: the writer's name follows from source, target,
-  condition, edits and ids. What has come into the source meanwhile is sent. `run` gives a repetition a name of its own.
-- The broker remembers the ids of a replay. `forget` says afterwards that it is done for good: the memory is given back, and
+- `where` is a condition of Spark SQL over the columns of the source, `edits` are changes (edits.py).
+- A message arrives as it was sent, under an id that follows from its source (resending.py). Its own id is in the application
+  property `original-message-id`. With ids="message" it keeps its own id: ids have to be unique then.
+- A repetition sends nothing twice, whichever process was killed at any time. The writer's name follows from source, target,
+  condition, edits and ids. Messages that are new in the source are sent. `run` gives a repetition a name of its own.
+- The broker remembers the ids of a replay. `forget` declares afterwards that it is done for good: the memory is freed, and
   the same replay is refused for seven days.
-- Order: "key" keeps the order of every session and of every partition key; "all" that of all messages, by the time when
-  they were enqueued (one task sends them); "none" needs no shuffle.
-- A message that the target does not take because of what it is is counted as refused, and the others go on.
-- A time to live begins anew.
+- Order: "key" keeps the order of every session and of every partition key; "all" that of all messages by their enqueued time
+  (one task sends them); "none" needs no shuffle.
+- If the target refuses a message because of its content, it is counted as refused, and the others continue.
+- A time to live starts again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a job is. `sent` counts what whole tasks have sent."""
+    """The progress of a job. `sent` counts messages of finished tasks."""
 
     total: int
     sent: int
@@ -61,7 +61,7 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """`found` messages met the condition; `sent` were taken by the target, now or in an earlier run."""
+    """The result: `found` messages matched the condition; the target accepted `sent`, now or in an earlier run."""
 
     source: str
     target: str
@@ -75,7 +75,7 @@ class ReplayReport:
     """Of refused messages."""
     entities: dict[str, int] = field(default_factory=dict)
     first: str | None = None
-    """When the oldest one was enqueued."""
+    """The enqueued time of the oldest one."""
     last: str | None = None
     sample: list[dict[str, Any]] = field(default_factory=list)
     """Of a dry run."""
@@ -102,10 +102,10 @@ def replay(
 ) -> ReplayReport:
     """Send the messages of a source to a target, each once.
 
-    `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the most
-    messages a second, `wait` how long a broker may be away, in seconds. Without a `session`, and if there is none, one
-    is opened on `master` (all cores of this machine, or what spark-submit says) and stopped afterwards.
-    Raises ReplayError, EditError, BusbarClientError.
+    `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the maximum
+    number of messages a second, `wait` how long a broker may be unreachable, in seconds. Without a `session`, and if there
+    is none, one is opened on `master` (all cores of this machine, or that of spark-submit) and stopped afterwards. Raises
+    ReplayError, EditError, BusbarClientError.
     """
     _check(order, ids, rate, target)
     began = time.monotonic()
@@ -206,6 +206,7 @@ class _Replay:
         return selected(spark, self.source, self._secret, self._where, self._edits, self._wait)
 
     def count(self, selection: DataFrame) -> _Found:
+        """The number of messages, by entity, and the times of the first and the last."""
         from pyspark.sql import functions as F
 
         rows = (
@@ -228,7 +229,7 @@ class _Replay:
         )
 
     def sample(self, selection: DataFrame, count: int) -> list[dict[str, Any]]:
-        """Some messages, and what the edits make of them."""
+        """Some messages, and the result of the edits on them."""
         from busbar.jobs.replay_task import EDIT
 
         columns = [
@@ -251,7 +252,7 @@ class _Replay:
         return shown
 
     def _check_unique(self, selection: DataFrame) -> None:
-        """Raise ReplayError if two messages have the same id: the target would take one of them."""
+        """Raise ReplayError if two messages have the same id: the target would accept one of them."""
         from pyspark.sql import functions as F
 
         twice = selection.groupBy("message_id").count().where(F.col("count") > 1)
@@ -294,7 +295,7 @@ class _Replay:
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
         done = ResendResult()
         with _Watch(spark, found, on_progress):
-            # Spark wants a plain function.
+            # Spark needs a plain function.
             for row in rows.mapInArrow(lambda batches: task(batches), RESULT).collect():
                 done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
         return done
@@ -316,7 +317,7 @@ class _Replay:
         return selection, cores
 
     def _key(self) -> Column:
-        """What the messages have in common whose order is kept: their session, else their key, as edited. Others are
+        """The common value of messages whose order counts: their session, else their key, after the edits. The others are
         spread."""
         from pyspark.sql import functions as F
 
@@ -334,7 +335,7 @@ class _Replay:
 
 
 class _Watch:
-    """Tells the progress of the tasks of this thread's job while a block runs."""
+    """Reports the progress of the tasks of this thread's job while a block runs."""
 
     def __init__(
         self, spark: SparkSession, total: int, on_progress: Callable[[ReplayProgress], None] | None

@@ -40,6 +40,15 @@ class Limits:
     max_peek_count: int = 250
     max_schedule_count: int = 100
     max_delete_count: int = 4000
+    # Transactions
+    max_transactions: int = 100  # open at a time on one connection
+    transaction_timeout: int = 120_000  # after its first operation a transaction is rolled back
+    max_transaction_messages: int = 100  # sent or scheduled in one transaction
+    max_transaction_settlements: int = 5_000  # in one transaction
+    max_transaction_bytes: int = (
+        32 * 1024 * 1024
+    )  # of one connection, in open transactions; two messages always fit
+    max_all_transaction_bytes: int = 256 * 1024 * 1024  # of all connections of a gateway together
     # Taps
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
     max_tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
@@ -50,7 +59,7 @@ class Limits:
     idle_timeout: int = 240_000
     token_timeout: int = 20_000  # no successful put-token by then: the connection is dropped
     token_grace: int = 60_000  # an expired token still counts for as long, so that clocks may differ
-    session_accept_timeout: int = 60_000  # for the next available message session, if the client does not say
+    session_accept_timeout: int = 60_000  # for the next available message session, if the client sets no time
     first_link_timeout: int = 60_000  # no link by then: closed
     max_sessions: int = 256
     max_links: int = 256

@@ -27,6 +27,7 @@ from busbar.amqp.events import (
     SaslOutcome,
     SessionBegun,
     SessionEnded,
+    SettledDisposed,
 )
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, REJECTED, empty_state, transactional_state
@@ -50,6 +51,7 @@ KINDS = (
     Arrived,
     CreditChanged,
     Disposed,
+    SettledDisposed,
     Closed,
 )
 
@@ -96,6 +98,8 @@ class Gateway:
             if not event.settled and event.link.sending:
                 event.link.confirm(event.ids[:-1], ACCEPTED)
                 event.link.deny(event.ids[-1], "com.microsoft:message-lock-lost", "gone")
+        elif isinstance(event, SettledDisposed):
+            event.session.deny_settled(event.first, event.last, "amqp:not-allowed", "settled")
         elif isinstance(event, Closed):
             self.closed += 1
 
@@ -162,6 +166,8 @@ def _dialogue() -> tuple[bytes, bytes]:
     receiver.dispose([3], empty_state(REJECTED), settled=False)
     receiver.dispose([4, 5], transactional_state(b"T", empty_state(ACCEPTED)), settled=False)
     receiver.dispose([6, 7], empty_state(ACCEPTED))
+    run()
+    receiver.dispose([6, 7], transactional_state(b"T", empty_state(ACCEPTED)), settled=False)
     run()
     theirs.confirm([0, 1, 2], ACCEPTED)
     theirs.deny(3, "amqp:not-allowed", "no")

@@ -334,19 +334,32 @@ def test_the_oldest_reservations_are_forgotten() -> None:
 # ---- several fragments ----
 
 
+def transaction(parts: list[c.TransactionPart], freed: int = 0) -> c.Transact:
+    command = c.Transact(1, 1, 9, parts)
+    command.freed = freed
+    return command
+
+
 def test_a_fragment_says_beforehand_why_it_would_refuse_its_parts() -> None:
     queue = MovingQueue(forwarding(quota_bytes=200))
     queue.send(draft(b"x" * 100))
     (held,) = queue.receive()
     before = everything(queue)
     machine = queue.machine
-    assert machine.refusal_of([settle(COMPLETE, held)], queue.now, 0) is None
-    refused = machine.refusal_of([settle(COMPLETE, held, nonce=1)], queue.now, 0)
-    assert refused is not None and refused[0] == MessageLockLost.condition
+    whole = transaction([settle(COMPLETE, held)])
+    assert machine.refusal_of(whole, queue.now) is None
+    refused, freed = machine.check_parts(whole, queue.now)
+    assert refused is None and freed >= 100
+    lost = transaction([settle(COMPLETE, held, nonce=1)])
+    for refused in (machine.refusal_of(lost, queue.now), machine.check_parts(lost, queue.now)[0]):
+        assert refused is not None and refused[0] == MessageLockLost.condition
     parts: list[c.TransactionPart] = [send(draft(b"x" * 100))]
-    refused = machine.refusal_of(parts, queue.now, 0)
+    refused = machine.refusal_of(transaction(parts), queue.now)
     assert refused is not None and refused[0] == QuotaExceeded.condition
-    assert machine.refusal_of(parts, queue.now, 200) is None
+    assert machine.check_parts(transaction(parts), queue.now) == (None, 0), (
+        "the quota is looked at with all fragments"
+    )
+    assert machine.refusal_of(transaction(parts, freed=200), queue.now) is None
     assert everything(queue) == before
     command = c.Transact(1, 1, 9, parts)
     command.freed = 200

@@ -59,7 +59,7 @@ def operations(
 ) -> SessionOperations:
     description = QueueDescription(**{"requires_session": True, **of_queue})
     entity = EntityView("q", description, tuple(100 + index for index in range(count)))
-    return SessionOperations(cast(LinkConnection, peer), entity, sub, 1_000)
+    return SessionOperations(cast(LinkConnection, peer), entity, entity.path, sub, 1_000)
 
 
 async def page(node: SessionOperations, skip: int, top: int, updated: int = DEFAULT_LISTING) -> list[object]:

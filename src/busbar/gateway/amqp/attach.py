@@ -4,12 +4,15 @@
     client      $cbs, x/$management     RequestLink
     broker      $cbs, x/$management     ReplyLink
     client      queue, topic            IncomingLink    needs Send
+    client      either, with a
+                destination             ViaLink         needs Send on both
+    client      a coordinator           CoordinatorLink
     broker      queue or subscription,
                 its dead letters        OutgoingLink    needs Listen
     broker      either with sessions    SessionLink     needs Listen; waits for a session
 
 The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
-again after the wait for a session.
+again after the wait for a session. On an AMQP session that crosses entities, transactions.py says which links there may be.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 from busbar.amqp.link import Link
 from busbar.gateway.address import Node, NodeKind, node_of
 from busbar.gateway.amqp.cbs import MAX_REQUEST, TokenNode
+from busbar.gateway.amqp.coordinator import MAX_REQUEST as MAX_COORDINATOR_REQUEST
+from busbar.gateway.amqp.coordinator import CoordinatorLink
 from busbar.gateway.amqp.incoming import MIXED_BATCHES, IncomingLink
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management import ManagementNode
@@ -25,32 +30,35 @@ from busbar.gateway.amqp.requests import ReplyLink, RequestLink
 from busbar.gateway.amqp.session_accepting import accept_named, accept_next
 from busbar.gateway.amqp.session_filter import SessionFilter, locked_until, session_wish, wait_of
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST, SessionConsumer, SessionLink
+from busbar.gateway.amqp.via_link import ViaLink
 from busbar.gateway.amqp.writer_properties import BATCH, WRITER, writer_of_link
 from busbar.gateway.entity_checks import (
+    TRANSFER_DESTINATION,
     check_can_receive,
     check_can_send,
     check_has_messages,
-    check_not_via,
+    destination_of,
     message_size,
     requires_session,
 )
 from busbar.model.api import EntityView
+from busbar.model.entities import Tier
 from busbar.model.errors import (
     ArgumentError,
     BusbarError,
     InvalidOperation,
-    NotImplementedHere,
     SessionLockLost,
     Unauthorized,
 )
+from busbar.model.names import key_of
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 
-GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink
+GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink | CoordinatorLink
 """Every kind of link: it is opened and closed."""
 MessageLink = IncomingLink | OutgoingLink
 """Links to messages of an entity: they need a right as long as they are open."""
-DeliveringLink = IncomingLink | RequestLink
+DeliveringLink = IncomingLink | RequestLink | CoordinatorLink
 """Links on which the client delivers."""
 CreditedLink = OutgoingLink | ReplyLink
 """Links on which the client gives credit."""
@@ -83,17 +91,50 @@ async def attach(peer: LinkConnection, link: Link, replies: RepliesByNode) -> Ga
             )
     end = link.source if link.sending else link.target
     if end is not None and end.coordinator:
-        raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+        return await _coordinator(peer, link)
     node = node_of(None if end is None else end.address)
     if node.kind is NodeKind.CBS:
         return _request_response(peer, link, node, replies, None)
+    if node.kind is NodeKind.MANAGEMENT:
+        entity = await _find(peer, link, node)
+        return _request_response(peer, link, node, replies, entity)
+    crossing = peer.transactions.crossing(link)
+    if crossing is None:
+        return await _attach_to(peer, link, node, await _find(peer, link, node))
+    try:
+        async with crossing.in_order:
+            entity = await _find(peer, link, node)
+            await crossing.name(link, entity, peer.service.broker)
+        return await _attach_to(peer, link, node, entity)
+    except BaseException:
+        crossing.forget(link)
+        raise
+
+
+async def _coordinator(peer: LinkConnection, link: Link) -> CoordinatorLink:
+    if link.sending:
+        raise InvalidOperation("A coordinator takes requests: it cannot be received from.")
+    if (await peer.service.broker.namespace()).tier is Tier.BASIC:
+        raise InvalidOperation("Transactions are not available in the Basic tier.")
+    link.accept(MAX_COORDINATOR_REQUEST)
+    return CoordinatorLink(peer, link)
+
+
+async def _find(peer: LinkConnection, link: Link, node: Node) -> EntityView:
+    """The entity of a link, for which the link counts from now on."""
     _authorize(peer, link, node)
     entity = await peer.service.broker.entity(node.path)
     check_has_messages(entity)
     peer.add_link_to(link, entity.path)
-    if node.kind is NodeKind.MANAGEMENT:
-        return _request_response(peer, link, node, replies, entity)
+    return entity
+
+
+async def _attach_to(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> GatewayLink:
+    """A link to messages of an entity."""
     if not link.sending:
+        destination = destination_of(link.properties)
+        if destination is not None:
+            return await _via(peer, link, node, entity, node_of(destination))
         return _incoming(peer, link, node, entity)
     check_can_receive(entity, node.sub)
     wish = session_wish(link, peer.service.limits)
@@ -120,20 +161,35 @@ def _authorize(peer: LinkConnection, link: Link, node: Node) -> None:
         )
 
 
+async def _via(
+    peer: LinkConnection, link: Link, node: Node, entity: EntityView, destination: Node
+) -> ViaLink:
+    if destination.kind is not NodeKind.ENTITY or destination.transfer:
+        raise ArgumentError("The destination of a link has to be a queue or a topic.")
+    check_can_send(entity, node.dead_letter)
+    target = await _find(peer, link, destination)
+    check_can_send(target, destination.dead_letter)
+    if key_of(target.path) == key_of(entity.path):
+        raise InvalidOperation(f"'{entity.path}' cannot be sent to via itself.")
+    limits = peer.service.limits
+    size = min(message_size(entity, limits), message_size(target, limits))
+    link.accept(size, properties={TRANSFER_DESTINATION: str(link.properties[TRANSFER_DESTINATION])})
+    return ViaLink(peer, link, entity, target, size, [node.resource, destination.resource])
+
+
 def _incoming(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> IncomingLink:
-    check_not_via(link.properties)
     check_can_send(entity, node.dead_letter)
     size = message_size(entity, peer.service.limits)
     mixed = MIXED_BATCHES in (link.desired_capabilities or ())
     writer = writer_of_link(link.properties)
     said: dict[object, object] | None = None if writer is None else {WRITER: writer.name, BATCH: writer.batch}
     link.accept(size, properties=said, offered_capabilities=[MIXED_BATCHES] if mixed else None)
-    return IncomingLink(peer, link, entity, size, mixed, writer)
+    return IncomingLink(peer, link, entity, size, node.resource, mixed, writer)
 
 
 def _outgoing(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> OutgoingLink:
     link.accept(message_size(entity, peer.service.limits))
-    return OutgoingLink(peer, link, entity, node.sub, link.snd_settle_mode == SETTLED)
+    return OutgoingLink(peer, link, entity, node.sub, link.snd_settle_mode == SETTLED, node.resource)
 
 
 async def _session(
@@ -154,7 +210,8 @@ async def _session(
     except BaseException:
         seat.give_up()
         raise
-    end = SessionLink(peer, link, entity, seat, index, accepted, link.snd_settle_mode == SETTLED)
+    delete = link.snd_settle_mode == SETTLED
+    end = SessionLink(peer, link, entity, seat, index, accepted, delete, node.resource)
     try:
         _authorize(peer, link, node)
         if seat.lost:

@@ -19,17 +19,20 @@ class TokenNode:
     def __init__(self, peer: LinkConnection) -> None:
         self._peer = peer
 
-    async def perform(self, request: DecodedMessage) -> DecodedMessage:
+    async def perform(
+        self, request: DecodedMessage, txn: bytes | None
+    ) -> tuple[DecodedMessage, BusbarError | None]:
+        """Take a token at once, also in a transaction."""
         try:
             self._put_token(request)
         except Unauthorized as error:
             token = request.value if isinstance(request.value, str) else ""
             service = self._peer.service
             service.authority.refused.token(self._peer.address, token, error.text, wall_clock())
-            return _reply(401, f"{error.text[:MAX_TEXT]} {service.tracking}")
+            return _reply(401, f"{error.text[:MAX_TEXT]} {service.tracking}"), error
         except BusbarError as error:
-            return _reply(400, error.text[:MAX_TEXT])
-        return _reply(202, "Accepted")
+            return _reply(400, error.text[:MAX_TEXT]), error
+        return _reply(202, "Accepted"), None
 
     def _put_token(self, request: DecodedMessage) -> None:
         properties = request.application_properties or {}

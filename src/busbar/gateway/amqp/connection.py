@@ -11,9 +11,9 @@ The connection is the one asyncio.Protocol, and owns the one timer of its deadli
     connection_tasks.py       its tasks
     read_control.py           when it reads from its socket
     sasl.py                   how its client logs in
+    transactions.py           its transactions, which belong to it and not to one of its links
     grants.py                 what its tokens allow (in the folder above)
 
-What belongs to a connection and not to one of its links, as a transaction does in AMQP, is another such part.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from busbar.gateway.amqp.read_control import ReadControl
 from busbar.gateway.amqp.requests import LargeReplyLimiter
 from busbar.gateway.amqp.sasl import MECHANISMS, SASL_AUTH, SASL_OK, log_in
 from busbar.gateway.amqp.session_link import SessionLink
+from busbar.gateway.amqp.transactions import ConnectionTransactions
 from busbar.gateway.authority import Grant
 from busbar.gateway.grants import Grants
 from busbar.gateway.refused_tokens import host_of
@@ -72,6 +73,7 @@ class GatewayConnection(asyncio.Protocol):
         self._links = ConnectionLinks(service, self, self._tasks, self._deadlines)
         self._read_control = ReadControl(limits.max_uncommitted_bytes)
         self._wakes = WakeTimer(self.flush)
+        self.transactions = ConnectionTransactions(limits, service.transaction_bytes, self._wakes.wake_at)
         self._pages: LargeReplyLimiter | None = None
         self._id_base = ""
         self._ids_given = 0
@@ -109,6 +111,7 @@ class GatewayConnection(asyncio.Protocol):
         self._links.release_undelivered()
         self._broker.disconnect()
         self._links.close()
+        self.transactions.close()
         self._grants.close()
         self._wakes.close()
         self._pages = None
@@ -195,6 +198,10 @@ class GatewayConnection(asyncio.Protocol):
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         return self._tasks.spawn(work)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return bool(self._grants)
 
     @property
     def address(self) -> str:

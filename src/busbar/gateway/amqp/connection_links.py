@@ -33,6 +33,7 @@ from busbar.amqp.events import (
     LinkAttaching,
     LinkDetached,
     SessionEnded,
+    SettledDisposed,
 )
 from busbar.amqp.link import Link
 from busbar.clock import wall_clock
@@ -57,7 +58,7 @@ from busbar.gateway.entity_checks import check_can_receive, check_can_send
 from busbar.gateway.link_registry import EntityListener
 from busbar.gateway.services import GatewayServices
 from busbar.model.api import EntityView
-from busbar.model.errors import BusbarError, EntityNotFound, ServerBusy, Unauthorized
+from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation, ServerBusy, Unauthorized
 from busbar.model.message import ACTIVE
 from busbar.model.names import key_of
 from busbar.model.sas import LISTEN, SEND
@@ -65,6 +66,7 @@ from busbar.model.sas import LISTEN, SEND
 log = logging.getLogger(__name__)
 
 MAX_EARLY = 1_000
+SETTLED_BEFORE = "The delivery is settled already, as in ReceiveAndDelete. Transactions need PeekLock."
 
 
 class AttachedLink(NamedTuple):
@@ -102,8 +104,8 @@ class ConnectionLinks:
         self._deadlines = deadlines
         self._pending: dict[Link, PendingLink] = {}
         self._attached: dict[Link, AttachedLink] = {}
-        self._entities: dict[Link, str] = {}
-        """The paths of the entities of all links, also of those that are being attached."""
+        self._entities: dict[Link, list[str]] = {}
+        """The paths of the entities of all links, also of those that are being attached. A via link has two."""
         self._replies: dict[object, RepliesByNode] = {}
 
     def __bool__(self) -> bool:
@@ -118,7 +120,7 @@ class ConnectionLinks:
     def close(self) -> None:
         """The connection is gone: let go of all links, of their entities and of the holder."""
         for link in [*self._entities]:
-            self._leave_entity(link)
+            self._leave_entities(link)
         self._holder = None
         self._attached.clear()
         self._pending.clear()
@@ -144,6 +146,9 @@ class ConnectionLinks:
             self._detached(event.link)
         elif isinstance(event, SessionEnded):
             self._session_ended(event.session)
+            peer.transactions.session_ended(event.session)
+        elif isinstance(event, SettledDisposed):
+            event.session.deny_settled(event.first, event.last, InvalidOperation.condition, SETTLED_BEFORE)
         else:
             return False
         return True
@@ -164,6 +169,7 @@ class ConnectionLinks:
     # Attach
 
     def _begin_attach(self, link: Link, peer: LinkConnection) -> None:
+        peer.transactions.attaching(link)
         pending = PendingLink()
         link.user = pending
         self._pending[link] = pending
@@ -173,7 +179,7 @@ class ConnectionLinks:
         try:
             end = await self._decide(link, pending, peer)
         except asyncio.CancelledError:
-            self._leave_entity(link)
+            self._leave_entities(link)
             peer.flush()
             raise
         except BusbarError as error:
@@ -181,7 +187,7 @@ class ConnectionLinks:
             peer.flush()
             return
         if pending.gone:
-            self._leave_entity(link)
+            self._leave_entities(link)
             end.closed()
         else:
             self._open(link, pending, end)
@@ -200,7 +206,7 @@ class ConnectionLinks:
 
     def _refuse(self, link: Link, pending: PendingLink, error: BusbarError) -> None:
         log.debug("link refused with %s: %r", error.condition, error.text)
-        self._leave_entity(link)
+        self._leave_entities(link)
         if not pending.gone:
             link.user = None
             link.refuse(error.condition, f"{error.text} {self._service.tracking}")
@@ -233,7 +239,7 @@ class ConnectionLinks:
             end.give_up()
         elif isinstance(end, GatewayLink):
             end.closed()
-            self._leave_entity(link)
+            self._leave_entities(link)
             self._attached.pop(link, None)
             if isinstance(end, ReplyLink):
                 for siblings in self._replies.get(link.session, {}).values():
@@ -254,21 +260,19 @@ class ConnectionLinks:
         if self._holder is None:
             raise ServerBusy("The connection is closed.")
         self._service.attached.add_link(path, self._holder)
-        self._entities[link] = path
+        self._entities.setdefault(link, []).append(path)
         self._service.broker.in_use((path,))  # at once: it may have been about to be deleted as idle
 
-    def _leave_entity(self, link: Link) -> None:
-        path = self._entities.pop(link, None)
-        if path is None or self._holder is None:
-            return
-        if self._service.attached.remove_link(path, self._holder):
-            self._service.broker.out_of_use((path,))
+    def _leave_entities(self, link: Link) -> None:
+        for path in self._entities.pop(link, ()):
+            if self._holder is not None and self._service.attached.remove_link(path, self._holder):
+                self._service.broker.out_of_use((path,))
 
     def entity_changed(self, path: str, view: EntityView | None) -> None:
         """End the links that the entity does not allow any more; `view` is None if it was deleted."""
         key = key_of(path)
-        for link, entity in list(self._entities.items()):
-            if key_of(entity) != key:
+        for link, entities in list(self._entities.items()):
+            if key not in [key_of(entity) for entity in entities]:
                 continue
             pending = self._pending.get(link)
             if pending is not None:

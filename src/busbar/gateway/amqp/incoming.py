@@ -7,6 +7,9 @@ rejected with the error - never anything else (SDKs hang on it).
 With the link capability MIXED_BATCHES, which a client asks for and the broker then offers, the messages of a batch to a
 partitioned entity may have different keys (sends.py says what becomes of them). With the properties of a writer it is a link
 of that writer (writers.py).
+
+A delivery that names a transaction joins it, and is answered at once. Its messages are stored when the transaction is
+committed. Writers cannot take part: what they repeat is recognised when it is stored, not before.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ from __future__ import annotations
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.types import Int, Symbol
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.routers import new_router
 from busbar.message.parsing import message_format_batch, parse_batch, parse_message
 from busbar.model.api import EntityView
-from busbar.model.errors import ArgumentError, BusbarError, MessageSizeExceeded, NotImplementedHere
+from busbar.model.errors import ArgumentError, BusbarError, InvalidOperation, MessageSizeExceeded
 from busbar.model.message import Draft
 from busbar.partitions.sends import FailoverSend, MixedBatch, PendingSend, WriterBatch, send_of
+from busbar.partitions.transaction import TransactionalSender
 
 CREDIT = 1_000
 MIXED_BATCHES = "busbar:mixed-batches"
@@ -38,12 +43,14 @@ class IncomingLink:
         link: Link,
         entity: EntityView,
         max_message_size: int,
+        resource: str,
         mixed_batches: bool = False,
         writer: WriterBatch | None = None,
     ) -> None:
         self._peer = peer
         self._link = link
         self._router = new_router(entity, writer is not None)
+        self._sender = TransactionalSender(entity, self._router, [resource])
         self._writer = writer
         self._fresh_id = peer.fresh_id if writer is None else _no_id
         self._max_message_size = max_message_size
@@ -65,6 +72,9 @@ class IncomingLink:
             try:
                 self._check(delivery)
                 payload = delivery.payload
+                if delivery.txn is not None:
+                    self._enlist(delivery, delivery.txn)
+                    continue
                 if delivery.format == message_format_batch:
                     self._send_each(drafts, ids, size)
                     drafts, ids, size = [], [], 0
@@ -82,7 +92,7 @@ class IncomingLink:
                 ids.append(-1 if delivery.settled else delivery.id)
                 size += len(payload)
             except BusbarError as error:
-                self._reject(-1 if delivery.settled else delivery.id, error)
+                self._refuse(delivery, error)
         self._send_each(drafts, ids, size)
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
@@ -92,8 +102,30 @@ class IncomingLink:
             raise MessageSizeExceeded(
                 f"The message is larger than the limit of {self._max_message_size} bytes on this link."
             )
-        if delivery.txn is not None:
-            raise NotImplementedHere("Transactions are not served by this version of Busbar.")
+
+    def _enlist(self, delivery: Delivery, txn: bytes) -> None:
+        """Let the messages of a delivery join a transaction. The client is answered, but nothing is stored yet."""
+        peer = self._peer
+        transaction = peer.transactions.find(txn)
+        if self._writer is not None:
+            raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
+        transaction.send(self._sender, self._parsed(delivery), wall_clock())
+        peer.transactions.enlisted(transaction)
+        if not delivery.settled:
+            self._link.accept_in_txn([delivery.id], txn)
+
+    def _parsed(self, delivery: Delivery) -> list[Draft]:
+        payload = delivery.payload
+        if delivery.format == message_format_batch:
+            return parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
+        return [parse_message(payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header)]
+
+    def _refuse(self, delivery: Delivery, error: BusbarError) -> None:
+        """Reject a delivery. If the client has settled it and gets no answer, its transaction fails."""
+        if not delivery.settled:
+            self._reject(delivery.id, error)
+        elif delivery.txn is not None:
+            self._peer.transactions.fail(delivery.txn, error)
 
     def _reject(self, delivery_id: int, error: BusbarError) -> None:
         if delivery_id >= 0:

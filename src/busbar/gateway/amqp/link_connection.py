@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
 from busbar.amqp.link import Link
+from busbar.gateway.amqp.transactions import ConnectionTransactions
 from busbar.gateway.authority import Grant
 from busbar.gateway.services import GatewayServices
 from busbar.model.commands import Command
@@ -37,11 +38,16 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     """The connection, as its links see it."""
 
     service: GatewayServices
+    transactions: ConnectionTransactions
     writable: bool
     """False while the client reads too slowly: then no more messages are asked for."""
 
     async def ask(self, build: Callable[[int], Command]) -> Effect:
         """Submit the command that is built with a new request number, and wait for its effect. Raises a refusal."""
+
+    @property
+    def is_authenticated(self) -> bool:
+        """The client holds a grant, whatever for."""
 
     @property
     def address(self) -> str:
@@ -74,7 +80,7 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     def granted(self, grant: Grant) -> None: ...
 
     def add_link_to(self, link: Link, path: str) -> None:
-        """The link is to this entity. Raises QuotaExceeded."""
+        """The link is to this entity, among others that were named before. Raises QuotaExceeded."""
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""

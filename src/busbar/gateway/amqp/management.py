@@ -9,6 +9,9 @@ On a partitioned entity a request reaches the fragments that its sequence number
 one that its message's key chooses (routing.py). All or none holds within a fragment. A peek walks from fragment to fragment,
 in the order of sequence numbers; it leaves out fragments that are unavailable, but does not say that there is nothing more
 while one of them may have it.
+
+In a transaction messages are scheduled, cancelled and settled, and states set, when it is committed (enlisting.py). Reads
+and renewals are done at once, since SDKs name the transaction in them too.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import asyncio
 from typing import Final
 
 from busbar.amqp.types import Array, Int, Timestamp
+from busbar.clock import wall_clock
+from busbar.gateway.amqp.enlisting import ask_fragment, release_locks
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management_request import Operations, Perform, Reply, RequestBody, answer
 from busbar.gateway.amqp.outgoing import (
@@ -54,13 +59,15 @@ from busbar.model.commands import (
     Purge,
     ReceiveDeferred,
     Renew,
+    ReserveNumbers,
     Settle,
 )
-from busbar.model.effects import DeferredReceived, Peeked, Purged, Renewed, Sent
+from busbar.model.effects import DeferredReceived, NumbersReserved, Peeked, Purged, Renewed, Sent
 from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import (
     ArgumentError,
     ArgumentOutOfRange,
+    BusbarError,
     InvalidOperation,
     MessageLockLost,
     MessageSizeExceeded,
@@ -74,12 +81,14 @@ from busbar.model.message import (
     SCHEDULED,
     TRANSFER_DEAD,
     TRANSFER_DEAD_DEFERRED,
+    Draft,
     Overlay,
 )
 from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
-from busbar.partitions.resolver import FragmentResolver
+from busbar.partitions.resolver import FragmentResolver, Locks
 from busbar.partitions.sends import BatchSend
+from busbar.partitions.transaction import OtherFragment, Transaction, TransactionalSender
 
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
@@ -99,6 +108,7 @@ STATUSES: Final = {
 }
 READ_STATE: Final = "com.microsoft:get-session-state"
 MAX_NUMBER: Final = (1 << 63) - 1
+NO_DELETION: Final = "Messages cannot be received and deleted in a transaction. Receive them with PeekLock."
 
 
 class _PeekPage:
@@ -138,11 +148,11 @@ class ManagementNode:
         self._router = new_router(entity)
         self._sub = sub
         self._max_message_size = max_message_size
-        self._sessions = SessionOperations(peer, entity, sub, peer.service.limits.max_message_size)
+        self._sessions = SessionOperations(peer, entity, resource, sub, peer.service.limits.max_message_size)
         self._taps = TapOperations(peer, entity, sub)
         self._rules: RuleOperations | None = None
         if isinstance(entity.description, SubscriptionDescription) and sub == ACTIVE:
-            self._rules = RuleOperations(peer, entity.path)
+            self._rules = RuleOperations(peer, entity, resource)
 
     def _operations(self) -> Operations:
         """Made for each request: a node that kept them would refer to itself, and so would its connection."""
@@ -187,8 +197,10 @@ class ManagementNode:
 
         return later
 
-    async def perform(self, request: DecodedMessage) -> DecodedMessage:
-        return await answer(request, self._operations(), self._peer, self._resource)
+    async def perform(
+        self, request: DecodedMessage, txn: bytes | None
+    ) -> tuple[DecodedMessage, BusbarError | None]:
+        return await answer(request, txn, self._operations(), self._peer, self._resource)
 
     async def _peek(self, body: RequestBody) -> Reply:
         limits = self._peer.service.limits
@@ -266,6 +278,8 @@ class ManagementNode:
         index, numbers = fragments.resolve_numbers(body.integers("sequence-numbers"))
         fragment = fragments.ids[index]
         delete = body.integer("receiver-settle-mode") == 0
+        if delete and body.transaction is not None:
+            raise InvalidOperation(NO_DELETION)
         consumer = self._sessions.holder(body).consumer if self._sessions.required else 0
         effect = await self._peer.ask(
             lambda request: ReceiveDeferred(
@@ -302,14 +316,29 @@ class ManagementNode:
             overlay = dead_letter_overlay(properties, self._peer.service.limits)
         else:
             overlay = overlay_of(properties)
+        locks = self._fragments.resolve_tokens(tokens)
         try:
-            for fragment, _indexes, numbers, nonces in self._fragments.resolve_tokens(tokens):
+            if body.transaction is not None:
+                await self._settle_in_transaction(body.transaction, locks, outcome, overlay)
+                return 200, {}
+            for fragment, _indexes, numbers, nonces in locks:
                 await self._settle_in(fragment, outcome, numbers, nonces, overlay)
         except MessageLockLost:
             if self._sessions.required:
                 raise SessionLockLost(SESSION_LOCK_LOST) from None
             raise
         return 200, {}
+
+    async def _settle_in_transaction(
+        self, transaction: Transaction, locks: list[Locks], outcome: int, overlay: Overlay | None
+    ) -> None:
+        right = (LISTEN, self._resource)
+        try:
+            operation = transaction.settle(self._entity, locks, outcome, overlay, right, wall_clock())
+        except OtherFragment:
+            release_locks(self._peer, locks)
+            raise
+        await ask_fragment(self._peer, transaction, operation)
 
     async def _settle_in(
         self, fragment: int, outcome: int, numbers: list[int], nonces: list[int], overlay: Overlay | None
@@ -346,6 +375,8 @@ class ManagementNode:
                     limits.max_header_size,
                 )
             )
+        if body.transaction is not None:
+            return await self._schedule_in_transaction(body.transaction, drafts)
         stored: asyncio.Future[tuple[int, Sent]] = asyncio.get_running_loop().create_future()
         BatchSend(self._peer, self._router, drafts, PendingBatch(stored)).send()
         self._peer.flush()
@@ -353,14 +384,36 @@ class ManagementNode:
         numbers = [self._fragments.sequence_number(index, number) for number in effect.numbers]
         return 200, {"sequence-numbers": Array(LONG, list(numbers))}
 
+    async def _schedule_in_transaction(self, transaction: Transaction, drafts: list[Draft]) -> Reply:
+        """The numbers are reserved now, and used at the commit. After a rollback they stay unused."""
+        peer = self._peer
+        sender = TransactionalSender(self._entity, self._router, [self._resource])
+        operation = transaction.schedule(sender, drafts, wall_clock())
+        fragment = operation.parts[0].fragment
+        command = ReserveNumbers(fragment, peer.origin, 0, len(drafts))
+        effect = await ask_fragment(peer, transaction, operation, command)
+        assert isinstance(effect, NumbersReserved)
+        numbers = range(effect.first, effect.first + len(drafts))
+        for draft, number in zip(drafts, numbers, strict=True):
+            draft.number = number
+        shown = [self._fragments.sequence_number(operation.index, number) for number in numbers]
+        return 200, {"sequence-numbers": Array(LONG, list(shown))}
+
     async def _cancel(self, body: RequestBody) -> Reply:
         index, numbers = self._fragments.resolve_numbers(body.integers("sequence-numbers"))
+        if body.transaction is not None:
+            right = (SEND, self._resource)
+            operation = body.transaction.cancel(self._entity, index, numbers, right, wall_clock())
+            await ask_fragment(self._peer, body.transaction, operation)
+            return 200, {}
         await self._peer.ask(
             lambda request: CancelScheduled(self._fragments.ids[index], self._peer.origin, request, numbers)
         )
         return 200, {}
 
     async def _delete(self, body: RequestBody) -> Reply:
+        if body.transaction is not None:
+            raise InvalidOperation(NO_DELETION)
         limit = self._peer.service.limits.max_delete_count
         count = body.integer("message-count")
         if not 1 <= count <= limit:

@@ -20,6 +20,7 @@ from busbar.model.errors import (
     NotImplementedHere,
     Unauthorized,
 )
+from busbar.partitions.transaction import Transaction
 
 MAX_ITEMS = 10_000
 MAX_TEXT = 2_048
@@ -36,7 +37,9 @@ Reply = tuple[int, dict[str, object]]
 class RequestBody:
     """Keys may be strings or symbols; arrays and lists are the same here; integers have any width."""
 
-    def __init__(self, operation: str, value: object) -> None:
+    def __init__(self, operation: str, value: object, transaction: Transaction | None = None) -> None:
+        """`transaction` is the one that the request names."""
+        self.transaction = transaction
         if not isinstance(value, dict):
             raise ArgumentError(f"The body of {operation} is a {type(value).__name__}; it has to be a map.")
         self._operation = operation
@@ -120,12 +123,16 @@ Operations = dict[str, tuple[str, Perform]]
 
 
 async def answer(
-    request: DecodedMessage, operations: Operations, peer: LinkConnection, resource: str
-) -> DecodedMessage:
-    """The reply to any request: a result, or an error."""
+    request: DecodedMessage,
+    txn: bytes | None,
+    operations: Operations,
+    peer: LinkConnection,
+    resource: str,
+) -> tuple[DecodedMessage, BusbarError | None]:
+    """The reply to any request: a result, or an error, which is returned as well."""
     reply = DecodedMessage()
     try:
-        status, body = await _run(request, operations, peer, resource)
+        status, body = await _run(request, txn, operations, peer, resource)
         reply.application_properties = {
             "statusCode": Int(status),
             "statusDescription": "OK" if status == 200 else "No content",
@@ -138,10 +145,17 @@ async def answer(
             "errorCondition": Symbol(error.condition),
         }
         reply.value = {}
-    return reply
+        return reply, error
+    return reply, None
 
 
-async def _run(request: DecodedMessage, operations: Operations, peer: LinkConnection, resource: str) -> Reply:
+async def _run(
+    request: DecodedMessage,
+    txn: bytes | None,
+    operations: Operations,
+    peer: LinkConnection,
+    resource: str,
+) -> Reply:
     operation = (request.application_properties or {}).get("operation")
     if not isinstance(operation, str):
         raise ArgumentError("A management request needs the application property 'operation'.")
@@ -156,4 +170,5 @@ async def _run(request: DecodedMessage, operations: Operations, peer: LinkConnec
     right, perform = known
     if not peer.may(right, resource):
         raise Unauthorized(f"The operation '{operation}' on '{resource}' needs the right {right}.")
-    return await perform(RequestBody(operation, request.value))
+    transaction = None if txn is None else peer.transactions.find(txn)
+    return await perform(RequestBody(operation, request.value, transaction))

@@ -5,7 +5,8 @@ now (credit, unsettled deliveries, a socket that keeps up) and about a mebibyte 
 costs little memory.
 
 A settlement takes the same road as a send: the client is answered when the fragment's change is durable. Deliveries of
-several fragments that are settled together are settled fragment by fragment.
+several fragments that are settled together are settled fragment by fragment. A settlement that names a transaction joins it
+(enlisting.py).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import ClassVar
 from busbar.amqp.codec import encode_value
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, MODIFIED, REJECTED, RELEASED, Outcome
+from busbar.gateway.amqp.enlisting import EnlistedSettlement
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.delivery import encode_deliveries
 from busbar.message.lock_token import split_by_fragment, split_tags
 from busbar.model.api import EntityView
 from busbar.model.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
 from busbar.model.effects import Effect, Refused, Settled
-from busbar.model.errors import ArgumentOutOfRange, BusbarError, MessageLockLost, NotImplementedHere
+from busbar.model.errors import ArgumentOutOfRange, BusbarError, MessageLockLost
 from busbar.model.limits import Limits
 from busbar.model.message import Overlay, Record
 from busbar.partitions.credit_allocation import FragmentCredit
@@ -46,11 +48,15 @@ class OutgoingLink:
         entity: EntityView,
         sub: int,
         delete: bool,
+        resource: str,
         asker: Origin | None = None,
+        whole: EntityView | None = None,
     ) -> None:
-        """`asker` asks the fragments in the place of the connection."""
+        """`asker` asks the fragments in the place of the connection. `entity` may be a part of the `whole`."""
         self._peer = peer
         self._link = link
+        self._entity = whole or entity
+        self._resource = resource
         self._fragments = entity.fragments
         self.sub = sub
         self._delete = delete
@@ -111,6 +117,13 @@ class OutgoingLink:
     ) -> None:
         if self._delete:
             return  # deleted when they were delivered: nothing to settle
+        if outcome is not None and outcome.txn is not None:
+            limits = self._peer.service.limits
+            enlisted = EnlistedSettlement(self._peer, self, self._link, ids, not settled)
+            enlisted.begin(
+                outcome.txn, self._entity, self._resource, tags, lambda: _action(outcome, limits), now
+            )
+            return
         try:
             code, action, overlay = _action(outcome, self._peer.service.limits)
         except BusbarError as error:
@@ -180,8 +193,6 @@ def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay 
     """The code to confirm with, the settlement it asks for (-1: none), and the properties it sets."""
     if outcome is None:
         return RELEASED, RELEASE, None
-    if outcome.txn is not None:
-        raise NotImplementedHere("Transactions are not served by this version of Busbar.")
     if outcome.code == ACCEPTED:
         return ACCEPTED, COMPLETE, None
     if outcome.code == MODIFIED:

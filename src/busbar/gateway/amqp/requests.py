@@ -23,7 +23,8 @@ from busbar.amqp.link import Link
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
 from busbar.model.effects import Effect
-from busbar.model.errors import BusbarError, MessageSizeExceeded, NotImplementedHere, ServerBusy
+from busbar.model.errors import BusbarError, MessageSizeExceeded, ServerBusy, error_of
+from busbar.partitions.transaction import Transaction
 
 CREDIT = 100
 MAX_PENDING = 100
@@ -100,8 +101,8 @@ class ReplyLink:
         self._link.deliver([self._sent.to_bytes(4, "big")], [payload], True)
 
 
-Perform = Callable[[DecodedMessage], Awaitable[DecodedMessage]]
-"""What a node does with a request; errors are the node's own to answer."""
+Perform = Callable[[DecodedMessage, bytes | None], Awaitable[tuple[DecodedMessage, BusbarError | None]]]
+"""What a node does with a request and the id of the transaction that it names: the reply, and the error if it is one."""
 
 
 class RequestLink:
@@ -128,32 +129,42 @@ class RequestLink:
     def arrived(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             try:
-                if delivery.txn is not None:
-                    raise NotImplementedHere("Transactions are not served by this version of Busbar.")
                 if delivery.oversized:
                     raise MessageSizeExceeded(f"The request is larger than {self._max_size} bytes.")
                 if self._under_way >= MAX_PENDING:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
                 request = decode_message(delivery.payload, MAX_ELEMENTS)
             except (BusbarError, DecodeError) as error:
+                condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                 if not delivery.settled:
-                    condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                     self._link.reject_delivery(delivery.id, condition, str(error))
+                elif delivery.txn is not None:
+                    self._peer.transactions.fail(delivery.txn, error_of(condition, str(error)))
                 continue
-            if not delivery.settled:
+            if not delivery.settled and delivery.txn is None:
                 self._link.accept_deliveries([delivery.id])
+            elif not delivery.settled and delivery.txn is not None:
+                self._link.accept_in_txn([delivery.id], delivery.txn)
             self._under_way += 1
             self._peer.arriving(len(delivery.payload))
-            self._peer.spawn(self._answer(request, len(delivery.payload)))
+            transaction = (
+                None if delivery.txn is None else self._peer.transactions.request_begun(delivery.txn)
+            )
+            self._peer.spawn(self._answer(request, delivery.txn, transaction, len(delivery.payload)))
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
 
-    async def _answer(self, request: DecodedMessage, size: int) -> None:
+    async def _answer(
+        self, request: DecodedMessage, txn: bytes | None, transaction: Transaction | None, size: int
+    ) -> None:
+        error: BusbarError | None = None
         try:
-            reply = await self._perform(request)
+            reply, error = await self._perform(request, txn)
         finally:
             self._under_way -= 1
             self._peer.arriving(-size)
+            if transaction is not None:
+                self._peer.transactions.request_finished(transaction, error)
         reply.correlation_id = request.message_id
         link = self._reply_link(request.reply_to)
         if link is not None:

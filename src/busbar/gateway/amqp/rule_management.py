@@ -7,7 +7,8 @@ Rules:
 3. What is enumerated is described by numbers (as ulong), never by symbols: JavaScript compares numbers alone. The filters'
    have one zero less than the others. An action is always there, an empty one if need be: JavaScript looks into it
    without asking.
-4. Values in a correlation keep their types as far as HTTP management can show them too: text, numbers, booleans, times and
+4. In a transaction rules are changed when it is committed. Rules of partitioned topics cannot be changed in one.
+5. Values in a correlation keep their types as far as HTTP management can show them too: text, numbers, booleans, times and
    guids.
 """
 
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from busbar.amqp.types import Described, Int, Timestamp, ULong
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management_request import (
     ADD_RULE,
@@ -28,7 +30,8 @@ from busbar.gateway.amqp.management_request import (
     RequestBody,
 )
 from busbar.gateway.http.atom_values import write_time
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, RuleChange
+from busbar.model.checks import check_name, check_rule
 from busbar.model.entities import (
     CorrelationFilter,
     EntityKind,
@@ -44,6 +47,7 @@ from busbar.model.entities import (
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 from busbar.model.names import parent_and_name, rule_path
 from busbar.model.sas import LISTEN, MANAGE
+from busbar.partitions.transaction import Transaction
 
 RULE_DESCRIPTION: Final = 0x0000_0137_0000_0004
 EMPTY_ACTION: Final = 0x0000_0137_0000_0005
@@ -73,9 +77,11 @@ Value = PropertyValue | TypedText
 
 
 class RuleOperations:
-    def __init__(self, peer: LinkConnection, subscription: str) -> None:
+    def __init__(self, peer: LinkConnection, entity: EntityView, resource: str) -> None:
         self._peer = peer
-        self._subscription = subscription
+        self._entity = entity
+        self._subscription = entity.path
+        self._resource = resource
 
     @property
     def operations(self) -> Operations:
@@ -88,12 +94,28 @@ class RuleOperations:
     async def _add(self, body: RequestBody) -> Reply:
         description = RequestBody("rule-description", body.mapping("rule-description"))
         rule = RuleDescription(_read_filter(description), _read_action(description))
-        await self._peer.service.broker.create(rule_path(self._subscription, body.text("rule-name")), rule)
+        path = rule_path(self._subscription, body.text("rule-name"))
+        if body.transaction is not None:
+            # What its expressions say is checked at the commit, where rules are compiled.
+            check_name(body.text("rule-name"), "rule", self._peer.service.limits)
+            check_rule(path, rule, self._peer.service.limits)
+            self._enlist(body.transaction, (path, rule))
+        else:
+            await self._peer.service.broker.create(path, rule)
         return 200, {}
 
     async def _remove(self, body: RequestBody) -> Reply:
-        await self._peer.service.broker.delete(rule_path(self._subscription, body.text("rule-name")))
+        path = rule_path(self._subscription, body.text("rule-name"))
+        if body.transaction is not None:
+            self._enlist(body.transaction, (path, None))
+        else:
+            await self._peer.service.broker.delete(path)
         return 200, {}
+
+    def _enlist(self, transaction: Transaction, change: RuleChange) -> None:
+        """The change is made when the transaction is committed."""
+        transaction.change_rule(self._entity, change, (MANAGE, self._resource), wall_clock())
+        self._peer.transactions.enlisted(transaction)
 
     async def _enumerate(self, body: RequestBody) -> Reply:
         skip, top = body.integer("skip"), body.integer("top")

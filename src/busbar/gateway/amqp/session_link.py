@@ -114,6 +114,7 @@ class SessionLink(OutgoingLink):
         index: int,
         accepted: SessionAccepted,
         delete: bool,
+        resource: str,
     ) -> None:
         self.path = entity.path
         self.session = accepted.session
@@ -124,7 +125,7 @@ class SessionLink(OutgoingLink):
         self._seat = seat
         seat.link = link
         only = replace(entity, fragments=(self.fragment,))
-        super().__init__(peer, link, only, ACTIVE, delete, seat)
+        super().__init__(peer, link, only, ACTIVE, delete, resource, seat, entity)
         self._until = accepted.until
         peer.wake_at(self, self._until + GRACE)
 

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from busbar.amqp.types import Array, Int, Timestamp
+from busbar.clock import wall_clock
+from busbar.gateway.amqp.enlisting import ask_fragment
 from busbar.gateway.amqp.link_connection import HeldSession, LinkConnection
 from busbar.gateway.amqp.management_request import Reply, RequestBody
 from busbar.gateway.amqp.session_link import SESSION_LOCK_LOST
@@ -31,6 +33,7 @@ from busbar.model.errors import (
     SessionLockLost,
 )
 from busbar.model.message import ACTIVE
+from busbar.model.sas import LISTEN
 
 STRING = 0xA1
 DEFAULT_LISTING = 253_402_300_800_000
@@ -50,8 +53,11 @@ class _Place:
 
 
 class SessionOperations:
-    def __init__(self, peer: LinkConnection, entity: EntityView, sub: int, max_state_size: int) -> None:
+    def __init__(
+        self, peer: LinkConnection, entity: EntityView, resource: str, sub: int, max_state_size: int
+    ) -> None:
         self._peer = peer
+        self._resource = resource
         self._entity = entity
         self._max_state_size = max_state_size
         self.required = requires_session(entity) and sub == ACTIVE
@@ -117,6 +123,13 @@ class SessionOperations:
                 f"The session state has {len(state)} bytes; at most {self._max_state_size} are allowed, which is the size "
                 "of a message in this namespace."
             )
+        if body.transaction is not None:
+            right = (LISTEN, self._resource)
+            operation = body.transaction.set_state(
+                self._entity, held.index, held.consumer, state, right, wall_clock()
+            )
+            await ask_fragment(self._peer, body.transaction, operation)
+            return 200, {}
         await self._peer.ask(
             lambda request: SetSessionState(held.fragment, self._peer.origin, request, held.consumer, state)
         )

@@ -155,15 +155,15 @@ class Metrics:
         return page
 
     async def _entities(self) -> AsyncIterator[EntityView]:
-        async for queue in self._listed(EntityKind.QUEUE):
+        async for queue in self._list_entities(EntityKind.QUEUE):
             yield queue
-        async for topic in self._listed(EntityKind.TOPIC):
+        async for topic in self._list_entities(EntityKind.TOPIC):
             yield topic
             with contextlib.suppress(EntityNotFound):  # it was deleted in between
-                async for subscription in self._listed(EntityKind.SUBSCRIPTION, topic.path):
+                async for subscription in self._list_entities(EntityKind.SUBSCRIPTION, topic.path):
                     yield subscription
 
-    async def _listed(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
+    async def _list_entities(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
         skip = 0
         while listed := await self._services.broker.list(kind, parent, skip, LISTED_AT_ONCE):
             skip += len(listed)

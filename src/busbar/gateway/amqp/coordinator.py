@@ -1,0 +1,199 @@
+"""The link on which a client declares transactions and discharges them.
+
+Rules:
+1. The link needs no token, since the Java client attaches it before it puts one. A declare needs a grant.
+2. Requests are answered: one that the client has settled itself ends the link.
+3. A discharge that commits waits until fragments have answered for all operations. Then it looks at the rights again and
+   becomes one Transact. It is accepted when that is durable.
+4. If the Transact is refused, the answer is amqp:transaction:rollback with the cause in its text. If its outcome is not
+   known, the answer is com.microsoft:server-busy: the transaction may be committed or not.
+5. Rule changes are one change of the catalogue, made at the discharge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from busbar.amqp.errors import ProtocolError
+from busbar.amqp.events import Delivery
+from busbar.amqp.link import Link
+from busbar.amqp.transactions import DECLARE, CoordinatorRequest, coordinator_request
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.model.commands import Transact
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import (
+    BusbarError,
+    InvalidOperation,
+    NotImplementedHere,
+    ServerBusy,
+    TransactionRolledBack,
+    Unauthorized,
+    error_of,
+)
+from busbar.partitions.transaction import Transaction
+from busbar.partitions.transaction_parts import fragments_of, merged_parts
+
+CREDIT = 100
+MAX_REQUEST = 4 * 1024
+ID_BYTES = 16
+IN_DOUBT = "It is not known whether the transaction was committed: it may or may not be. {}"
+
+
+class CoordinatorLink:
+    """Client to coordinator."""
+
+    def __init__(self, peer: LinkConnection, link: Link) -> None:
+        self._peer = peer
+        self._link = link
+
+    def opened(self, now: int) -> None:
+        self._link.grant(CREDIT)
+
+    def closed(self) -> None:
+        """Its open transactions are rolled back."""
+        self._peer.transactions.coordinator_closed(self._link)
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery.settled:
+                text = (
+                    "A declare or discharge has to be sent unsettled: its answer is part of the transaction."
+                )
+                self._peer.end_link(self._link, InvalidOperation.condition, text)
+                return
+            try:
+                self._perform(delivery)
+            except BusbarError as error:
+                self._link.reject_delivery(delivery.id, error.condition, error.text)
+            except ProtocolError as wrong:
+                self._link.reject_delivery(delivery.id, wrong.condition, wrong.description)
+        if self._link.credit <= CREDIT // 2:
+            self._link.grant(CREDIT)
+
+    def _perform(self, delivery: Delivery) -> None:
+        if delivery.oversized:
+            raise ProtocolError(
+                "amqp:decode-error", f"A request to a coordinator has at most {MAX_REQUEST} bytes."
+            )
+        request = coordinator_request(delivery.payload)
+        if request.code == DECLARE:
+            self._declare(delivery.id, request)
+        else:
+            self._discharge(delivery.id, request)
+
+    def _declare(self, delivery_id: int, request: CoordinatorRequest) -> None:
+        if request.has_global_id:
+            raise NotImplementedHere("A declare cannot name a global transaction: transactions are local.")
+        if not self._peer.is_authenticated:
+            raise Unauthorized("A transaction cannot be declared before a token was put to $cbs.")
+        id = secrets.token_bytes(ID_BYTES)
+        self._peer.transactions.declare(self._link, id, self._peer.origin)
+        self._link.declared(delivery_id, id)
+
+    def _discharge(self, delivery_id: int, request: CoordinatorRequest) -> None:
+        transactions = self._peer.transactions
+        if request.fail and transactions.has_timed_out(request.txn):
+            self._link.accept_deliveries([delivery_id])  # it is rolled back, as the client wants
+            return
+        transaction = transactions.find(request.txn)
+        try:
+            transaction.discharge(request.fail)
+        except TransactionRolledBack:
+            transactions.forget(request.txn)
+            raise
+        if request.fail:
+            transactions.forget(request.txn)
+            self._link.accept_deliveries([delivery_id])
+        else:
+            transactions.when_ready(transaction, _Commit(self._peer, self._link, delivery_id, transaction))
+
+
+class _Commit:
+    """A transaction on its way to the broker, and the discharge that is answered with its outcome."""
+
+    def __init__(self, peer: LinkConnection, link: Link, delivery_id: int, transaction: Transaction) -> None:
+        self._peer = peer
+        self._link = link
+        self._delivery_id = delivery_id
+        self._transaction = transaction
+
+    def ready(self) -> None:
+        """Fragments have answered for all operations."""
+        transaction = self._transaction
+        operations = transaction.operations()
+        if transaction.failure is not None:
+            self._end(transaction.rolled_back())
+            return
+        rights = {right for operation in operations for right in operation.rights}
+        for right, resource in sorted(rights):
+            if not self._peer.may(right, resource):
+                self._roll_back(Unauthorized(f"The transaction needs the right {right} on '{resource}'."))
+                return
+        if not operations:
+            self._end(None)
+        elif operations[0].rules:
+            self._peer.spawn(self._change_rules())
+        else:
+            self._lead(fragments_of(operations))
+
+    def _lead(self, fragments: list[int]) -> None:
+        """Find the fragment that leads the commit: the only one, or that of the topic."""
+        first = self._transaction.operations()[0]
+        home = self._transaction.home
+        if len(fragments) == 1:
+            self._transact(fragments[0])
+        elif home is not None:
+            self._transact(home.fragments[first.index])
+        else:
+            self._peer.spawn(self._lead_by_topic(first.home, first.index))
+
+    async def _lead_by_topic(self, path: str, index: int) -> None:
+        try:
+            topic = await self._peer.service.broker.entity(path)
+        except BusbarError as error:
+            self._roll_back(error)
+        else:
+            self._transact(topic.fragments[index])
+        self._peer.flush()
+
+    def _transact(self, leader: int) -> None:
+        peer = self._peer
+        parts = merged_parts(self._transaction.operations())
+        peer.command(Transact(leader, peer.origin, peer.expect(self), parts))
+
+    def answered(self, effect: Effect, now: int) -> None:
+        if not isinstance(effect, Refused):
+            self._end(None)
+        elif effect.certain:
+            self._roll_back(error_of(effect.condition, effect.text))
+        else:
+            self._end(ServerBusy(IN_DOUBT.format(effect.text)))
+
+    async def _change_rules(self) -> None:
+        operations = self._transaction.operations()
+        changes = [change for operation in operations for change in operation.rules]
+        try:
+            await self._peer.service.broker.change_rules(changes)
+        except asyncio.CancelledError:
+            raise
+        except BusbarError as error:
+            if error.certain:
+                self._roll_back(error)
+            else:
+                self._end(ServerBusy(IN_DOUBT.format(error.text)))
+        else:
+            self._end(None)
+        self._peer.flush()
+
+    def _roll_back(self, cause: BusbarError) -> None:
+        self._transaction.fail(cause)
+        self._end(self._transaction.rolled_back())
+
+    def _end(self, error: BusbarError | None) -> None:
+        """Answer the discharge: the transaction is over."""
+        self._peer.transactions.forget(self._transaction.id)
+        if error is None:
+            self._link.accept_deliveries([self._delivery_id])
+        else:
+            self._link.reject_delivery(self._delivery_id, error.condition, error.text)

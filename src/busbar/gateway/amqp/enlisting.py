@@ -1,0 +1,145 @@
+"""Operations of clients that join a transaction: settlements on links, and management requests.
+
+Rules:
+1. The rules of the transaction are checked first (partitions/transaction.py). Then the fragment is asked whether it could do
+   the operation now (Probe). Nothing changes in the fragment before the discharge.
+2. The client is answered at once: with the same outcome in the transaction, or with the error. A refused operation is no
+   part of the transaction.
+3. If the client has settled the delivery itself, it gets no answer. A refusal then fails the transaction.
+4. A settlement that is refused because it concerns another fragment gives up its lock. It does not count as delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+from busbar.amqp.link import Link
+from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.message.lock_token import split_by_fragment
+from busbar.model.api import EntityView
+from busbar.model.commands import RELEASE, Command, Probe, Settle
+from busbar.model.effects import Effect, Refused
+from busbar.model.errors import ArgumentError, BusbarError, InternalError, MessageLockLost, error_of
+from busbar.model.message import Overlay
+from busbar.model.sas import LISTEN
+from busbar.partitions.origin import CreditListener
+from busbar.partitions.resolver import Locks
+from busbar.partitions.transaction import Operation, OtherFragment, Transaction
+
+Settlement = tuple[int, int, Overlay | None]
+"""The code of an outcome, the settlement it asks for (-1: none), and the properties it sets."""
+
+
+class SettlingLink(CreditListener, Protocol):
+    """A link whose deliveries are settled."""
+
+    lost_error: ClassVar[type[BusbarError]]
+    lost_text: ClassVar[str]
+
+
+class EnlistedSettlement:
+    """Deliveries of a link whose settlement joins a transaction."""
+
+    __slots__ = ("_code", "_ids", "_is_answered", "_link", "_operation", "_owner", "_peer", "_transaction")
+
+    def __init__(
+        self, peer: LinkConnection, owner: SettlingLink, link: Link, ids: list[int], is_answered: bool
+    ) -> None:
+        self._peer = peer
+        self._owner = owner
+        self._link = link
+        self._ids = ids
+        self._is_answered = is_answered
+        self._code = 0
+        self._transaction: Transaction | None = None
+        self._operation: Operation | None = None
+
+    def begin(
+        self,
+        txn: bytes,
+        entity: EntityView,
+        resource: str,
+        tags: list[bytes],
+        read_outcome: Callable[[], Settlement],
+        now: int,
+    ) -> None:
+        """Enlist the settlement and ask the fragment."""
+        peer = self._peer
+        locks = split_by_fragment(tags)
+        try:
+            self._transaction = transaction = peer.transactions.find(txn)
+            self._code, action, overlay = read_outcome()
+            if action < 0:
+                raise ArgumentError(
+                    "The disposition names a transaction and no outcome that settles a message."
+                )
+            operation = transaction.settle(entity, locks, action, overlay, (LISTEN, resource), now)
+        except BusbarError as error:
+            if isinstance(error, OtherFragment):
+                release_locks(peer, locks)
+            self.refuse(error)
+            return
+        self._operation = operation
+        peer.transactions.enlisted(transaction)
+        fragment = operation.parts[0].fragment
+        peer.command(Probe(fragment, peer.origin, peer.expect(self), operation.parts))
+
+    def answered(self, effect: Effect, now: int) -> None:
+        transaction, operation = self._transaction, self._operation
+        assert transaction is not None and operation is not None
+        transactions = self._peer.transactions
+        if isinstance(effect, Refused):
+            error = error_of(effect.condition, effect.text)
+            if isinstance(error, MessageLockLost):
+                error = self._owner.lost_error(self._owner.lost_text)
+            self._deny(error)
+            transactions.withdrawn(transaction, operation, error, self._is_answered)
+        else:
+            if self._is_answered:
+                self._link.confirm_in_txn(self._ids, self._code, transaction.id)
+            transactions.confirmed(transaction, operation)
+        self._owner.replenish(now)
+
+    def refuse(self, error: BusbarError) -> None:
+        """The settlement breaks a rule."""
+        self._deny(error)
+        if not self._is_answered and self._transaction is not None:
+            self._transaction.fail(error)
+
+    def _deny(self, error: BusbarError) -> None:
+        if self._is_answered:
+            for delivery_id in self._ids:
+                self._link.deny(delivery_id, error.condition, error.text)
+
+
+def release_locks(peer: LinkConnection, locks: Sequence[Locks]) -> None:
+    """Unlock messages; they do not count as delivered."""
+    for fragment, _indexes, numbers, nonces in locks:
+        peer.command(Settle(fragment, peer.origin, 0, RELEASE, numbers, nonces, None, False))
+
+
+async def ask_fragment(
+    peer: LinkConnection, transaction: Transaction, operation: Operation, command: Command | None = None
+) -> Effect:
+    """Ask the fragment of an enlisted operation whether it can be done, or what `command` asks. Raises its refusal."""
+    peer.transactions.enlisted(transaction)
+    fragment = operation.parts[0].fragment
+
+    def build(request: int) -> Command:
+        if command is None:
+            return Probe(fragment, peer.origin, request, operation.parts)
+        command.request = request
+        return command
+
+    try:
+        effect = await peer.ask(build)
+    except BusbarError as error:
+        peer.transactions.withdrawn(transaction, operation, error, True)
+        raise
+    except asyncio.CancelledError:
+        peer.transactions.withdrawn(transaction, operation, InternalError("cancelled"), True)
+        raise
+    peer.transactions.confirmed(transaction, operation)
+    return effect

@@ -1,0 +1,294 @@
+"""The transactions of one client connection, and what its AMQP sessions say about them.
+
+Rules:
+1. A transaction belongs to its connection: its id is good on all AMQP sessions of the connection, and on no other one.
+2. It is rolled back when its coordinator link, the AMQP session of that link or the connection ends, and when its time is
+   over. The ids of the last REMEMBERED ones that timed out are kept, so that their client learns why they are gone.
+3. The end of any other link is no rollback.
+4. An AMQP session crosses entities if a coordinator is attached on it before any link to an entity (`$cbs` and `$management`
+   do not count). The first link to an entity that is not refused, in the order of attach frames, names the via entity: its
+   top-level entity. A receiver there of another top-level entity is refused.
+5. What open transactions keep is limited: for a connection, and for all connections of a gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from busbar.amqp.link import Link
+from busbar.amqp.session import Session
+from busbar.gateway.address import NodeKind, node_of
+from busbar.model.api import EntityView, FragmentApi
+from busbar.model.errors import (
+    BusbarError,
+    InvalidOperation,
+    QuotaExceeded,
+    ServerBusy,
+    TransactionTimeout,
+    TransactionUnknown,
+)
+from busbar.model.limits import Limits
+from busbar.model.names import above, key_of
+from busbar.partitions.origin import Wakeable
+from busbar.partitions.transaction import (
+    ITEM_COST,
+    OPERATION_COST,
+    TIMEOUT,
+    UNKNOWN,
+    Operation,
+    Transaction,
+    TransactionScope,
+    TransactionState,
+)
+
+REMEMBERED = 1_000
+
+
+class GatewayTransactionBytes:
+    """What the open transactions of all connections of a gateway keep."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def take(self, size: int, most: int) -> None:
+        if self.held + size > most:
+            raise ServerBusy(
+                f"Open transactions hold {self.held} bytes; {most} are allowed. Try again later."
+            )
+        self.held += size
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
+
+
+class _ConnectionBytes:
+    """What the open transactions of one connection keep; two messages always fit."""
+
+    def __init__(self, limits: Limits, gateway: GatewayTransactionBytes) -> None:
+        self._most = max(
+            limits.max_transaction_bytes, 2 * (limits.max_message_size + OPERATION_COST + ITEM_COST)
+        )
+        self._most_of_all = max(limits.max_all_transaction_bytes, self._most)
+        self._gateway = gateway
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        if self._held + size > self._most:
+            raise QuotaExceeded(
+                f"Open transactions of this connection hold {self._held} bytes; with {size} more there would be more than "
+                f"the {self._most} that are allowed."
+            )
+        self._gateway.take(size, self._most_of_all)
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        self._held -= size
+        self._gateway.give_back(size)
+
+
+class Discharge(Protocol):
+    """The end of a transaction, which waits until fragments have answered for all its operations."""
+
+    def ready(self) -> None: ...
+
+
+class SessionScope(TransactionScope):
+    """An AMQP session as its transactions see it."""
+
+    __slots__ = ("_named_by", "crosses", "has_entity_link", "in_order")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_entity_link = False
+        self.crosses = False
+        """A coordinator came before any link to an entity."""
+        self.in_order = asyncio.Lock()
+        """Links are decided in the order of their attach frames, as long as none has named the via entity."""
+        self._named_by: Link | None = None
+
+    async def name(self, link: Link, entity: EntityView, broker: FragmentApi) -> None:
+        """The link is to this entity: it names the via entity if it is the first. Raises InvalidOperation."""
+        top = above(entity.path)[-1]
+        if self.via is None:
+            self.via = entity if key_of(top) == key_of(entity.path) else await broker.entity(top)
+            self._named_by = link
+        elif link.sending and key_of(self.via.path) != key_of(top):
+            raise InvalidOperation(
+                f"The AMQP session has a coordinator and sends via '{self.via.path}', so '{top}' cannot be received from on "
+                "it. Transactions settle messages of one top-level entity: use another session for others."
+            )
+
+    def forget(self, link: Link) -> None:
+        """The link was refused: it has named nothing."""
+        if self._named_by is link:
+            self.via = None
+            self._named_by = None
+
+
+class ConnectionTransactions:
+    """`wake_at` is the connection's timer."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        gateway: GatewayTransactionBytes,
+        wake_at: Callable[[Wakeable, int], None],
+    ) -> None:
+        self._limits = limits
+        self._buffered = _ConnectionBytes(limits, gateway)
+        self._wake_at: Callable[[Wakeable, int], None] | None = wake_at
+        self._open: dict[bytes, Transaction] = {}
+        self._coordinators: dict[bytes, Link] = {}
+        self._waiting: dict[bytes, Discharge] = {}
+        self._timed_out: OrderedDict[bytes, None] = OrderedDict()
+        self._scopes: dict[Session, SessionScope] = {}
+
+    # ---- AMQP sessions ---------------------------------------------------------------------------
+
+    def attaching(self, link: Link) -> None:
+        """The attach frame of a link has come."""
+        end = link.source if link.sending else link.target
+        if end is None:
+            return
+        if end.coordinator:
+            scope = self._scope(link.session)
+            if not scope.has_entity_link:
+                scope.crosses = True
+        elif _is_entity(end.address):
+            self._scope(link.session).has_entity_link = True
+
+    def crossing(self, link: Link) -> SessionScope | None:
+        """The scope of an AMQP session that crosses entities; None for any other."""
+        scope = self._scopes.get(link.session)
+        return scope if scope is not None and scope.crosses else None
+
+    def _scope(self, session: Session) -> SessionScope:
+        return self._scopes.setdefault(session, SessionScope())
+
+    def session_ended(self, session: Session) -> None:
+        """Its coordinator links end with it, each by itself."""
+        self._scopes.pop(session, None)
+
+    # ---- transactions ----------------------------------------------------------------------------
+
+    def declare(self, coordinator: Link, id: bytes, origin: int) -> None:
+        """Begin a transaction. Raises QuotaExceeded."""
+        if len(self._open) >= self._limits.max_transactions:
+            raise QuotaExceeded(
+                f"The connection has {len(self._open)} open transactions; more are not allowed."
+            )
+        scope = self._scope(coordinator.session)
+        self._open[id] = Transaction(id, origin, scope, self._limits, self._buffered)
+        self._coordinators[id] = coordinator
+
+    def find(self, id: bytes) -> Transaction:
+        """The open transaction with this id. Raises TransactionUnknown or TransactionTimeout."""
+        transaction = self._open.get(id)
+        if transaction is not None:
+            return transaction
+        if id in self._timed_out:
+            seconds = f"{self._limits.transaction_timeout / 1000:g}"
+            raise TransactionTimeout(TIMEOUT.format(seconds))
+        raise TransactionUnknown(UNKNOWN)
+
+    def has_timed_out(self, id: bytes) -> bool:
+        return id in self._timed_out
+
+    def fail(self, id: bytes, error: BusbarError) -> None:
+        """An operation was refused and its client gets no answer: the transaction can only be rolled back."""
+        transaction = self._open.get(id)
+        if transaction is not None:
+            transaction.fail(error)
+
+    def enlisted(self, transaction: Transaction) -> None:
+        """An operation has joined the transaction: its time may have begun to run."""
+        if len(transaction.operations()) == 1 and self._wake_at is not None:
+            self._wake_at(self, self._next_deadline())
+
+    def confirmed(self, transaction: Transaction, operation: Operation) -> None:
+        """A fragment can do what an operation asks for."""
+        transaction.confirm(operation)
+        self._probed(transaction)
+
+    def withdrawn(
+        self, transaction: Transaction, operation: Operation, error: BusbarError, is_answered: bool
+    ) -> None:
+        """A fragment cannot do it."""
+        transaction.withdraw(operation, error, is_answered)
+        self._probed(transaction)
+
+    def request_begun(self, id: bytes) -> Transaction | None:
+        """A management request names a transaction: its discharge waits for the request. None if there is none."""
+        transaction = self._open.get(id)
+        if transaction is not None:
+            transaction.request_begun()
+        return transaction
+
+    def request_finished(self, transaction: Transaction, error: BusbarError | None) -> None:
+        """A management request that names the transaction was answered."""
+        transaction.request_finished(error)
+        self._probed(transaction)
+
+    def _probed(self, transaction: Transaction) -> None:
+        if transaction.is_ready:
+            waiting = self._waiting.pop(transaction.id, None)
+            if waiting is not None:
+                waiting.ready()
+
+    def when_ready(self, transaction: Transaction, discharge: Discharge) -> None:
+        """Call `discharge.ready` as soon as fragments have answered for all operations."""
+        if transaction.is_ready:
+            discharge.ready()
+        else:
+            self._waiting[transaction.id] = discharge
+
+    # ---- their end -------------------------------------------------------------------------------
+
+    def forget(self, id: bytes) -> None:
+        """The transaction is over."""
+        transaction = self._open.pop(id, None)
+        self._coordinators.pop(id, None)
+        self._waiting.pop(id, None)
+        if transaction is not None:
+            transaction.end()
+
+    def coordinator_closed(self, coordinator: Link) -> None:
+        """Roll back the transactions of a coordinator link that has ended, but for those whose commit is under way."""
+        for id in [id for id, link in self._coordinators.items() if link is coordinator]:
+            transaction = self._open[id]
+            if transaction.state is not TransactionState.DISCHARGING or id in self._waiting:
+                self.forget(id)
+
+    def wake(self, now: int) -> int:
+        """Roll back the transactions whose time is over."""
+        for transaction in [*self._open.values()]:
+            if transaction.expire(now):
+                self.forget(transaction.id)
+                self._timed_out[transaction.id] = None
+                if len(self._timed_out) > REMEMBERED:
+                    self._timed_out.popitem(last=False)
+        return self._next_deadline()
+
+    def _next_deadline(self) -> int:
+        return min(
+            [each.deadline for each in self._open.values() if each.deadline and each.is_running], default=0
+        )
+
+    def close(self) -> None:
+        """The connection is gone: roll back all its transactions."""
+        for id in [*self._open]:
+            self.forget(id)
+        self._scopes.clear()
+        self._timed_out.clear()
+        self._wake_at = None
+
+
+def _is_entity(address: str | None) -> bool:
+    """Whether a link to this address is one to an entity. One that names nothing will be refused."""
+    try:
+        return node_of(address).kind is NodeKind.ENTITY
+    except BusbarError:
+        return False

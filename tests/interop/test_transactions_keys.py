@@ -1,0 +1,258 @@
+"""What a transaction may contain: keys and sessions of partitioned entities, and rules of subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from busbar.client import MessagingFactory, SendFailed, SettleFailed, TransactionRolledBack
+from harness.serving import Busbar
+from tests.interop.partitioned_queues import Names
+from tests.interop.transactions import (
+    LIMITS,
+    manage,
+    message,
+    peeked,
+    queue_table,
+    received,
+    text_of,
+    topic_table,
+)
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+]
+KEY = "the key"
+
+
+@pytest.fixture(scope="module")
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def regular(names: Names) -> str:
+    return names.take("regular")
+
+
+@pytest.fixture
+def partitioned(names: Names) -> str:
+    return names.take("partitioned")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def factory(server: Busbar) -> AsyncIterator[MessagingFactory]:
+    async with await MessagingFactory.connect(server.connection_string) as made:
+        yield made
+
+
+@pytest.mark.req("P20")
+async def test_every_message_carries_the_same_key(factory: MessagingFactory, partitioned: str) -> None:
+    sender = await factory.sender(partitioned)
+    async with factory.transaction() as tx:
+        for wrong in (message("none"), message("id", message_id="only an id")):
+            with pytest.raises(SendFailed) as refused:
+                await sender.send([wrong], transaction=tx)
+            assert refused.value.condition == "amqp:not-allowed"
+        await sender.send([message("1", partition_key=KEY)], transaction=tx)
+        await sender.send([message("2", session_id=KEY)], transaction=tx)
+        for other in (message("x", partition_key="other"), message("x", session_id="other")):
+            with pytest.raises(SendFailed) as refused:
+                await sender.send([other], transaction=tx)
+            assert refused.value.condition == "amqp:not-allowed"
+        with pytest.raises(SendFailed):
+            await sender.send([message("x", session_id=KEY, partition_key="other")], transaction=tx)
+    assert await peeked(factory, partitioned) == ["1", "2"]
+
+
+@pytest.mark.req("P20")
+async def test_a_message_id_is_a_key_where_duplicates_are_detected(
+    factory: MessagingFactory, names: Names
+) -> None:
+    queue = names.take("partitioned-unique")
+    sender = await factory.sender(queue)
+    async with factory.transaction() as tx:
+        await sender.send([message("1", message_id="id")], transaction=tx)
+        with pytest.raises(SendFailed):
+            await sender.send([message("x", message_id="another id")], transaction=tx)
+    async with factory.transaction() as tx:
+        await sender.send([message("again", message_id="id")], transaction=tx)
+    assert await peeked(factory, queue) == ["1"], "the second one is a duplicate"
+
+
+@pytest.mark.req("P20")
+async def test_a_regular_queue_needs_no_key(factory: MessagingFactory, regular: str) -> None:
+    sender = await factory.sender(regular)
+    async with factory.transaction() as tx:
+        await sender.send([message("none"), message("key", partition_key="a")], transaction=tx)
+        await sender.send([message("another", partition_key="b")], transaction=tx)
+    assert await peeked(factory, regular) == ["none", "key", "another"]
+
+
+@pytest.mark.req("P21")
+async def test_a_key_leads_to_the_same_fragment_inside_and_outside(
+    factory: MessagingFactory, partitioned: str
+) -> None:
+    sender, receiver = await factory.sender(partitioned), await factory.receiver(partitioned)
+    keys = [f"key {number}" for number in range(12)]
+    await sender.send([message(key, partition_key=key) for key in keys])
+    for key in keys:
+        async with factory.transaction() as tx:
+            await sender.send([message(key, partition_key=key)], transaction=tx)
+    fragments: dict[str, set[int]] = {}
+    for each in await received(receiver, 24):
+        fragments.setdefault(text_of(each), set()).add(each.sequence_number >> 48)
+    assert all(len(found) == 1 for found in fragments.values()) and len(fragments) == 12
+    assert len({min(found) for found in fragments.values()}) > 3, "they are spread"
+
+
+@pytest.mark.req("P21")
+async def test_settlements_are_of_the_fragment_of_the_key(
+    factory: MessagingFactory, partitioned: str
+) -> None:
+    sender, receiver = await factory.sender(partitioned), await factory.receiver(partitioned)
+    await sender.send([message(str(n), partition_key=str(n)) for n in range(8)])
+    messages = await received(receiver, 8)
+    fragments = {each.sequence_number >> 48 for each in messages}
+    one = messages[0]
+    other = next(each for each in messages if each.sequence_number >> 48 != one.sequence_number >> 48)
+    assert len(fragments) > 1
+    async with factory.transaction() as tx:
+        await receiver.complete([one], transaction=tx)
+        with pytest.raises(SettleFailed) as refused:
+            await receiver.complete([other], transaction=tx)
+        assert refused.value.condition == "amqp:not-allowed"
+    (again,) = await received(receiver, 1)
+    assert text_of(again) == text_of(other) and again.delivery_count == 0, "its lock was given up, uncounted"
+
+
+@pytest.mark.req("P22")
+@pytest.mark.parametrize("kind", ["regular", "partitioned"])
+async def test_an_entity_with_sessions_needs_a_session_id(
+    factory: MessagingFactory, names: Names, kind: str
+) -> None:
+    queue = names.take(f"{kind}-sessions")
+    sender = await factory.sender(queue)
+    async with factory.transaction() as tx:
+        for wrong in (
+            message("none"),
+            message("key", partition_key="s"),
+            message("differ", session_id="s", partition_key="k"),
+        ):
+            with pytest.raises(SendFailed) as refused:
+                await sender.send([wrong], transaction=tx)
+            assert refused.value.condition == "amqp:not-allowed"
+        await sender.send([message("1", session_id="s")], transaction=tx)
+        await sender.send([message("2", session_id="s", partition_key="s")], transaction=tx)
+    assert await peeked(factory, queue) == ["1", "2"]
+
+
+@pytest.mark.req("P23")
+async def test_one_session_of_a_partitioned_entity_and_many_of_a_regular_one(
+    factory: MessagingFactory, names: Names
+) -> None:
+    queue = names.take("partitioned-sessions")
+    sender = await factory.sender(queue)
+    async with factory.transaction() as tx:
+        await sender.send([message("a", session_id="a")], transaction=tx)
+        with pytest.raises(SendFailed) as refused:
+            await sender.send([message("b", session_id="b")], transaction=tx)
+        assert refused.value.condition == "amqp:not-allowed"
+    assert await peeked(factory, queue) == ["a"]
+    queue = names.take("regular-sessions")
+    sender = await factory.sender(queue)
+    async with factory.transaction() as tx:
+        await sender.send([message(name, session_id=name) for name in "abc"], transaction=tx)
+        await sender.send([message("d", session_id="d")], transaction=tx)
+    assert await peeked(factory, queue) == ["a", "b", "c", "d"]
+
+
+# ---- rules of subscriptions
+
+
+@pytest.mark.req("P31")
+async def test_rules_are_changed_in_a_transaction_on_regular_topics_only(
+    factory: MessagingFactory, names: Names
+) -> None:
+    for kind in ("regular", "partitioned"):
+        subscription = f"{names.take(f'{kind}-topic')}/Subscriptions/one"
+        connection = await factory.connection_for(subscription)
+        rule: dict[str, object] = {
+            "rule-name": "r",
+            "rule-description": {"sql-filter": {"expression": "colour = 'red'"}},
+        }
+        listing: dict[str, object] = {"top": 10, "skip": 0}
+        tx = factory.transaction()
+        await tx.begin()
+        status, condition, _ = await manage(factory, subscription, "add-rule", rule, tx.state(connection))
+        if kind == "partitioned":
+            assert (status, condition) == (400, "amqp:not-allowed")
+            removed = await manage(
+                factory, subscription, "remove-rule", {"rule-name": "$Default"}, tx.state(connection)
+            )
+            assert removed[:2] == (400, "amqp:not-allowed")
+            await tx.commit()
+            assert (await manage(factory, subscription, "add-rule", rule))[0] == 200
+            assert (await manage(factory, subscription, "remove-rule", {"rule-name": "r"}))[0] == 200
+            continue
+        assert status == 200
+        assert len((await manage(factory, subscription, "enumerate-rules", listing))[2]["rules"]) == 1
+        await tx.rollback()
+        assert len((await manage(factory, subscription, "enumerate-rules", listing))[2]["rules"]) == 1
+        tx = factory.transaction()
+        await tx.begin()
+        await manage(factory, subscription, "add-rule", rule, tx.state(connection))
+        await tx.commit()
+        assert len((await manage(factory, subscription, "enumerate-rules", listing))[2]["rules"]) == 2
+
+
+@pytest.mark.req("P31")
+async def test_several_rules_are_changed_as_a_whole(factory: MessagingFactory, names: Names) -> None:
+    topic = names.take("regular-topic")
+    subscription = f"{topic}/Subscriptions/one"
+    connection = await factory.connection_for(subscription)
+    listing: dict[str, object] = {"top": 10, "skip": 0}
+
+    async def rules() -> list[str]:
+        status, _, body = await manage(factory, subscription, "enumerate-rules", listing)
+        return [] if status == 204 else [rule["rule-description"].value[2] for rule in body["rules"]]
+
+    def adding(name: str, expression: str) -> dict[str, object]:
+        return {"rule-name": name, "rule-description": {"sql-filter": {"expression": expression}}}
+
+    async with factory.transaction() as tx:
+        state = tx.state(connection)
+        assert (await manage(factory, subscription, "remove-rule", {"rule-name": "$Default"}, state))[
+            0
+        ] == 200
+        assert (await manage(factory, subscription, "add-rule", adding("red", "colour = 'red'"), state))[
+            0
+        ] == 200
+        wrong = await manage(factory, subscription, "add-rule", adding("x" * 51, "1=1"), state)
+        assert wrong[0] == 400, "refused at once"
+        other = await manage(
+            factory, f"{topic}/Subscriptions/two", "remove-rule", {"rule-name": "$Default"}, state
+        )
+        assert other[:2] == (400, "amqp:not-allowed")
+        sender = await factory.sender(topic)
+        with pytest.raises(SendFailed):
+            await sender.send([message("mixed")], transaction=tx)
+        assert await rules() == ["$Default"]
+    assert await rules() == ["red"]
+    with pytest.raises(TransactionRolledBack, match="argument-error"):
+        async with factory.transaction() as tx:
+            state = tx.state(connection)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
+            await manage(factory, subscription, "add-rule", adding("bad", "colour = = 'red'"), state)
+    with pytest.raises(TransactionRolledBack, match="could not be found"):
+        async with factory.transaction() as tx:
+            state = tx.state(connection)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
+            await manage(factory, subscription, "remove-rule", {"rule-name": "nothing"}, state)
+    assert await rules() == ["red"]
+    await sender.send([message(c, application_properties={"colour": c}) for c in ("red", "blue")])
+    assert await peeked(factory, subscription) == ["red"]
