@@ -22,6 +22,8 @@ from busbar.model.api import (
     NamespaceProperties,
     RuntimeProperties,
     StoreView,
+    TransferReport,
+    TransferView,
 )
 from busbar.model.entities import (
     EntityKind,
@@ -50,6 +52,9 @@ NODE = NodeSettings(
 
 Case = tuple[str, tuple[object, ...], object]
 
+TRANSFERS = TransferReport(
+    7, [TransferView(3, 2**32 - 1, "target", "orders", 1, 5, 9, "held", 8, "full", "It is full.")]
+)
 CONTROLLER: list[Case] = [
     ("entity", ("orders",), VIEW),
     ("create", ("orders", QueueDescription(), None), VIEW),
@@ -67,6 +72,7 @@ CONTROLLER: list[Case] = [
     ("stores", (), [STORE]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
+    ("transfers", (), TRANSFERS),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
     ("introduce", ("broker-1",), None),
@@ -110,6 +116,7 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
             ("broker_ended", ("broker-1",), None),
+            ("transfers", (), TRANSFERS),
             ("close_gateway", (), None),
         ],
     ),
