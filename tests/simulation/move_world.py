@@ -304,11 +304,14 @@ class MoveWorld:
         self.targets: dict[tuple[int, int], int] = {}
         self.left: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)  # by pair: name to number
         self.seen: dict[int, set[str]] = defaultdict(set)  # ids that a fragment has had
+        # From a generator of its own, so that older seeds go on to mean what they meant.
+        r = Random(f"sessions of {seed}")
+        self.with_sessions = {10 + r.randrange(fragments)} if r.random() < 0.3 else set()
         for number in range(fragments):
             fragment = 10 + number
-            self.hosts[number % stores].start(fragment, self.settings())
+            self.hosts[number % stores].start(fragment, self.settings(fragment))
 
-    def settings(self, **changed: object) -> FragmentSettings:
+    def settings(self, fragment: int, **changed: object) -> FragmentSettings:
         given: dict[str, object] = {
             "lock_ms": 50,
             "max_deliveries": 5,
@@ -318,6 +321,7 @@ class MoveWorld:
             "can_send": True,
             "can_receive": True,
             "path": "source",
+            "requires_session": fragment in self.with_sessions,
         }
         return FragmentSettings(**(given | changed))  # type: ignore[arg-type]
 
@@ -462,7 +466,7 @@ class MoveWorld:
         """All faults are over, and everything takes messages: every outbox empties."""
         for host in self.hosts:
             for fragment in host.machines:
-                host.machines[fragment].settings = self.settings()
+                host.machines[fragment].settings = self.settings(fragment)
                 host.do(c.Tick(fragment))
             host.settle()
         for _ in range(3_000):

@@ -33,6 +33,7 @@ class MoveLife:
         self.random = r = Random(seed)
         self.world = MoveWorld(seed, r.choice([2, 3, 5]), r.choice([1, 2, 3]))
         self.names = 0
+        self.sessions = Random(f"session ids of {seed}")
         self.log: list[str] = []
         self.keys = r.random() < 0.5
         kinds = [
@@ -71,7 +72,11 @@ class MoveLife:
         self.names += 1
         name = f"m{self.names}"
         key = self.random.choice(["", "k1", "k2"]) if self.keys else ""
-        draft = Draft(f"{name}||{key}|{name}".encode(), name, None, key or None, 0, 0)
+        session = self.sessions.choice(["s1", "s2", ""]) if self.world.with_sessions else ""
+        if session and self.sessions.random() < 0.9:
+            key = ""  # else they may contradict each other
+        content = f"{name}|{session}|{key}|{name}".encode()
+        draft = Draft(content, name, session or None, key or None, 0, 0)
         if via:
             draft.target = self.random.choice([*self.world.fragments(), 99])
             draft.kind, draft.path = VIA, "target"
@@ -174,6 +179,7 @@ class MoveLife:
         fragment = r.choice(world.fragments())
         host = self._host(fragment)
         host.machines[fragment].settings = world.settings(
+            fragment,
             can_send=r.random() < 0.85,
             quota_bytes=r.choice([0, 0, 300]),
             duplicate_window_ms=r.choice([0, 0, 0, 1_000]),

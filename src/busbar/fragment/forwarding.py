@@ -180,7 +180,7 @@ def _refuse(state: State, lane: i64, record: Record, to: i64, overlay: Overlay, 
 
 
 def _obstacle(hops: i64, forward: ForwardSettings) -> tuple[int, Overlay] | None:
-    """Why a message is not forwarded, whatever its keys are: the cause, and what is said to its reader."""
+    """Why a message is not forwarded, whatever its keys are: the cause, and the properties of the dead letter."""
     if hops >= MAX_HOPS:
         text = f"The message was forwarded {hops} times, which is the most that is allowed."
         return HOPS, dead_letter(TOO_MANY_HOPS, text)

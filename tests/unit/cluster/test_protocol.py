@@ -23,7 +23,6 @@ from busbar.model.api import (
     RuntimeProperties,
     StoreView,
     TransferReport,
-    TransferView,
 )
 from busbar.model.entities import (
     EntityKind,
@@ -43,6 +42,7 @@ from busbar.store.contract import StoreFull
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
+TRANSFERS = TransferReport(7, [])
 STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
 ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
 SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
@@ -52,9 +52,6 @@ NODE = NodeSettings(
 
 Case = tuple[str, tuple[object, ...], object]
 
-TRANSFERS = TransferReport(
-    7, [TransferView(3, 2**32 - 1, "target", "orders", 1, 5, 9, "held", 8, "full", "It is full.")]
-)
 CONTROLLER: list[Case] = [
     ("entity", ("orders",), VIEW),
     ("create", ("orders", QueueDescription(), None), VIEW),
@@ -62,6 +59,12 @@ CONTROLLER: list[Case] = [
     ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     ("delete", ("orders",), None),
     ("list", (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
+    (
+        "change_rules",
+        ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
+        None,
+    ),
+    ("transfers", (), TRANSFERS),
     ("create_tap", ("orders", TAP), VIEW),
     ("change_tap", ("orders", "tap", False, TapChange(owner="me")), VIEW),
     ("runtime", ("orders",), RuntimeProperties(active=3)),
@@ -72,7 +75,6 @@ CONTROLLER: list[Case] = [
     ("stores", (), [STORE]),
     ("unavailable_stores", (), ["store-1"]),
     ("change_store", ("store-0", "offline"), STORE),
-    ("transfers", (), TRANSFERS),
     ("in_use", (["orders"],), None),
     ("out_of_use", (["orders"],), None),
     ("introduce", ("broker-1",), None),
@@ -116,8 +118,8 @@ CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
             ("open_gateway", (NODE,), None),
             ("connect_peers", (["broker-1"],), None),
             ("broker_ended", ("broker-1",), None),
-            ("transfers", (), TRANSFERS),
             ("close_gateway", (), None),
+            ("transfers", (), TRANSFERS),
         ],
     ),
     (protocol.PEER, [("met", (), None), ("origin_closed", (2**60,), None)]),
