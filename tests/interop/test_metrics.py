@@ -20,7 +20,7 @@ from tests.interop.taps import Taps
 
 Samples = dict[str, float]
 LINE = re.compile(r'([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+]+)')
-STATES = ("active", "dead_letter", "scheduled", "deferred")
+STATES = ("active", "dead_letter", "scheduled", "deferred", "transfer", "transfer_dead_letter")
 NAMES = ["metrics", "q0", "q1", "q2", "spread", "zzz"]
 
 QUEUES: dict[str, dict[str, object]] = {name: {} for name in NAMES} | {"spread": {"EnablePartitioning": True}}
@@ -129,7 +129,8 @@ def test_entities_and_stores_have_their_numbers(server: Busbar, client: PlainAmq
     Taps(client, "q1", dead_letter=True)("create-tap", name="letters", from_earliest=True)
     samples = scrape(server)
     states = {state: samples[f'busbar_messages{{entity="q1",state="{state}"}}'] for state in STATES}
-    assert states == {"active": 2, "dead_letter": 1, "scheduled": 1, "deferred": 0}
+    counted = {"active": 2, "dead_letter": 1, "scheduled": 1, "deferred": 0}
+    assert states == counted | {"transfer": 0, "transfer_dead_letter": 0}
     assert samples['busbar_entity_available{entity="q1"}'] == 1
     assert of_tap(samples, "lag_messages", "letters", "q1", sub="dead_letter") == 1
     assert {value for name, value in samples.items() if name.startswith("busbar_store_up{")} == {1}
