@@ -39,6 +39,7 @@ CALLS: list[tuple[ApiCall[..., Any], tuple[object, ...], object]] = [
     (protocol.CREATE, ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
     (protocol.UPDATE, ("orders", QueueDescription(max_delivery_count=3)), VIEW),
     (protocol.DELETE, ("orders",), None),
+    (protocol.CHANGE_RULES, ([RULE, ("t/Subscriptions/s/Rules/r", None)],), None),
     (protocol.LIST, (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
     (protocol.CREATE_TAP, ("orders", TAP), VIEW),
     (protocol.CHANGE_TAP, ("orders", "tap", False, TapChange(owner="me")), VIEW),
@@ -85,7 +86,14 @@ def test_every_call_is_tried() -> None:
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("submit", []), ("entity", []), ("entity", [1]), ("entity", ["a", "b"]), ("update", ["q", b"{}"])],
+    [
+        ("submit", []),
+        ("entity", []),
+        ("entity", [1]),
+        ("entity", ["a", "b"]),
+        ("update", ["q", b"{}"]),
+        ("change_rules", [[["r", b"{}"]]]),
+    ],
 )
 async def test_what_is_no_call_is_refused(method: str, arguments: list[object]) -> None:
     broker = Recorder(None)
