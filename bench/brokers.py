@@ -1,9 +1,10 @@
 """What broker processes bring and cost: throughput, and processor time of the controller and of its brokers.
 
-The same cycle (send, receive, complete) of eight senders and eight receivers on a partitioned queue, with all in one process
-and with two and four brokers; first on this machine as it is, then with a processor for every process that is SLOWER times
-slower than this one's, as if each had a small machine to itself. As it is, the figures depend on the cores that are free,
-and nothing is asked of them. With slow processors brokers are what everybody waits for, so throughput has to grow with them:
+The load is a cycle (send, receive, complete) of eight senders and eight receivers on a partitioned queue, with all in one
+process and with two and four brokers. It runs first on this machine as it is. Then every process gets a processor that is
+SLOWER times slower than this one's, as if each had a small machine to itself. On the machine as it is, the figures depend on
+the free cores, and there is no budget. With slow processors the brokers are the bottleneck, so throughput has to grow with
+them:
 
     2 brokers / 1 broker       at least 1.25
     4 brokers / 1 broker       at least 1.75
@@ -44,7 +45,7 @@ class Figures:
     serving: float
     """CPU-µs a message of the controller."""
     busiest: float
-    """Of the broker that had most to do."""
+    """Of the broker with the most work."""
     total: float
 
 
@@ -60,7 +61,7 @@ def processor_seconds(process: int) -> float:
 
 
 async def cycle(server: Busbar, messages: int) -> Figures:
-    """All is sent, then all is received and completed: what waits for each other is not measured."""
+    """Send everything, then receive and complete everything: waits between the two are not measured."""
     share = IN_FLIGHT // CLIENTS
     connections = [await connect(server.port) for _ in range(2 * CLIENTS)]
     senders = [await one.sender("orders", in_flight=share, body=BODY) for one in connections[:CLIENTS]]
@@ -102,7 +103,7 @@ def measure(brokers: int, shim: Path | None) -> Figures:
 
 
 def compare(title: str, shim: Path | None) -> dict[int, float]:
-    """Throughput with several brokers, to that with one: the medians of rounds, each of neighbours in time."""
+    """Throughput with several brokers, relative to one: the medians of rounds, each of neighbours in time."""
     rounds: dict[int, list[Figures]] = {count: [] for count in BROKERS}
     for _ in range(ROUNDS):  # in turn: the machine is shared
         for count in BROKERS:

@@ -1,8 +1,8 @@
 """What duplicate detection costs the server for each message sent, compared with a queue without it.
 
-The load is that of bench/cycle.py: durable, 1 KiB bodies, 1,000 messages in flight. Every message has an id of its own.
-The budget is half as much again. Also measured: an old duplicate, whose id has to be looked up in the store, and what
-is kept in memory.
+The load is that of bench/cycle.py: durable, 1 KiB bodies, 1,000 messages in flight. Every message has an id of its own. The
+budget is half as much again. Also measured: an old duplicate, whose id has to be looked up in the store, and the memory that
+ids take.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def costs(server: MeasuredServer) -> list[Cost]:
 
 
 def lookups() -> None:
-    """A fragment by itself: what a duplicate costs that is only in the store, and what a new start costs."""
+    """Measure a fragment by itself: the cost of a duplicate that is only in the store, and of a new start."""
     with TemporaryDirectory(prefix="busbar-bench-") as directory:
         store = SqliteStore(Path(directory) / "store.db")
         store.claim()

@@ -21,7 +21,7 @@ def token(server: Busbar) -> str:
 
 
 class Client:
-    """One request at a time; the cheapest there is: a receive from an empty queue, answered without a sync."""
+    """One request at a time, the cheapest one: a receive from an empty queue, answered without a sync."""
 
     def __init__(self, server: Busbar, trust: ssl.SSLContext | None) -> None:
         self._port = server.port

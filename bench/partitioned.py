@@ -1,10 +1,11 @@
 """What partitioning costs: throughput and CPU of a partitioned queue compared with a regular one, and the skew of keys.
 
-P9 asks that it costs nothing extra: with 1,000 messages in flight a partitioned queue has to stay within 10 % of a regular
-one in throughput and in CPU, for sends, receives and the full cycle, with one messaging store and with four. What 1 and 100
-in flight and a key for each message make of it is reported. The machine is shared, so both queues are measured in turn. Of
-the CPU ratios of neighbours in time the median of ROUNDS counts; of throughput the best round of each queue, since what
-others do on the machine can only lessen it.
+P9 requires that it costs nothing extra. With 1,000 messages in flight a partitioned queue has to stay within 10 % of a
+regular one in throughput and in CPU. This holds for sends, receives and the full cycle, with one messaging store and with
+four. Figures
+for 1 and 100 in flight, and for a key of each message, are reported. The machine is shared, so both queues are measured in
+turn. Of the CPU ratios of neighbours in time the median of ROUNDS counts. Of throughput the best round of each queue counts,
+since other work on the machine can only lower it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[
 
 
 def keyed_cycle_cost(server: MeasuredServer, queue: str, in_flight: int) -> Awaitable[Cost]:
-    """The same with a key of its own for each message: those that arrive together go to all fragments."""
+    """The cost with a key of its own for each message: messages that arrive together go to all fragments."""
     return cycling(server, queue, in_flight, SECONDS, payload=_keyed, what="cycle, with keys")
 
 
@@ -90,7 +91,7 @@ async def _pairs(server: MeasuredServer, measure: Measure, in_flight: int, queue
 
 
 async def compare(server: MeasuredServer, *, briefly: bool) -> bool:
-    """Prints the table; whether the ratios that P9 is about hold."""
+    """Print the table; returns whether the ratios of P9 hold."""
     within = True
     print(
         f"{'':<22}{'in flight':>10}{'regular':>11}{'partitioned':>13}{'ratio':>8}{'CPU-µs':>16}{'ratio':>8}"
@@ -115,7 +116,7 @@ async def compare(server: MeasuredServer, *, briefly: bool) -> bool:
 
 
 def _row(pairs: list[Pair], in_flight: int) -> tuple[float, float]:
-    """Prints the best rates and the median costs; the ratios of throughput and CPU."""
+    """Print the best rates and the median costs; returns the ratios of throughput and CPU."""
     rates = [tuple(cost.messages / cost.seconds for cost in pair) for pair in pairs]
     regular, partitioned = (max(rate[side] for rate in rates) for side in (0, 1))
     rate = partitioned / regular
@@ -135,7 +136,7 @@ def _syncs(cost: Cost) -> float:
 
 
 def skew() -> float:
-    """How far the fullest or emptiest of 16 fragments is from the mean, for random keys."""
+    """The largest distance of one of 16 fragments from the mean, for random keys."""
     chance = random.Random(1)
     counts = [0] * 16
     began = time.process_time()

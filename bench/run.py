@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def title_of(path: Path) -> str | None:
-    """The title of a benchmark; None for a module that is none."""
+    """The title of a benchmark; None for another module."""
     module = ast.parse(path.read_text("utf-8"))
     runs = any(isinstance(part, ast.FunctionDef) and part.name == "main" for part in module.body)
     return (ast.get_docstring(module) or path.stem).splitlines()[0] if runs else None

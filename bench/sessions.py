@@ -1,13 +1,13 @@
 """Message sessions: throughput with 1, 100 and 100,000 of them, and how long an accept takes among a million.
 
-Throughput is a backlog of 1 KiB messages, spread over the sessions, that workers, each with a connection of its own, receive
-and complete: each accepts the next available session, empties it, and closes it. Sending is measured too. The ratio is
-to the messages completed with one session, which is one worker; with 100,000 sessions each message costs an accept and a
-close as well. A measurement is cut off after SECONDS and says how far it came.
+Throughput is measured on a backlog of 1 KiB messages, spread over the sessions. Workers, each with a connection of its own,
+accept the next available session, receive and complete its messages, and close it. Sending is measured too. The ratio is to
+the messages completed with one session, which is one worker. With 100,000 sessions each message costs an accept and a close
+as well. A measurement ends after SECONDS and reports how far it came.
 
-An accept of the next available session looks at nothing that grows with the number of those that wait: with a million
-of them it may take twice as long as with a thousand. The million is written by the fragment's own machine into the
-store of a stopped server.
+An accept of the next available session reads nothing that grows with the number of waiting sessions. With a million of them
+it may take twice as long as with a thousand. The fragment's own machine writes the million into the store of a stopped
+server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.serving import Busbar, config_text
 BODY = b"x" * 1024
 WORKERS = 32
 THROUGHPUTS = ((1, 40_000), (100, 40_000), (100_000, 100_000))
-"""How many sessions, and how many messages in all."""
+"""The number of sessions, and the number of messages in all."""
 KINDS = ("regular", "partitioned")
 SECONDS = 90.0
 WAITING = (1_000, 1_000_000)
@@ -121,7 +121,7 @@ async def accept_latency(port: int, queue: str) -> float:
 
 
 async def send_one(port: int, queue: str) -> None:
-    """So that the queue's fragment has been written once."""
+    """Send one message, so that the queue's fragment has been written once."""
     connection = await connect(port)
     sender = await connection.sender(queue, session_payload(lambda _n: "first"))
     await sender.send(1)
@@ -129,7 +129,7 @@ async def send_one(port: int, queue: str) -> None:
 
 
 def fill(data: Path, count: int) -> None:
-    """One message in each of so many sessions, in the store of the only queue of a stopped server."""
+    """Write one message in each of so many sessions, in the store of the only queue of a stopped server."""
     for path in sorted(data.glob("store-*.db")):
         store = SqliteStore(path)
         store.claim()

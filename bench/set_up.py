@@ -1,7 +1,7 @@
 """How long each layer of set-up takes in a fresh clone, with an empty environment and an empty package cache.
 
-The time that counts is the first: from nothing to `ready`, which is to stay below 90 s on two cores. README's table is what
-this prints.
+The most important time is the first: from nothing to `ready`, which has to stay below 90 s on two cores. README's table has
+the output of this benchmark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ READY_BUDGET = 90.0
 
 
 def seconds_until_ready(clone: Path, environment: Mapping[str, str]) -> float:
-    """`make run`, until it prints its connection string; then Ctrl-C."""
+    """Run `make run` until it prints its connection string; then press Ctrl-C."""
     began = time.monotonic()
     with made_and_served(clone, environment):
         return time.monotonic() - began

@@ -1,8 +1,8 @@
-"""What an archive costs: `busbar capture` compared with a stream of the same messages that Spark throws away.
+"""What an archive costs: `busbar capture` compared with a stream of the same messages that Spark drops.
 
 Unique bodies of 1 KiB in 16 fragments, two cores, everything on this machine, the broker included. Both are whole runs of
-what is available now, from the start of the query to its end; the capture's files are synced and committed by then.
-They are measured in turn; medians of ROUNDS count. Asked for:
+what is available now, from the start of the query to its end; the capture's files are synced and committed by then. They are
+measured in turn; medians of ROUNDS count. The budget:
 
     capture / source → noop            at least 0.5
 """

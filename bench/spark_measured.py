@@ -1,4 +1,4 @@
-"""What the benchmarks with Spark share: a measured server, a session on two cores, rates, and ratios that are asked for."""
+"""What the benchmarks with Spark share: a measured server, a session on two cores, rates, and required ratios."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from busbar.spark.session import local_session
 from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 Measure = Callable[[SparkSession, MeasuredServer, Path], bool]
-"""Measures with a session, a server and a directory that goes afterwards; says whether all that was asked for held."""
+"""Measures with a session, a server and a directory that is deleted afterwards; returns whether all requirements held."""
 Ratio = tuple[str, float, float]
-"""What is compared, the ratio, and the least that is asked for."""
+"""What is compared, the ratio, and the required minimum."""
 
 
 def run(queues: Mapping[str, Mapping[str, object]], measure: Measure) -> int:
@@ -47,7 +47,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def shown(rates: Mapping[str, list[float]]) -> dict[str, float]:
-    """The medians of rates, which are printed."""
+    """Print the medians of rates, and return them."""
     medians = {name: median(found) for name, found in rates.items()}
     for name, rate in medians.items():
         print(f"  {name:<24}{rate:>12,.0f} messages/s")
@@ -55,7 +55,7 @@ def shown(rates: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def hold(ratios: Iterable[Ratio]) -> bool:
-    """Prints ratios, and says whether each is what is asked for."""
+    """Print ratios, and return whether each reaches its minimum."""
     kept = True
     for name, ratio, least in ratios:
         kept = kept and ratio >= least

@@ -1,13 +1,13 @@
 """What Spark pays for writing to a queue: the sink compared with a plain batched send, and with a writer of rows.
 
 Unique bodies of 1 KiB with an id, a key and two more fields, two cores, everything on this machine, the broker included; the
-rows are in Spark's memory. The plain send encodes and sends the same messages in one process by the client alone. The
-broker remembers the ids that the sink writes; it does not for the plain send.
+rows are in Spark's memory. The plain send encodes and sends the same messages in one process, with the client only. The
+broker remembers the ids that the sink writes, but not those of the plain send.
 
-Most of that time is the broker's. What Arrow is worth is measured without it: Spark's rows become messages that nobody
-sends, once with the sink's encoder from record batches, once from a Row at a time with the client's own `encode`.
+Most of that time is the broker's. The gain of Arrow is measured without it: Spark's rows become messages that are not
+sent. One run uses the sink's encoder from record batches, the other the client's own `encode` from a Row at a time.
 
-All are measured in turn; medians of ROUNDS count. Asked for:
+All are measured in turn; medians of ROUNDS count. The budget:
 
     sink / plain batched send        at least 0.4
     Arrow writer / writer of rows    at least 1.5
@@ -42,11 +42,11 @@ ROUNDS = 3
 QUEUE = "orders"
 CHUNK = 10_000
 TIMES = 12
-"""How often each row is made into a message that nobody sends: starting a job should not count."""
+"""How often each row becomes a message that is not sent: the start of a job should not count."""
 
 
 class Nowhere(WriterCommitMessage):
-    """All messages were made."""
+    """The commit message of a task without a broker."""
 
 
 class RowWriter(DataSourceWriter):
@@ -59,7 +59,7 @@ class RowWriter(DataSourceWriter):
 
 
 class ArrowWriter(DataSourceArrowWriter):
-    """What the sink does before it sends."""
+    """The part of the sink before it sends."""
 
     def __init__(self, schema: StructType) -> None:
         options = SinkOptions.parse({"entity": QUEUE, "connectionStringEnv": "UNUSED"}, streaming=False)
@@ -90,7 +90,7 @@ class ArrowFormat(DataSource):
 
 
 def make_rows(directory: Path) -> str:
-    """Parquet files with a message in each row: many rows are no matter for createDataFrame."""
+    """Parquet files with a message in each row, since createDataFrame is too slow for many rows."""
     place = directory / "rows"
     place.mkdir()
     each = MESSAGES // FILES

@@ -1,13 +1,13 @@
 """What Spark pays for reading a queue: the source compared with a Parquet scan of the same rows and with a plain tap reader.
 
-Unique bodies of 1 KiB, two cores, everything on this machine, the broker included. The source decodes every column and hands
-them to Spark, which throws them away (noop); so does the scan. The plain reader takes the pages of the same tap in one
-process, by the client alone, and decodes nothing. There are enough messages that starting a job, a third of a second, counts
-for little. All are measured in turn, there and back, so that what comes first one way comes last the other; each ratio is of
-one such round, and the median of ROUNDS counts.
+Unique bodies of 1 KiB, two cores, everything on this machine, the broker included. The source decodes every column and
+passes them to Spark, which drops them (noop); so does the scan. The plain reader reads the pages of the same tap in one
+process, with the client only, and decodes nothing. There are enough messages that the start of a job, a third of a second,
+counts for little. All are measured in turn, forwards and backwards, so that the first one way is the last the other. Each
+ratio is of one such round, and the median of ROUNDS counts.
 
-A round before them does not: what Java compiled for a source it gives up at the first Parquet scan, and to compile it again
-takes seconds, which would be held against the source that comes next. Asked for:
+A round before them does not count: Java discards what it compiled for a source at the first Parquet scan. To compile it
+again takes seconds, which would be counted for the next source. The budget:
 
     source / Parquet scan              at least 0.3
     source / plain tap reader          at least 0.5
@@ -39,7 +39,7 @@ TAP = "bench"
 
 
 def fill(factory: BlockingFactory, queue: str, fragments: int, count: int) -> None:
-    """Messages with unique bodies, spread over so many fragments by their keys."""
+    """Send messages with unique bodies, spread over so many fragments by their keys."""
     keys: list[str] = []
     number = 0
     while len(keys) < fragments:
@@ -130,7 +130,7 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
     print(
         f"  broker CPU: {median(browse):.1f} µs for a browsed message, {received:.1f} µs for one received and completed"
     )
-    # Of neighbours in time: what else runs on the machine then matters less.
+    # Of neighbours in time: other work on the machine then matters less.
     wide = rates["source, 16 fragments"]
     ratios = (
         ("source / Parquet scan", paired(wide, rates["Parquet scan"]), 0.3),

@@ -108,7 +108,7 @@ class Queue:
         self._commit(changes)
 
     def _rewind(self) -> None:
-        """Back to the active lane with all, in one commit."""
+        """Move all back to the active lane, in one commit."""
         changes = Changes(1)
         changes.edits = [MessageEdit(DEAD, n, ACTIVE, 0, None) for n in range(self.dead + 1, self.first + 1)]
         self.first = self.dead

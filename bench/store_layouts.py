@@ -1,9 +1,9 @@
-"""Where a message lies in SQLite: the layouts that were tried for docs/adr/0003-lanes-in-the-key.md, and ways to insert.
+"""Layouts of messages in SQLite that were tried for docs/adr/0003-lanes-in-the-key.md, and ways to insert.
 
     python -m bench.store_layouts
 
-CPU-µs per message (system time included) for: put; put and delete as many; read in pages of 100; move to another lane.
-16 fragments take turns. The second table is milliseconds for 1,000 rows beside a thread that never rests.
+CPU-µs per message (system time included) for: put; put and delete as many; read in pages of 100; move to another lane. 16
+fragments take turns. The second table is milliseconds for 1,000 rows beside a thread that never rests.
 """
 
 from __future__ import annotations

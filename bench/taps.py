@@ -1,12 +1,12 @@
 """What taps cost the server: browsing compared with receiving and completing, and a tapped queue with an untapped one.
 
 Unique bodies of 1 KiB, all through busbar.client, in another process than the server. Server CPU is that of all its threads.
-What is compared is measured in turn, and medians of ROUNDS count, since the machine is seldom quiet.
+Alternatives are measured in turn, and medians of ROUNDS count, since the machine is seldom quiet.
 
-Asked for: a browsed message costs at most BROWSE of what one costs that is received and completed by a disposition of its
-own, a thousand of which our client sends in one piece: a server can hardly be asked for less. The Azure SDK, which waits
-for the answer to each, and completing by ranges are shown too; so is what a tap adds to sends and completions, and what
-it costs to pass what was kept.
+The budget: a browsed message costs at most BROWSE of one that is received and completed by a disposition of its own. The
+client sends a thousand of these in one write, so a server can hardly do less for each. Also shown are the Azure SDK, which
+waits for each answer, and completing by ranges. The last figures are what a tap adds to sends and completions, and the cost
+of passing kept messages.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ RECEIVED_BY_SDK = 1_000
 BROWSE = 0.25
 REST = 0.1
 IDLE = 0.02
-"""What a server that has nothing to do may take of a processor."""
+"""The share of a processor that an idle server may use."""
 TAP = "bench"
 SDK = "receive and complete, Azure SDK"
 OWNER = "bench"
 UNLIMITED = 1 << 40
 
 Work = Callable[[], Awaitable[int]]
-"""Does something and says for how many messages."""
+"""Does some work and returns its number of messages."""
 
 
 class Bench:
@@ -91,7 +91,7 @@ class Bench:
         return read
 
     async def advance(self, taps: Taps) -> int:
-        """Pass all that was kept, and wait until it is gone."""
+        """Pass everything that was kept, and wait until it is deleted."""
         (state,) = (await taps.show(TAP)).fragments
         kept = state.kept
         await taps.advance(TAP, OWNER, {0: state.end})
@@ -112,7 +112,7 @@ class Bench:
         return {name: median(found) for name, found in spent.items()}
 
     async def _at_rest(self) -> float:
-        """The server's CPU seconds when it has done what it put off: that belongs to the work before, not to the next."""
+        """The server's CPU seconds when it has finished postponed work, which belongs to the measurement before."""
         last = self._server.cpu_seconds()
         while True:
             await asyncio.sleep(REST)
@@ -129,7 +129,7 @@ async def browsing(bench: Bench, factory: MessagingFactory) -> float:
     await bench.send("sdk", ROUNDS * RECEIVED_BY_SDK)
     for queue in ("single", "ranges"):
         await bench.send(queue, ROUNDS * RECEIVED)
-    await bench.browse("browsed")  # the first pages show the C library large blocks
+    await bench.browse("browsed")  # the first pages make the C library allocate large blocks
     single, ranges = await factory.receiver("single"), await factory.receiver("ranges")
     costs = await bench.in_turn(
         {

@@ -1,8 +1,9 @@
 """What a topic costs: CPU of a message that is sent to a topic, compared with one that is sent to a queue.
 
-Each subscription that selects a message keeps a copy, so a send costs more with every one that does; a rule that does not
-match costs its evaluation. Queue and topics are measured in turn, and the median of the ratios of neighbours in time counts.
-A topic with one subscription that takes everything has to stay within BUDGET of a queue: there is one commit for both.
+Each subscription that selects a message keeps a copy, so a send costs more with every such subscription. A rule that does
+not match costs its evaluation. Queue and topics are measured in turn, and the median of the ratios of neighbours in time
+counts. A topic with one subscription that gets everything has to stay within BUDGET of a queue: there is one commit for
+both.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ async def cost_of(server: MeasuredServer, entity: str) -> Cost:
 
 
 async def compare(server: MeasuredServer) -> float:
-    """Prints the table; the ratio of the first topic."""
+    """Print the table; returns the ratio of the first topic."""
     print(f"{'':<34}{'messages/s':>12}{'CPU-µs':>9}{'to a queue':>12}")
     ratios = []
     for place, what in enumerate(TOPICS):

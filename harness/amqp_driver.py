@@ -1,4 +1,4 @@
-"""A fast client for measuring and for tormenting a server: Busbar's own engine in the client role, on asyncio.
+"""A fast client for measurements and stress tests of a server: Busbar's own engine in the client role, on asyncio.
 
     connection = await connect(port, key)
     sender = await connection.sender("q", in_flight=1_000)
@@ -6,8 +6,8 @@
     receiver = await connection.receiver("q", credit=2_000)
     await receiver.settled(100_000)         returns when so many settlements are confirmed
 
-What was acknowledged is known from the server's dispositions alone; what was said and not answered when the connection
-ends is unknown, and stays in `unanswered` (sender) or `unconfirmed` (receiver).
+Only the server's dispositions show what was acknowledged. When the connection ends, the outcome of unanswered messages is
+unknown; they stay in `unanswered` (sender) or `unconfirmed` (receiver).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ Payload = Callable[[int], bytes]
 
 
 class LinkRefused(Exception):
-    """The server refused a link, or took it away."""
+    """The server refused a link, or closed it."""
 
 
 class ConnectionOver(Exception):
-    """The connection ended before what was waited for."""
+    """The connection ended before the awaited result."""
 
 
 def sas_token(resource: str, key: str, lifetime: int = 3600) -> str:
@@ -83,7 +83,7 @@ def payload_of(body: bytes) -> Payload:
 
 
 def session_payload(session_of: Callable[[int], str], body: bytes = b"x" * 100) -> Payload:
-    """Messages with a message-id of their number, each in the message session that its number says."""
+    """Messages with their number as message-id, each in the message session for its number."""
     data = encode_value(Described(ULong(0x75), body))
 
     def build(number: int) -> bytes:
@@ -102,7 +102,7 @@ def batch_of(payloads: list[bytes]) -> bytes:
 
 
 class LoadLink:
-    """What every link does: waits for its attach, and knows when it is over."""
+    """What every link does: it waits for its attach, and notices its end."""
 
     def __init__(self, connection: LoadConnection) -> None:
         self.connection = connection
@@ -111,7 +111,7 @@ class LoadLink:
         self.over = False
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds; it is looked at whenever something happens on the link."""
+        """Wait until the condition holds; it is checked whenever something happens on the link."""
         if condition():
             return
         if self.over:
@@ -226,11 +226,11 @@ class Sender(LoadLink):
 
 
 Decide = Callable[[list[Delivery]], list[tuple[list[int], bytes]]]
-"""Which deliveries get which settlement (an encoded state); those left out stay locked."""
+"""Decides which deliveries get which settlement (an encoded state); the others stay locked."""
 
 
 class Receiver(LoadLink):
-    """Receives with standing credit and settles what comes, in ranges or one by one."""
+    """Receives with constant credit and settles messages, in ranges or one by one."""
 
     def __init__(
         self, connection: LoadConnection, credit: int, decide: Decide | None, single: bool, delete: bool
@@ -255,7 +255,7 @@ class Receiver(LoadLink):
         return str(source.filter[SESSION_FILTER])
 
     async def settled(self, count: int) -> None:
-        """Wait until that many settlements (or, without locks, messages) are there in all."""
+        """Wait for that many settlements (or, without locks, messages) in all."""
         await self.until(
             lambda: (self.received if self._delete else self.confirmed + len(self.denied)) >= count
         )
@@ -320,7 +320,7 @@ class _Half(LoadLink):
 
 
 class Requests:
-    """A node that answers requests, asked one at a time."""
+    """A request-response node, with one request at a time."""
 
     def __init__(self, requests: _Half, replies: _Half) -> None:
         self._requests = requests
@@ -341,7 +341,7 @@ class Requests:
         return self._replies.replies.pop()
 
     async def peek(self, start: int, count: int = 250) -> list[bytes]:
-        """Messages of a management node from a sequence number on, as they are encoded."""
+        """Encoded messages of a management node from a sequence number on."""
         reply = await self.ask(
             {"from-sequence-number": start, "message-count": count},
             {"operation": "com.microsoft:peek-message"},
@@ -386,7 +386,7 @@ class LoadConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._transport.set_write_buffer_limits(high=16 * 1024 * 1024)
         self.flush()
 
@@ -445,7 +445,7 @@ class LoadConnection(asyncio.Protocol):
         body: bytes = b"x" * 1024,
         capabilities: list[str] | None = None,
     ) -> Sender:
-        """`capabilities` are those that the link wishes for; what is offered stands at the link."""
+        """Attach a sender. `capabilities` are the desired ones; the link has those that were offered."""
         sender = Sender(self, payload or payload_of(body), in_flight, batch)
         sender.link = await self._attach(sender, queue, sending=True, capabilities=capabilities)
         return sender
@@ -461,7 +461,7 @@ class LoadConnection(asyncio.Protocol):
         session: str | EllipsisType | None = ...,
         wait: int = 60_000,
     ) -> Receiver:
-        """A receiver that has its credit; deliveries may come before this returns.
+        """Attach a receiver and give it credit; deliveries may come before this returns.
 
         With `session`, of a message session: a named one, or with None the next available within `wait` ms.
         """

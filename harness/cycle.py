@@ -1,4 +1,4 @@
-"""What messages cost a server: meters, and the loads that are measured (send, receive, the full cycle).
+"""Measures what messages cost a server: meters, and the measured loads (send, receive, the full cycle).
 
 Clients pipeline on connections of their own, in another process than the server. A load that runs for a time warms up with
 twice its number of messages in flight, which are not counted.
@@ -19,7 +19,7 @@ WITHOUT_END = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the server spent on a number of messages."""
+    """The cost of a number of messages at the server."""
 
     what: str
     messages: int
@@ -33,7 +33,7 @@ class Cost:
 
 
 class Meter:
-    """What the server spends between two moments."""
+    """Measures what the server spends between two moments."""
 
     def __init__(self, server: MeasuredServer) -> None:
         self._server = server
@@ -58,7 +58,7 @@ async def sending(
     payload: Payload | None = None,
     what: str = "send",
 ) -> Cost:
-    """Sends for a time, `batch` messages in a transfer."""
+    """Send for a time, `batch` messages in a transfer."""
     connection = await connect(server.busbar.port)
     sender = await connection.sender(queue, payload, in_flight=in_flight, batch=batch, body=BODY)
     await sender.send(2 * in_flight)
@@ -73,7 +73,7 @@ async def sending(
 async def draining(
     server: MeasuredServer, queue: str, in_flight: int, count: int, *, what: str = "receive"
 ) -> Cost:
-    """Receives and settles a backlog of that many messages, sent before and not counted."""
+    """Receive and settle a backlog of that many messages, which were sent before and are not counted."""
     connection = await connect(server.busbar.port)
     sender = await connection.sender(queue, in_flight=5_000, body=BODY)
     await sender.send(count)
@@ -97,7 +97,7 @@ async def cycling(
     payload: Payload | None = None,
     what: str = "cycle",
 ) -> Cost:
-    """A sender and a receiver at once, each on its own connection; counted are the messages that were settled."""
+    """Run a sender and a receiver at once, each on its own connection; settled messages are counted."""
     sending_side, receiving_side = await connect(server.busbar.port), await connect(server.busbar.port)
     receiver = await receiving_side.receiver(queue, credit=in_flight)
     sender = await sending_side.sender(queue, payload, in_flight=in_flight, body=BODY)
@@ -115,7 +115,7 @@ async def cycling(
 
 
 async def send_for(sender: Sender, seconds: float) -> None:
-    """Sends without a pause for a time; returns when all messages are answered."""
+    """Send without a pause for a time; returns when all messages are answered."""
     sender.start(WITHOUT_END)
     await asyncio.sleep(seconds)
     sender.stop()

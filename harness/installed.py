@@ -1,4 +1,4 @@
-"""Busbar as others install it: from a wheel, without a compiler and this clone; or by `make run` in a fresh clone."""
+"""Installs Busbar as users do: from a wheel, without a compiler and this clone, or by `make run` in a fresh clone."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Installed:
         )
 
     def run(self, name: str, *arguments: str, timeout: float = 300) -> str:
-        """What a program prints, which must succeed."""
+        """The output of a program, which must succeed."""
         done = self.attempt(name, *arguments, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[str]:
-        """`busbar serve --dev` on free ports, with the sample namespace; the connection string."""
+        """Run `busbar serve --dev` on free ports, with the sample namespace; yields the connection string."""
         command = [self.program("busbar"), "serve", "--dev", "--data", "data"]
         command += ["--port", "0", "--http-port", "0", "--tls-port", "0", *arguments]
         process = subprocess.Popen(
@@ -80,7 +80,7 @@ class Installed:
 
 
 def empty_caches(directory: Path) -> dict[str, str]:
-    """An environment in which pip and npm find nothing from yesterday."""
+    """An environment with empty caches for pip and npm."""
     caches = {"PIP_CACHE_DIR": "pip", "npm_config_cache": "npm", "XDG_CACHE_HOME": "xdg"}
     inherited = {
         name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}
@@ -90,7 +90,7 @@ def empty_caches(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def made_and_served(clone: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """`make run` in that clone, on free ports; the connection string."""
+    """Run `make run` in that clone, on free ports; yields the connection string."""
     process = subprocess.Popen(
         ["make", "-s", "run", "ARGS=--port 0 --http-port 0 --tls-port 0"],
         cwd=clone,

@@ -1,6 +1,6 @@
-"""A server whose work is measured from outside: CPU time of all its threads, syncs, memory; and the machine's own speed.
+"""Measures a server from outside: CPU time of all its threads, syncs, memory; and the speed of the machine.
 
-CPU times compare only on one machine at one time, so every figure is also given as a ratio to `calibrate()`: a fixed
+CPU times are comparable only on one machine at one time. So every figure is also given as a ratio to `calibrate()`: a fixed
 piece of plain Python work, timed in the same run.
 """
 
@@ -47,7 +47,7 @@ class MeasuredServer:
         self._counter = counter
 
     def cpu_seconds(self) -> float:
-        """CPU time of all threads, those that have ended included."""
+        """CPU time of all threads, including ended ones."""
         stat = Path(f"/proc/{self.busbar.pid}/stat").read_text().rpartition(")")[2].split()
         coarse = (int(stat[11]) + int(stat[12])) / 100
         try:
@@ -64,7 +64,7 @@ class MeasuredServer:
         return sum(1 for _ in Path(f"/proc/{self.busbar.pid}/fd").iterdir())
 
     def syncs(self) -> int | None:
-        """Syncs so far; None where they cannot be counted."""
+        """Syncs so far; None if they cannot be counted."""
         if self._counter is None:
             return None
         return int(struct.unpack("l", self._counter.read_bytes())[0])
@@ -79,7 +79,7 @@ def measured_server(
     arguments: tuple[str, ...] = (),
     topics: Sequence[Mapping[str, object]] = (),
 ) -> Iterator[MeasuredServer]:
-    """A server in a directory of its own, with its syncs counted where there is a C compiler."""
+    """Run a server in a directory of its own. If there is a C compiler, its syncs are counted."""
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as directory:
         environment = {"BUSBAR_INTERPRETED": "1"} if interpreted else {}
         counter = _count_syncs(Path(directory), environment)

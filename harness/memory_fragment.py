@@ -1,4 +1,4 @@
-"""A fragment of the store in memory: what it holds, how a commit changes it, and what a read finds in it."""
+"""A fragment of the memory store: its content, how a commit changes it, and how reads find it."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class MemoryFragment:
         del self.id_order[:count]
 
     def drop(self, limit: int) -> bool:
-        """Delete a slice; the counters stay true. True when nothing is left."""
+        """Delete a slice; the counters stay correct. True when nothing is left."""
         for lane in range(LANES):
             for n in self.lanes[lane].order[:limit]:
                 record = self.take(lane, n)
@@ -301,7 +301,7 @@ class MemoryFragment:
             read.position = max(before, default=0)
 
     def _span(self, lanes: list[int], by_dead: bool, after: int, upto: int) -> list[tuple[Record, int]]:
-        """In the order of positions; with the lane of each."""
+        """Messages in the order of positions, with the lane of each."""
         if not by_dead:
             span = [(record, lane) for lane in lanes for record in self.lanes[lane].between(after, upto)]
             return sorted(span, key=_number)

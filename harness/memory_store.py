@@ -1,14 +1,14 @@
-"""A store in memory, for tests and simulations. What it promises it keeps, except that the process must live.
+"""A store in memory, for tests and simulations. It keeps the contract of a store while the process lives.
 
-A `MemoryStore` is a handle on a `Disk`. Several handles may be made on one disk, as several processes may open one
-file; the last to claim owns it and the others are fenced. `crash()` is what a power cut does: the handle is gone, and
-a new one on the same disk finds exactly what was committed.
+A `MemoryStore` is a handle on a `Disk`. Several handles may be created on one disk, as several processes may open one file.
+The last to claim owns it and the others are fenced. `crash()` simulates a power cut: the handle is unusable, and a new one
+on the same disk finds exactly what was committed.
 
-Faults are asked for in advance and happen at the next commit, once each, in the order they were asked for:
+Faults are set in advance and happen at the next commits, once each, in the order in which they were set:
 
-    FULL        certainly not made           -> StoreFull, and the store goes on
-    LOST        not made, but nobody knows   -> OutcomeUnknown, and the handle is broken
-    UNHEARD     made, but nobody knows       -> OutcomeUnknown, and the handle is broken
+    FULL        certainly not made                -> StoreFull, and the store continues
+    LOST        not made, but that is unknown     -> OutcomeUnknown, and the handle is broken
+    UNHEARD     made, but that is unknown         -> OutcomeUnknown, and the handle is broken
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class Disk:
-    """What is durable."""
+    """The durable state."""
 
     fragments: dict[int, MemoryFragment] = field(default_factory=dict)
     catalogue: dict[str, bytes] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class MemoryStore:
         self._faults.append(fault)
 
     def crash(self) -> MemoryStore:
-        """The power goes: this handle is dead, the new one knows what was committed and nothing else."""
+        """Simulate a power cut: this handle is unusable, and the returned one has only what was committed."""
         self._broken = True
         return MemoryStore(self.disk)
 

@@ -1,4 +1,4 @@
-"""A real Busbar in a process of its own, as a user starts it. Used by every test that talks over a socket."""
+"""A real Busbar in its own process, as a user starts it. Every test that uses a socket uses this."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 Properties = Mapping[str, object]
 
 BROKERS = os.environ.get("BUSBAR_TEST_BROKERS", "")
-"""So many broker processes for every server that is not given a number: `make deep` repeats suites with several."""
+"""The number of broker processes for every server without a number of its own: `make deep` repeats suites with several."""
 READY_SECONDS = 30.0
 PATIENCE = {"handshake_timeout": 120_000, "token_timeout": 120_000, "first_link_timeout": 120_000}
-"""Limits for servers whose clients share an event loop with tests that block it: a client that is being opened must not be
-taken for one that has nothing to say."""
+"""Limits for servers whose clients share an event loop with tests that block it: the server must not close a client that is
+still being opened as idle."""
 
 
 def config_text(
@@ -50,11 +50,11 @@ def config_text(
 
 
 class ServerDied(Exception):
-    """The process ended before it was ready; the text is what it said."""
+    """The process ended before it was ready; the text is its output."""
 
 
 class Busbar:
-    """`busbar serve` on a data directory; can be stopped, killed and started again on the same data."""
+    """`busbar serve` on a data directory; it can be stopped, killed and started again on the same data."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Busbar:
         self._arguments = arguments
         self._environment = dict(environment or {})
         self._prefix = prefix
-        self._program = program  # another one stands for a fault in the store, say
+        self._program = program  # another program can simulate a fault in the store
         self._config: Path | None = None
         if config is not None:
             self._config = data.parent / f"{data.name}-Config.json"
@@ -88,7 +88,7 @@ class Busbar:
         command += ["--key-name", "RootManageSharedAccessKey", *self._arguments]
         if BROKERS and "--brokers" not in self._arguments:
             command += ["--brokers", BROKERS]
-        if "--dev" not in self._arguments:  # which brings the emulator's key
+        if "--dev" not in self._arguments:  # which uses the emulator's key
             command += ["--key", self.key]
         if self._config is not None:
             command += ["--config", str(self._config)]
@@ -135,11 +135,11 @@ class Busbar:
         return self.process.pid
 
     def stop(self) -> int:
-        """End it as Ctrl-C does; the exit code."""
+        """Stop it as Ctrl-C does; returns the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """End it with `kill -9`."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> int:
@@ -168,7 +168,7 @@ class Busbar:
         return sum(map(resident_bytes_of, self.processes()))
 
     def descriptors(self) -> list[str]:
-        """What the open file descriptors of all its processes lead to."""
+        """The targets of the open file descriptors of all its processes."""
         found: list[str] = []
         for process in self.processes():
             for name in os.listdir(f"/proc/{process}/fd"):
@@ -195,9 +195,11 @@ def serving(
     checked: bool = False,
     **options: Any,
 ) -> Iterator[Busbar]:
-    """A server with these entities, or with those of a `config`, for the time of a `with` block, in a directory of its own.
+    """Run a server with these entities, or with those of a `config`, for the time of a `with` block, in a directory of its
+    own.
 
-    A `checked` one must end with code 0, and must not have logged a traceback."""
+    A `checked` one must end with code 0, and must not have logged a traceback.
+    """
     text = config_text(queues or {}, limits, topics, rules) if config is None else config
     with tempfile.TemporaryDirectory(prefix="busbar-test-") as directory:
         server = Busbar(Path(directory) / "data", text, **options).start()

@@ -1,6 +1,6 @@
-"""Waits for what happens in another process or task: polls a condition, and fails the test when it takes too long.
+"""Waits for events in another process or task: polls a condition, and fails the test when it takes too long.
 
-The limits only end what hangs; no test rests on how long something takes.
+The limits only end tests that hang; no test depends on how long something takes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 def eventually(
     check: Callable[[], T | None], what: str = "", *, seconds: float = 30, pause: float = 0.02
 ) -> T:
-    """Poll until the check is true; what it returned then."""
+    """Poll until the check is true; returns its result."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
         assert time.monotonic() < deadline, failure(what, seconds)
@@ -31,7 +31,7 @@ async def until(
     seconds: float = 10,
     pause: float = 0.002,
 ) -> None:
-    """The same in an event loop, which runs on. If it takes too long, `what` is called for what is there instead."""
+    """Poll in an event loop, which keeps running. If it takes too long, `what` describes the current state."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, failure(what(), seconds)

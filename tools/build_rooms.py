@@ -1,12 +1,12 @@
 """Builds the compiled rooms in place if, and only if, they differ from what was built last.
 
 The fingerprint covers the sources, this interpreter and the version of mypyc, so that a stale extension module is never
-used: before a build all old ones are removed, and a failed build leaves none. What the C compiler made is kept in
-build/, so the next build compiles only what changed. Without a C compiler it says once that the same source runs
+used. Before a build all old ones are removed, and a failed build leaves none. The output of the C compiler is kept in
+build/, so the next build compiles only what changed. Without a C compiler it prints once that the same source runs
 interpreted, and succeeds.
 
     python tools/build_rooms.py           build if needed
-    python tools/build_rooms.py --check   say whether the built modules are those of the sources (exit 1: stale)
+    python tools/build_rooms.py --check   check whether the built modules are those of the sources (exit 1: stale)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def can_compile() -> bool:
 
 
 def fingerprint() -> str:
-    """Names everything the built modules depend on."""
+    """A hash of everything that the built modules depend on."""
     digest = hashlib.sha256()
     digest.update(f"{sys.version} {sysconfig.get_config_var('EXT_SUFFIX')}".encode())
     digest.update(importlib.metadata.version("mypy").encode())
@@ -57,7 +57,7 @@ def fingerprint() -> str:
 
 
 def built_modules() -> list[Path]:
-    """Every extension module that lies among the sources."""
+    """Every extension module among the sources."""
     return [path for suffix in (".so", ".pyd") for path in sorted((ROOT / "src").rglob(f"*{suffix}"))]
 
 
@@ -70,7 +70,7 @@ def complete() -> bool:
 
 
 def stale() -> bool:
-    """Whether extension modules are there that are not those of the sources."""
+    """Whether there are extension modules that are not those of the sources."""
     stamp = STAMP.read_text() if STAMP.exists() else ""
     return bool(built_modules()) and stamp != fingerprint()
 
@@ -99,7 +99,7 @@ def build() -> int:
     print(f"compiling {len(compiled_sources())} modules with mypyc and C on {cores} processors", flush=True)
     began = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if name != "BUSBAR_INTERPRETED"}
-    # Its progress is on standard error, and so is what a compiler says.
+    # Its progress is on standard error, and so are the messages of the compiler.
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     result = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if result.returncode != 0 or not complete():

@@ -1,7 +1,6 @@
 """Builds dist/: a wheel with compiled rooms for this Python and this kind of machine, and a pure one for any.
 
-Both hold the same source. What the C compiler made for `make run` is used again. Without a C compiler there is only the
-pure one.
+Both hold the same source. The compiled output of `make run` is used again. Without a C compiler there is only the pure one.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from tools.build_rooms import can_compile  # noqa: E402
 
 
 def build(target: Path, *, compiled: bool) -> Path:
-    """One wheel, put into the target directory."""
-    # A module that was deleted since must not come along.
+    """Build one wheel in the target directory."""
+    # A module that was deleted since must not be included.
     for left in ROOT.joinpath("build").glob("lib*"):
         shutil.rmtree(left)
     environment = {name: value for name, value in os.environ.items() if name != "BUSBAR_INTERPRETED"}

@@ -1,17 +1,17 @@
-"""Installs a layer of what Busbar depends on into the environment of this interpreter, and imports all of it once.
+"""Installs a layer of Busbar's dependencies into the environment of this interpreter, and imports all of it once.
 
     python tools/dependencies.py serving     what `busbar serve` needs, and what compiles the rooms
     python tools/dependencies.py spark       what the pipeline needs: Spark, a Java runtime, Arrow
     python tools/dependencies.py dev         what the tests and checks need
     python tools/dependencies.py busbar      Busbar itself, from this clone, in place
 
-pyproject.toml says what is in a layer, constraints.txt which version, hashes.txt which files. pip installs nothing whose
-hash is not there (its mode --require-hashes: every package is named with its version and its hashes, transitive ones too).
+pyproject.toml defines the layers, constraints.txt the versions, hashes.txt the files. Without a hash there, pip
+installs no file (its mode --require-hashes: every package is named with its version and its hashes, transitive ones too).
 
-A dependency that comes as source is built as its authors mean it: isolated, with the build tools that it asks for. pip
+If a dependency comes as source, it is built as its authors intend: isolated, with the build tools that it requires. pip
 checks no hashes of those. So the ones in BUILD_TOOLS are fetched and checked first, and isolated builds get these files.
-Only Busbar itself is built without isolation. A dependency that is installed and cannot be imported fails here, with its
-cure, and not in a test an hour later.
+Only Busbar itself is built without isolation. If an installed dependency cannot be imported, this program fails with the
+cure, instead of a test an hour later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tools.hashes import PinError, requirement_lines
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("serving", "spark", "dev")
 BUILD_TOOLS = ("setuptools", "cffi", "pycparser")
-"""What isolated builds of our dependencies ask for."""
+"""What isolated builds of the dependencies require."""
 BUSBAR = "busbar-mq"
 
 MODULES = {
@@ -47,11 +47,11 @@ MODULES = {
     "types-defusedxml": "",  # types for mypy, nothing to import
     "websocket-client": "websocket",
 }
-"""The module of a distribution whose name does not say it."""
+"""The module of a distribution whose name differs."""
 
 
 def requirements(layer: str, root: Path = ROOT) -> list[str]:
-    """What pip is asked for; without Busbar itself, which an extra may name to include another."""
+    """The requirements for pip; without Busbar itself, which an extra may name to include another."""
     document = tomllib.loads((root / "pyproject.toml").read_text())
     project = document["project"]
     if layer == "serving":
@@ -68,13 +68,13 @@ def distribution(requirement: str) -> str:
 
 
 def module_of(requirement: str) -> str:
-    """What is imported to see that a requirement is there; empty for what cannot be imported."""
+    """The module to import to check a requirement; empty if it cannot be imported."""
     name = distribution(requirement)
     return MODULES.get(name, name.replace("-", "_"))
 
 
 def pinned_names(layer: str, root: Path = ROOT) -> list[str]:
-    """What constraints.txt lists for this layer and those below it."""
+    """The packages that constraints.txt lists for this layer and those below it."""
     wanted = LAYERS[: LAYERS.index(layer) + 1]
     names, section = [], ""
     for line in (root / "constraints.txt").read_text().splitlines():
@@ -93,7 +93,7 @@ def hashed(file: Path, names: list[str] | tuple[str, ...], root: Path = ROOT) ->
 
 
 def pip(command: str, *arguments: str, constraint: Path | None = None) -> int:
-    """Run pip; on a terminal one line shows how far it is, elsewhere only what fails is printed."""
+    """Run pip; on a terminal one line shows its progress, elsewhere only failures are printed."""
     environment = dict(os.environ)
     if constraint is not None:
         # Holds inside isolated builds too; which of them counts depends on the version of pip.
@@ -124,7 +124,7 @@ def pip(command: str, *arguments: str, constraint: Path | None = None) -> int:
 
 
 def failure(printed: str) -> str:
-    """What to do when pip failed and printed this."""
+    """The advice for this output of pip."""
     if "DO NOT MATCH THE HASHES" in printed:
         return (
             "A file that pip was given is not one that hashes.txt lists for that version; it was not installed. If you did "
@@ -140,7 +140,7 @@ def failure(printed: str) -> str:
 
 
 def install_pinned(layer: str, root: Path = ROOT, *options: str) -> int:
-    """All that constraints.txt lists for a layer and those below it, each file only if its hash is known."""
+    """Install everything that constraints.txt lists for a layer and those below it, each file only if its hash is known."""
     with tempfile.TemporaryDirectory(prefix="busbar-set-up-") as scratch:
         place = Path(scratch)
         try:
@@ -162,7 +162,7 @@ def install_pinned(layer: str, root: Path = ROOT, *options: str) -> int:
 
 
 def broken_imports(layer: str) -> list[str]:
-    """Import what the layer brought; a line for each that fails."""
+    """Import the packages of the layer; returns a line for each that fails."""
     broken = []
     for requirement in requirements(layer):
         module = module_of(requirement)
@@ -196,7 +196,7 @@ def install(layer: str) -> int:
     began = time.monotonic()
     if code := install_pinned(layer):
         return code
-    # In a process of its own: this one looked for modules before they were there.
+    # In a process of its own: this one searched for modules before they were installed.
     if code := subprocess.run([sys.executable, __file__, "check", layer], check=False).returncode:
         return code
     print(f"installed in {time.monotonic() - began:.0f} s")

@@ -1,11 +1,11 @@
-"""Writes src/busbar/cluster/codec_table.py: what of commands, effects and settings crosses between processes.
+"""Writes src/busbar/cluster/codec_table.py: the fields of commands, effects and settings that are sent between processes.
 
 The fields of a class are the parameters of its constructor. They are read from the source, because compiled classes cannot
-be inspected. A parameter's attribute is the one that it is assigned to; where that has an annotation of its own, it counts.
-Tags are places in the file: processes of one namespace are always of one version.
+be inspected. The attribute of a parameter is the one that it is assigned to; if that has an annotation of its own, the
+annotation counts. Tags are positions in the file: processes of one namespace always have the same version.
 
     python tools/generate_codec.py           write the table
-    python tools/generate_codec.py --check   say whether it is up to date (exit 1: it is not)
+    python tools/generate_codec.py --check   check whether it is up to date (exit 1: it is not)
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TABLE = ROOT / "src" / "busbar" / "cluster" / "codec_table.py"
 MODULES = ("message", "commands", "effects", "settings")
 
 LOCAL = {"StoreCopies", "FragmentSettings.topic"}
-"""A class, or a field of one, that does not cross: copies stay in one process and one commit, and the rules of a topic are
-sent as definitions."""
+"""A class, or a field of one, that is not sent: copies stay in one process and one commit, and the rules of a topic are sent
+as definitions."""
 SETTINGS = "FragmentSettings"
 
 HEAD = '''"""The fields of commands, effects and settings, in the order of their constructors, as they cross channels.
@@ -81,12 +81,12 @@ class ModelSource:
         return [one for one in self.classes.values() if one.base == base and one.name not in LOCAL]
 
     def parts(self, families: list[ModelClass]) -> list[ModelClass]:
-        """What is within these classes, alone or in lists, and has no tag of its own."""
+        """The classes within these classes, alone or in lists, that have no tag of their own."""
         names = {name for one in families for each in one.parameters for name in _names(each.type)}
         return [one for one in self.classes.values() if one.name in names]
 
     def type_text(self, node: ast.expr) -> str:
-        """A type as the table writes it."""
+        """A type in the notation of the table."""
         match node:
             case ast.Name(id="i64" | "int"):
                 return "Int"

@@ -1,10 +1,11 @@
 """Writes hashes.txt: for each version that constraints.txt pins, the SHA-256 of every file that the package index offers.
 
     python tools/hashes.py           after a change of constraints.txt
-    python tools/hashes.py check     whether the index still offers what hashes.txt says; nothing is written
+    python tools/hashes.py check     whether the index still offers what hashes.txt has; nothing is written
 
-Files for all platforms and Pythons are in it, not only for those of this machine: what one developer pins must install on
-the machine of another. pip itself finds the index, as it is configured here, and reads its pages; files are not downloaded.
+It has the files for all platforms and Pythons, not only for this machine, because what one developer pins must
+install on the machine of another. The index is found by pip itself, as it is configured here. Its pages are read; files
+are not downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEAD = """\
 
 
 class PinError(Exception):
-    """constraints.txt and hashes.txt do not fit together, or the index has nothing; the text says what to do."""
+    """The files constraints.txt and hashes.txt do not match, or the index has nothing; the text states what to do."""
 
 
 def pinned(text: str) -> dict[str, str]:
@@ -46,7 +47,7 @@ def known_hashes(text: str) -> dict[str, list[str]]:
 
 
 def written(found: dict[str, Iterable[str]]) -> str:
-    """The file, one digest to a line, so that a change of one file is a change of one line."""
+    """The file, one digest in a line, so that a change of one file is a change of one line."""
     blocks = []
     for requirement, digests in sorted(found.items()):
         blocks.append(" \\\n".join([requirement, *(f"    --hash=sha256:{one}" for one in sorted(digests))]))
@@ -54,7 +55,7 @@ def written(found: dict[str, Iterable[str]]) -> str:
 
 
 def requirement_lines(names: Iterable[str], constraints: str, hashes: str) -> list[str]:
-    """A line for `pip install --require-hashes -r` for each of these; PinError if one has no hash."""
+    """A line for `pip install --require-hashes -r` for each of these; raises PinError if one has no hash."""
     versions, known = pinned(constraints), known_hashes(hashes)
     lines = []
     for name in names:
@@ -69,7 +70,8 @@ def requirement_lines(names: Iterable[str], constraints: str, hashes: str) -> li
 
 
 def offered(versions: dict[str, str]) -> dict[str, set[str]]:
-    """What the index offers. It is read with pip's own parts: they have its settings, certificates and formats."""
+    """The hashes that the index offers. It is read with pip's own parts, which have its settings, certificates
+    and formats."""
     from pip._internal.commands.download import DownloadCommand
     from pip._internal.index.collector import _get_index_content, parse_links
     from pip._internal.models.link import Link

@@ -1,7 +1,7 @@
-"""Which requirements are proven, and by which tests: docs/requirements.md against the results of the last test run.
+"""Prints which requirements are proven, and by which tests: docs/requirements.md against the results of the last test run.
 
-A row is proven only by a test that carries its id, ran and passed; a skipped test proves nothing, and a row with one
-failed test among its own is not proven.
+A row is proven only by a test that has its id, ran and passed. A skipped test proves nothing, and a row with one failed test
+among its own is not proven.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROW = re.compile(r"^\|\s*(?P<id>[A-Z]\d+)\s*\|\s*(?P<title>.+?)\s*\|\s*$")
 
 @dataclass(slots=True)
 class Requirement:
-    """A row of docs/requirements.md, and what the results say of it."""
+    """A row of docs/requirements.md, and its results."""
 
     id: str
     title: str
@@ -45,7 +45,7 @@ def read_requirements(root: Path = ROOT) -> list[Requirement]:
 
 
 def add_results(rows: list[Requirement], results: Path = RESULTS) -> None:
-    """Note under each row the tests that carry its id."""
+    """Add to each row the tests that have its id."""
     by_id = {row.id: row for row in rows}
     for path in sorted(results.glob("*.json")):
         for node, test in json.loads(path.read_text()).items():

@@ -1,4 +1,4 @@
-"""Runs the checks and the test suites, streams what they print, and closes with a table and one line of totals.
+"""Runs the checks and the test suites, prints their output, and ends with a table and one line of totals.
 
     python tools/run_suites.py             check and every suite (`make test`)
     python tools/run_suites.py check       format, lint, types, contracts only
@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Directories run by one pytest, with what it needs beside the defaults."""
+    """Directories that one pytest runs, with its options beside the defaults."""
 
     name: str
     paths: tuple[str, ...]
@@ -39,7 +39,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the closing table."""
+    """A line of the final table."""
 
     name: str
     counts: Counter[str]
@@ -99,7 +99,7 @@ def run_check(name: str, command: tuple[str, ...]) -> Row:
 
 
 def other_suites() -> list[Suite]:
-    """A directory of tests that no suite names is a suite of its own: nothing is forgotten silently."""
+    """A directory of tests that no suite names is a suite of its own, so that none is left out silently."""
     named = {path for suite in SUITES for path in suite.paths}
     directories = sorted(path for path in (ROOT / "tests").iterdir() if path.is_dir())
     return [
@@ -145,7 +145,7 @@ def report(rows: list[Row]) -> int:
     if failed_parts:
         print(f"failed: {', '.join(failed_parts)}")
     totals: Counter[str] = sum((row.counts for row in rows), Counter())
-    # A check, or a suite that fell over without naming a test, counts as one failure.
+    # A check, or a suite that failed without naming a test, counts as one failure.
     failed = totals["failed"] + sum(1 for row in rows if not row.ok and not row.counts["failed"])
     print(f"{totals['passed']} passed, {failed} failed")
     return 1 if failed else 0

@@ -1,6 +1,6 @@
-"""The files of this work tree as a fresh clone of it would have them, also those that are not committed yet.
+"""The files of this work tree as a fresh clone would have them, including uncommitted ones.
 
-It asks no git: a tree that was downloaded as an archive is one too.
+It does not use git, so it also works for a tree that was downloaded as an archive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MADE = {
     *(".git", ".venv", ".busbar", "build", "dist", "node_modules", "__pycache__"),
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache"),
 }
-"""Directories that can be made again, or are data."""
+"""Directories that can be created again, or are data."""
 
 
 def files(directory: Path = ROOT) -> Iterator[Path]:
@@ -27,7 +27,7 @@ def files(directory: Path = ROOT) -> Iterator[Path]:
 
 
 def copy_to(target: Path, root: Path = ROOT) -> None:
-    """A fresh clone, without its history."""
+    """Copy the tree as a fresh clone, without its history."""
     for source in files(root):
         copy = target / source.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)

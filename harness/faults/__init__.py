@@ -1,1 +1,1 @@
-"""Libraries in C that are preloaded into a process: each breaks, slows down or observes calls to the system."""
+"""Libraries in C that are preloaded into a process: each makes system calls fail, slows them down or observes them."""

@@ -1,4 +1,4 @@
-"""Busbar: brokered messaging with queues and topics that anyone can run, and that Azure SDKs can use."""
+"""Busbar: a message broker with queues and topics that Azure SDKs can use."""
 
 from __future__ import annotations
 

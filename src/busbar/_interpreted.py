@@ -1,6 +1,6 @@
-"""Loads Busbar from its sources even where compiled modules lie beside them (BUSBAR_INTERPRETED=1).
+"""Loads Busbar from its sources even if compiled modules are beside them (BUSBAR_INTERPRETED=1).
 
-An extension module wins over a source of the same name, so the ordinary way of importing cannot choose.
+An extension module has precedence over a source of the same name, so the ordinary import cannot choose.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
+from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.controller_connection import ControllerConnection, Emit, MakeHost
 from busbar.cluster.peer_server import PeerServer
-from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
+from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.model.entities import QueueDescription, TopicDescription
 from busbar.model.limits import Limits
 from harness.memory_store import Disk, MemoryStore
@@ -90,9 +91,10 @@ async def _serve(catalogue: int, commands: int) -> None:
     loop = asyncio.get_running_loop()
     async with fragments() as port:
         members = CataloguePublisher(port)
-        members.watch()
+        assert port._stores is not None
+        port._stores.carrier = members
         ended = asyncio.Event()
-        to_member = BrokerConnection({}, ended.set, members)
+        to_member = BrokerConnection({}, ended.set, port)
         await loop.create_unix_connection(lambda: to_member, sock=socket.socket(fileno=catalogue))
         members.add_broker(to_member)
         assert isinstance(port.routes, FragmentRoutes)

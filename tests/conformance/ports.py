@@ -7,11 +7,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.remote_store import RemoteStore
@@ -27,18 +30,18 @@ class ToServing(Channel):
         super().__init__()
         self._port = port
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         raise AssertionError(frame)
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.EntitySnapshot):
-            self._port.load_entities(operation.definitions)
-            return None
-        assert isinstance(operation, protocol.EntityChanged)
-        self._port.entity_changed(operation.path, operation.definition)
-        return asyncio.sleep(0)
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return (protocol.STORES, self) if target == protocol.ALL_STORES else (protocol.NODES, self._port)
+
+    async def apply_change(
+        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        assert not stores
+        self._port.entities_changed(entities)
+        return {}
 
     def closed(self) -> None:
         pass
@@ -62,7 +65,9 @@ async def other_process() -> AsyncIterator[tuple[ClusterBroker, Callable[[], Non
         process = start_namespace(far_catalogue.fileno(), far_fragments.fileno())
     port = ClusterBroker()
     to_serving = ToServing(port)
-    port.configure(to_serving, [RemoteStore("port", "broker-1", loop, clock, port.dispatch)])
+    port.configure(
+        protocol.CONTROLLER.remote(to_serving), [RemoteStore("port", "broker-1", loop, clock, port.dispatch)]
+    )
     to_peer = port.add_peer("broker-1")
     try:
         await loop.create_unix_connection(lambda: to_serving, sock=catalogue)

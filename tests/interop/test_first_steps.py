@@ -48,6 +48,23 @@ def test_the_sample(server: Busbar) -> None:
     assert re.fullmatch(r"\d+ two coffees, one croissant\n", printed)
 
 
+def test_the_sample_of_forwarding(server: Busbar) -> None:
+    for arguments in (("archive",), ("incoming", "--forward-to", "archive")):
+        run(
+            sys.executable,
+            "-m",
+            "busbar",
+            "queue",
+            "create",
+            *arguments,
+            "--data",
+            str(server.data),
+            server=server,
+        )
+    printed = run(sys.executable, "samples/forwarding.py", server.connection_string, server=server)
+    assert printed == "".join(f"order {number}: number {number + 1} in incoming\n" for number in range(3))
+
+
 def test_the_sample_knows_where_make_run_serves(server: Busbar) -> None:
     """Without an argument it goes to the port, and uses the key, that `make run` has."""
     sample = runpy.run_path(str(ROOT / "samples" / "first_message.py"))

@@ -1,12 +1,12 @@
-"""AMQP 1.0 values to bytes and back.
+"""Encodes AMQP 1.0 values to bytes and decodes them.
 
-Decoding trusts nothing. Every length and count is compared with the bytes that are there before anything is
-allocated; a compound must end exactly where its length says; values nest at most 32 deep; elements that take
-no bytes (an array of nulls) are limited to 65,536 in one call; a descriptor is a ulong or a symbol; a map has
-pairs, with keys that are scalars and differ. Whatever breaks a rule is a DecodeError; nothing else escapes.
+Decoding trusts no input. Every length and count is compared with the available bytes before anything is allocated. A
+compound must have exactly its announced length. Values nest at most 32 deep. Elements without bytes (an array of nulls) are
+limited to 65,536 in one call. A descriptor is a ulong or a symbol. A map has pairs, with keys that are scalars and differ.
+If a rule is broken, there is a DecodeError and no other exception.
 
-Every encoding of a type is understood. For output there is one per value, the smallest, with the exceptions
-on which SDKs depend: a long always takes 8 bytes and an int 4, and array elements have a fixed width.
+Every encoding of a type is decoded. For output there is one per value, the smallest, with exceptions on which SDKs depend. A
+long always takes 8 bytes and an int 4, and array elements have a fixed width.
 """
 
 from __future__ import annotations

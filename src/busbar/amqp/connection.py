@@ -66,7 +66,6 @@ from busbar.amqp.performatives import (
     Fields,
     begin_body,
     close_body,
-    end_body,
     open_body,
     performative_at,
 )
@@ -80,7 +79,8 @@ from busbar.amqp.sasl import (
     mechanisms_body,
     outcome_body,
 )
-from busbar.amqp.session import ENDED, ENDING, FIRST_TRANSFER_ID, Session
+from busbar.amqp.session import FIRST_TRANSFER_ID, Session
+from busbar.amqp.states import ENDING
 
 HEADER: Final = 0
 SASL: Final = 1
@@ -297,7 +297,7 @@ class Connection:
         self._end_sessions()
 
     def release(self) -> None:
-        """The transport is gone, and nobody reads or writes any more: refer to nothing that refers to this."""
+        """The transport is gone: let go of all that refers to this connection."""
         self._over()
         for session in self.sessions.values():
             session.release()
@@ -538,13 +538,8 @@ class Connection:
         error = error_of(fields.any(0))
         del self.sessions[session.remote_channel]
         self._wire.handles -= len(session.links)
-        if session.state != ENDING:
-            self._wire.frame(session.channel, end_body(b""))
-            session.leave_links()
+        if session.on_end() or not self.config.server:
             self._wire.events.append(SessionEnded(session, error))
-        elif not self.config.server:
-            self._wire.events.append(SessionEnded(session, error))
-        session.state = ENDED
 
     def _on_sasl(self, code: i64, data: bytes, at: i64, end: i64) -> None:
         if self.config.server:

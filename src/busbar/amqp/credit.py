@@ -22,19 +22,19 @@ def serial_next(number: i64) -> i64:
 
 
 def serial_distance(first: i64, last: i64) -> i64:
-    """How far `last` is ahead of `first`; negative when it is behind."""
+    """The distance of `last` from `first`; negative if it is behind."""
     distance = (last - first) & MASK
     return distance - (MASK + 1) if distance >= HALF else distance
 
 
 def sendable(receiver_count: i64, link_credit: i64, sent_count: i64) -> i64:
-    """What a sender that has sent `sent_count` may still send after a flow of its receiver."""
+    """The number of messages that a sender that has sent `sent_count` may still send after a flow of its receiver."""
     left = serial_distance(sent_count, receiver_count) + link_credit
     return left if left > 0 else 0
 
 
 def window_left(next_incoming: i64, incoming_window: i64, next_outgoing: i64) -> i64:
-    """How many transfers a session may still send after a flow of its peer."""
+    """The number of transfers that a session may still send after a flow of its peer."""
     in_flight = serial_distance(next_incoming, next_outgoing)
     if in_flight < 0:
         in_flight = 0  # the peer claims to have seen what was never sent: its window alone counts

@@ -1,4 +1,4 @@
-"""Bytes to AMQP values; the rules are in codec.py."""
+"""Decodes bytes to AMQP values; the rules are in codec.py."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ UUID_COST: Final = 16  # of a uuid, in such keys: it is compared by code of Pyth
 
 
 class DecodeError(Exception):
-    """The bytes are not an AMQP value; the text says what is wrong and where."""
+    """The bytes are not an AMQP value; the text states what is wrong and where."""
 
 
-# How long a value is, by its constructor: the bytes after it, or one of these marks.
+# The length of a value, by its constructor: the bytes after it, or one of these marks.
 _LENGTH8: Final = 0xFE
 _LENGTH32: Final = 0xFD
 _DESCRIBED: Final = 0xFC
@@ -74,7 +74,7 @@ def read_u32(buf: bytes, pos: i64) -> i64:
 
 
 def skip_value(buf: bytes, pos: i64, end: i64) -> i64:
-    """The position after the value at `pos`. Looks at constructors and lengths only, not inside compounds."""
+    """The position after the value at `pos`. Reads constructors and lengths only, not the inside of compounds."""
     if pos < 0 or end > len(buf):
         raise DecodeError(f"bytes {pos} to {end} are not inside a buffer of {len(buf)}")
     while True:
@@ -112,7 +112,8 @@ def skip_descriptor(buf: bytes, pos: i64, end: i64) -> i64:
 
 
 def decode_value(buf: bytes, pos: i64, end: i64, most: i64 = 0) -> tuple[object, int]:
-    """The value at `pos` and the position after it. `most`: so many elements in all its compounds; 0 for no such limit."""
+    """The value at `pos` and the position after it. `most`: the maximum number of elements in all its compounds; 0 for no
+    limit."""
     if pos < 0 or end > len(buf):
         raise DecodeError(f"bytes {pos} to {end} are not inside a buffer of {len(buf)}")
     reader = _Reader(buf, pos, most)
@@ -122,7 +123,7 @@ def decode_value(buf: bytes, pos: i64, end: i64, most: i64 = 0) -> tuple[object,
 
 @final
 class _Reader:
-    """A position in a buffer, and how many elements, and how many without bytes, may still be made."""
+    """A position in a buffer, and how many elements, and how many without bytes, may still be decoded."""
 
     def __init__(self, buf: bytes, pos: i64, most: i64) -> None:
         self.buf = buf
@@ -151,7 +152,7 @@ class _Reader:
         return self.body(code, end, 0)
 
     def body(self, code: i64, end: i64, depth: i64) -> object:
-        """What follows the constructor `code`."""
+        """The value after the constructor `code`."""
         buf = self.buf
         pos = self.pos
         width: i64 = _WIDTHS[code]
@@ -183,7 +184,12 @@ class _Reader:
         if depth >= MAX_NESTING:
             raise DecodeError(f"values nest deeper than {MAX_NESTING} at byte {pos}")
         count_width: i64 = 1 if width == _LENGTH8 else 4
-        if length < count_width:
+        return self._compound(code, pos, start, count_width, stop, depth)
+
+    def _compound(self, code: i64, pos: i64, start: i64, count_width: i64, stop: i64, depth: i64) -> object:
+        """A list, map or array: the count at `start`, then its values, up to `stop`."""
+        buf = self.buf
+        if stop - start < count_width:
             raise DecodeError(f"the compound at byte {pos} has no count")
         count: i64 = buf[start] if count_width == 1 else read_u32(buf, start)
         self.pos = start + count_width
@@ -238,7 +244,7 @@ class _Reader:
 
     def elements(self, count: i64, stop: i64, depth: i64) -> object:
         if count == 0 and self.pos == stop:
-            return Array(0x40, [])  # some encoders leave out the constructor of nothing
+            return Array(0x40, [])  # some encoders leave out the constructor of an empty array
         descriptors: list[object] = []
         while True:
             at = self.pos
@@ -275,38 +281,11 @@ class _Reader:
 
 
 def _fixed(code: i64, buf: bytes, pos: i64) -> object:
-    """A value of fixed width; the caller has made sure that its bytes are there."""
+    """A value of fixed width; the caller has checked that its bytes are there."""
     if code < 0x50:
-        if code == 0x40:
-            return None
-        if code == 0x41:
-            return True
-        if code == 0x42:
-            return False
-        if code == 0x43:
-            return UInt(0)
-        if code == 0x44:
-            return ULong(0)
-        empty: list[object] = []
-        return empty
+        return _without_bytes(code)
     if code < 0x60:
-        octet: i64 = buf[pos]
-        if code == 0x52:
-            return UInt(octet)
-        if code == 0x53:
-            return ULong(octet)
-        if code == 0x50:
-            return UByte(octet)
-        if code == 0x56:
-            if octet > 1:
-                raise DecodeError(f"the boolean at byte {pos} is {octet}, neither 0 nor 1")
-            return octet == 1
-        signed: i64 = octet - 256 if octet > 127 else octet
-        if code == 0x54:
-            return Int(signed)
-        if code == 0x55:
-            return int(signed)
-        return Byte(signed)
+        return _of_one_byte(code, buf, pos)
     if code == 0x70:
         return UInt(read_u32(buf, pos))
     if code == 0x71:
@@ -337,6 +316,41 @@ def _fixed(code: i64, buf: bytes, pos: i64) -> object:
         return Char(chr(point))
     width: i64 = _WIDTHS[code]
     return Decimal(code, buf[pos : pos + width])
+
+
+def _without_bytes(code: i64) -> object:
+    if code == 0x40:
+        return None
+    if code == 0x41:
+        return True
+    if code == 0x42:
+        return False
+    if code == 0x43:
+        return UInt(0)
+    if code == 0x44:
+        return ULong(0)
+    empty: list[object] = []
+    return empty
+
+
+def _of_one_byte(code: i64, buf: bytes, pos: i64) -> object:
+    octet: i64 = buf[pos]
+    if code == 0x52:
+        return UInt(octet)
+    if code == 0x53:
+        return ULong(octet)
+    if code == 0x50:
+        return UByte(octet)
+    if code == 0x56:
+        if octet > 1:
+            raise DecodeError(f"the boolean at byte {pos} is {octet}, neither 0 nor 1")
+        return octet == 1
+    signed: i64 = octet - 256 if octet > 127 else octet
+    if code == 0x54:
+        return Int(signed)
+    if code == 0x55:
+        return int(signed)
+    return Byte(signed)
 
 
 def _text_or_binary(code: i64, buf: bytes, start: i64, stop: i64) -> object:

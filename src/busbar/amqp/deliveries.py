@@ -1,8 +1,8 @@
-"""Deliveries that are not done: sent and unsettled, waiting to be sent, or arriving in several frames.
+"""Unfinished deliveries: sent and unsettled, queued, or arriving in several frames.
 
-An arriving delivery is gathered up to the link's max-message-size. What goes beyond it is thrown away at once, so
-that its sender can be told without its bytes being kept. All unfinished deliveries of a connection together have a
-limit, in which every frame counts with its own cost: a million frames of one byte are not a megabyte.
+An arriving delivery is gathered up to the link's max-message-size. Bytes beyond it are dropped at once, and the delivery is
+reported as oversized. All unfinished deliveries of a connection together have a limit, in which every frame counts with its
+own cost: a million frames of one byte are not a megabyte.
 """
 
 from __future__ import annotations
@@ -19,11 +19,22 @@ if TYPE_CHECKING:
     from busbar.amqp.output_buffer import OutputBuffer
 
 FRAME_COST: Final = 64  # of a bytes object and its place in a list
+LONGEST_TAG: Final = 32  # of the specification, 2.8.7
+LONGEST_STATE: Final = 256  # a transfer's fields have to fit into the smallest frame
+
+
+def check_deliveries(tags: list[bytes], payloads: list[bytes], state: bytes) -> None:
+    """Raise ValueError for deliveries that cannot be written."""
+    if len(tags) != len(payloads) or len(state) > LONGEST_STATE:
+        raise ValueError(f"{len(tags)} tags for {len(payloads)} payloads, with a state of {len(state)} bytes")
+    for tag in tags:
+        if len(tag) > LONGEST_TAG:
+            raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
 
 
 @final
 class SentDelivery:
-    """A delivery that went out and is not settled. `disposed`: its receiver has said what becomes of it."""
+    """A delivery that was sent and is not settled. `disposed`: its receiver has sent an outcome."""
 
     def __init__(self, link: Link, tag: bytes) -> None:
         self.link = link
@@ -33,7 +44,7 @@ class SentDelivery:
 
 @final
 class QueuedDelivery:
-    """A delivery that waits for credit or window; `offset` is -1 until its first frame is out."""
+    """A delivery that waits for credit or window; `offset` is -1 until its first frame is sent."""
 
     def __init__(self, tag: bytes, payload: bytes, settled: bool, format: i64, state: bytes) -> None:
         self.tag = tag
@@ -84,7 +95,7 @@ class PartialDelivery:
         self.parts.append(buf[start:end])
 
     def release(self, wire: OutputBuffer) -> None:
-        """Give back what was held for it."""
+        """Release the bytes that were counted for it."""
         wire.partial_bytes -= self.cost
         self.cost = 0
         self.size = 0

@@ -1,4 +1,4 @@
-"""AMQP values to bytes; the rules are in codec.py."""
+"""Encodes AMQP values to bytes; the rules are in codec.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from busbar.amqp.types import (
 
 
 class EncodeError(ValueError):
-    """A Python value that no AMQP value can carry."""
+    """A Python value cannot be encoded as an AMQP value."""
 
 
 # The element code of each Python type: the constructor with which an array carries it.
@@ -78,7 +78,7 @@ _DECIMAL_WIDTHS: Final[dict[int, int]] = {0x74: 4, 0x84: 8, 0x94: 16}
 
 
 def write_u32(w: BytesWriter, value: i64) -> None:
-    # The writers are signed; the interpreted ones refuse what does not fit.
+    # The writers are signed; the interpreted ones refuse values that do not fit.
     if value > 0x7FFFFFFF:
         value -= 0x100000000
     write_i32_be(w, i32(value))
@@ -91,7 +91,7 @@ def encode_value(value: object) -> bytes:
 
 
 def write_value(w: BytesWriter, value: object) -> None:
-    """Append the encoding of `value`. After an EncodeError the writer holds a part of it: throw it away."""
+    """Append the encoding of `value`. After an EncodeError the writer holds a part of it: discard the writer."""
     _write(w, value, 0)
 
 
@@ -101,7 +101,7 @@ def _code_of(value: object) -> i64:
         return code
     if isinstance(value, Decimal):
         return value.code
-    # Subclasses (enums and the like) go as the type they extend.
+    # Subclasses (enums and the like) are encoded as the type they extend.
     for kind in (Symbol, str, int, float, bytes, list, dict):
         if isinstance(value, kind):
             return _CODES[kind]

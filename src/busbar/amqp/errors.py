@@ -1,7 +1,7 @@
-"""Errors of the wire: the conditions the engine itself raises, the value that travels, the exception inside.
+"""Errors of the protocol: the conditions that the engine itself raises, the value on the wire, the exception inside.
 
-AmqpError is what a peer said or will be told. ProtocolError is raised while input is parsed and never
-leaves the engine: `Connection.receive_data` turns it into a `close` frame and a Closed event.
+AmqpError is an error that a peer sent or will get. ProtocolError is raised while input is parsed and never leaves the
+engine: `Connection.receive_data` turns it into a `close` frame and a Closed event.
 """
 
 from __future__ import annotations

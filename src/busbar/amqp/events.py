@@ -1,8 +1,8 @@
-"""What the engine reports. `Connection.receive_data` and `tick` return these in the order of the input.
+"""The events that the engine reports. `Connection.receive_data` and `tick` return these in the order of the input.
 
-Within one call the deliveries of a link come as one Arrived, where the first of them stood; its
-dispositions with the same plain outcome, and its flows, are merged likewise. Deliveries to a coordinator
-are not: each stands where it came. Treat events as immutable.
+Within one call the deliveries of a link come as one Arrived, at the position of the first of them. Its dispositions with
+the same plain outcome, and its flows, are merged likewise. Deliveries to a coordinator are not merged: each is reported at
+its own position. Treat events as immutable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SaslInit(Event):
 
 @final
 class SaslOutcome(Event):
-    """Client: the server's verdict; 0 is ok. After any other code, Closed follows."""
+    """Client: the result of the server; 0 is ok. After any other code, Closed follows."""
 
     def __init__(self, code: i64) -> None:
         self.code = code
@@ -61,7 +61,7 @@ class SessionBegun(Event):
 
 @final
 class SessionEnded(Event):
-    """The session is over with all its links (still in `session.links`); no event per link follows."""
+    """The session has ended with all its links (still in `session.links`); no event per link follows."""
 
     def __init__(self, session: Session, error: AmqpError | None) -> None:
         self.session = session
@@ -88,7 +88,7 @@ class LinkAttached(Event):
 class LinkDetached(Event):
     """The remote detached the link; the answer is already written.
 
-    A server gets none for a link it refused or detached itself; a client gets it as the answer to its detach.
+    A server gets none for a link that it refused or detached itself; a client gets it as the answer to its detach.
     """
 
     def __init__(self, link: Link, error: AmqpError | None, closed: bool) -> None:
@@ -101,8 +101,8 @@ class LinkDetached(Event):
 class Delivery:
     """One complete incoming delivery.
 
-    `txn` is the transaction it was sent in. An `oversized` one exceeded the link's max-message-size: its bytes
-    were thrown away and the payload is empty.
+    `txn` is the transaction in which it was sent. An `oversized` one exceeded the link's max-message-size: its bytes were
+    dropped and the payload is empty.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Arrived(Event):
 class CreditChanged(Event):
     """A flow for a sending link: `link.credit` is up to date. With `drain`, answer with `link.drained()`.
 
-    A client that asked for a drain gets it, with `drain`, for its receiving link when the sender has answered.
+    If a client requested a drain, it gets this event, with `drain`, for its receiving link when the sender has answered.
     """
 
     def __init__(self, link: Link, drain: bool) -> None:
@@ -147,11 +147,11 @@ class CreditChanged(Event):
 
 @final
 class Disposed(Event):
-    """The peer's disposition about deliveries of one link that were really unsettled.
+    """The peer's disposition about deliveries of one link that were unsettled.
 
-    On a sending link: what the receiver decided, with the tags we gave. With `settled` they are forgotten;
-    without, confirm or deny them. On a receiving link: the sender's confirmation of what we disposed without
-    settling; `tags` is empty then.
+    On a sending link: the receiver's decision, with the tags of the deliveries. With `settled` they are forgotten; without,
+    confirm or deny them. On a receiving link: the sender's confirmation of a disposition without settlement; `tags` is empty
+    then.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class SettledDisposed(Event):
 
 @final
 class Closed(Event):
-    """The connection is over: the remote closed it (its error), or broke the protocol (ours). Comes once."""
+    """The connection has ended: the remote closed it (its error), or broke the protocol (the engine's error). Comes once."""
 
     def __init__(self, error: AmqpError | None) -> None:
         self.error = error

@@ -1,10 +1,10 @@
-"""Frames: the fields of the three hot performatives read and written by hand.
+"""Frames: reads and writes the fields of the three hot performatives by hand.
 
-A frame is size (4 bytes, itself included), data offset in words (1), type (1: 0 AMQP, 1 SASL), channel
-(2), body. transfer, disposition and flow come once or more per message, so their fields are read in
-place, without building values. Every reader gets the end of its list and checks it before each access;
-whatever does not fit is an amqp:decode-error. Integers are written in their smallest form and descriptors
-as smallulong: some clients read them at fixed offsets.
+A frame is size (4 bytes, itself included), data offset in words (1), type (1: 0 AMQP, 1 SASL), channel (2), body. The
+performatives transfer, disposition and flow come once or more per message, so their fields are read in place, without
+building values. Every reader gets the end of its list and checks it before each access; a field that does not fit is an
+amqp:decode-error. Integers are written in their smallest form and descriptors as smallulong, because some clients read them
+at fixed offsets.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def list_at(buf: bytes, pos: i64, end: i64) -> tuple[i64, i64, i64]:
 
 
 def write_u32(w: BytesWriter, value: i64) -> None:
-    # The writers are signed; the interpreted ones refuse what does not fit.
+    # The writers are signed; the interpreted ones refuse values that do not fit.
     if value > 0x7FFFFFFF:
         value -= 0x100000000
     write_i32_be(w, i32(value))
@@ -142,14 +142,14 @@ def write_uint(w: BytesWriter, value: i64) -> None:
 
 
 def write_frame(w: BytesWriter, kind: i64, channel: i64, body: bytes) -> None:
-    """A whole frame around an encoded performative."""
+    """Write a whole frame around an encoded performative."""
     write_u32(w, 8 + len(body))
     write_u32(w, 0x02000000 | (kind << 16) | channel)
     w.write(body)
 
 
 def _write_list_head(w: BytesWriter, channel: i64, code: i64, count: i64, fields: i64, payload: i64) -> None:
-    """Frame header, descriptor and list header for `fields` bytes of fields and `payload` bytes behind them."""
+    """Write frame header, descriptor and list header for `fields` bytes of fields and `payload` bytes behind them."""
     if fields <= 254:
         write_u32(w, 14 + fields + payload)
         write_u32(w, 0x02000000 | channel)
@@ -175,7 +175,7 @@ def write_transfer(
     state: bytes,
     payload: bytes,
 ) -> None:
-    """The only frame of a delivery. `state` is an encoded delivery state or empty."""
+    """Write the only frame of a delivery. `state` is an encoded delivery state or empty."""
     write_transfer_head(w, channel, handle, delivery_id, tag, format, settled, False, state, len(payload))
     w.write(payload)
 
@@ -192,7 +192,7 @@ def write_transfer_head(
     state: bytes,
     size: i64,
 ) -> None:
-    """What is in front of a payload of `size` bytes in the first frame of a delivery."""
+    """Write what is in front of a payload of `size` bytes in the first frame of a delivery."""
     tag_length: i64 = len(tag)
     fields: i64 = uint_size(handle) + uint_size(delivery_id) + 2 + tag_length + uint_size(format) + 2
     if state:
@@ -216,8 +216,8 @@ def write_transfer_head(
 def write_continuation(
     w: BytesWriter, channel: i64, handle: i64, settled: bool, more: bool, size: i64
 ) -> None:
-    """What is in front of a payload of `size` bytes in a further frame of a delivery. Id and tag are null: Python takes a
-    frame with an id for a first one."""
+    """Write what is in front of a payload of `size` bytes in a further frame of a delivery. Id and tag are null: the Python
+    SDK treats a frame with an id as a first one."""
     _write_list_head(w, channel, 0x14, 6, uint_size(handle) + 5, size)
     write_uint(w, handle)
     w.append(0x40)
@@ -242,7 +242,7 @@ def write_disposition(
 def write_dispositions(
     w: BytesWriter, channel: i64, receiver: bool, ids: list[int], settled: bool, state: bytes
 ) -> None:
-    """Dispositions for all `ids`; those that follow one another share a frame."""
+    """Write dispositions for all `ids`; consecutive ones share a frame."""
     count: i64 = len(ids)
     if count == 0:
         return

@@ -1,15 +1,8 @@
 """One link: its life, the deliveries that come in on it, and those that go out.
 
-State        entered by                               left by
-ATTACHING    the remote's attach                      accept() → ATTACHED, refuse() → DETACHING, remote detach
-ATTACH_SENT  our attach (client)                      the remote's attach → ATTACHED
-ATTACHED     both attaches                            detach() → DETACHING, remote detach → DETACHED
-DETACHING    our detach                               remote detach → DETACHED; all other input is ignored
-DETACHED     both detaches, or the end of the session (final)
-
-A remote detach is answered once, with the same `closed`, and never when our own detach is already out
-(rhea tears the connection down otherwise). Every call on a link that is past ATTACHED does nothing: the
-gateway need not know that the peer was faster.
+LINK_TRANSITIONS (states.py) says what each input makes of each state. A remote detach is answered once, with the same
+`closed`, and never when our own detach is already out (rhea tears the connection down otherwise). An attach is answered
+before the link is detached. Calls that send, grant or settle do nothing on a link that is not ATTACHED.
 
 Receiving: deliveries beyond the granted credit are taken (Python assumes credit), also before the link is
 accepted: the gateway keeps or refuses them. A delivery over several frames is gathered up to
@@ -27,13 +20,12 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from busbar.amqp.credit import MASK, sendable
-from busbar.amqp.deliveries import PartialDelivery, QueuedDelivery, SentDelivery
+from busbar.amqp.deliveries import PartialDelivery, QueuedDelivery, SentDelivery, check_deliveries
 from busbar.amqp.errors import INVALID_FIELD, AmqpError, ProtocolError
 from busbar.amqp.events import Arrived, CreditChanged, Delivery, Disposed
 from busbar.amqp.frames import (
     TRANSFER_OVERHEAD,
     write_continuation,
-    write_disposition,
     write_dispositions,
     write_transfer,
     write_transfer_head,
@@ -47,25 +39,29 @@ from busbar.amqp.outcomes import (
     transactional_state,
 )
 from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
+from busbar.amqp.states import (
+    ACCEPT,
+    ATTACH_SENT,
+    ATTACHED,
+    ATTACHING,
+    DETACHING,
+    LINK_TRANSITIONS,
+    OUR_DETACH,
+    REFUSE,
+    REMOTE_ATTACH,
+    REMOTE_DETACH,
+    SESSION_END,
+)
 
 if TYPE_CHECKING:
     from busbar.amqp.output_buffer import OutputBuffer
     from busbar.amqp.session import Session
-
-ATTACHING: Final = 0
-ATTACH_SENT: Final = 1
-ATTACHED: Final = 2
-DETACHING: Final = 3
-DETACHED: Final = 4
 
 UNSETTLED_MODE: Final = 0
 SETTLED_MODE: Final = 1
 MIXED_MODE: Final = 2
 FIRST_MODE: Final = 0
 SECOND_MODE: Final = 1
-
-LONGEST_TAG: Final = 32  # of the specification, 2.8.7
-LONGEST_STATE: Final = 256  # a transfer's fields have to fit into the smallest frame
 
 _ACCEPTED_STATE: Final = empty_state(ACCEPTED)
 
@@ -115,6 +111,11 @@ class Link:
 
     # ---- life ------------------------------------------------------------------------------------
 
+    def _next(self, event: i64) -> i64:
+        """The state that an input leads to; -1 if it has no effect."""
+        state: i64 = LINK_TRANSITIONS[self.state][event]
+        return -1 if state == self.state else state
+
     def accept(
         self,
         max_message_size: int,
@@ -123,7 +124,8 @@ class Link:
         offered_capabilities: list[str] | None = None,
     ) -> None:
         """Answer the remote's attach: name, modes, source and target as received, or with another filter."""
-        if self.state != ATTACHING:
+        state = self._next(ACCEPT)
+        if state < 0:
             return
         source = b"" if self.source is None else self.source.encoded(SOURCE)
         target = b"" if self.target is None else self.target.encoded(TARGET)
@@ -131,19 +133,19 @@ class Link:
             source = with_filter(source, filter)
         if max_message_size > 0:
             self.max_message_size = max_message_size
-        self.state = ATTACHED
+        self.state = state
         self._write_attach(source, target, max_message_size, properties, offered_capabilities)
         if self.sending and (self._sendable > 0 or self.drain):
             # A flow that came before the answer: its event may have been too early to be of use.
-            self._credit_event()
+            self._credit_event(self.drain)
 
     def refuse(self, condition: str, text: str) -> None:
         """Answer the remote's attach with one that has no terminus, and detach."""
-        if self.state != ATTACHING:
+        state = self._next(REFUSE)
+        if state < 0:
             return
-        self._write_attach(b"", b"", 0, None)
-        self._write_detach(True, self._wire.error(condition, text))
-        self._leave(DETACHING)
+        self._write_end(True, self._wire.error(condition, text))
+        self._leave(state)
         # Some clients never answer a refusal: the link stays until their connection ends, and should weigh little.
         self.source = None
         self.target = None
@@ -151,24 +153,30 @@ class Link:
 
     def detach(self, condition: str | None = None, text: str = "") -> None:
         """Close the link, with an error or without."""
-        if self.state == ATTACHING:
-            self._write_attach(b"", b"", 0, None)
-        elif self.state > ATTACHED:
+        state = self._next(OUR_DETACH)
+        if state < 0:
             return
-        self._write_detach(True, b"" if condition is None else self._wire.error(condition, text))
-        self._leave(DETACHING)
+        self._write_end(True, b"" if condition is None else self._wire.error(condition, text))
+        self._leave(state)
+
+    def on_attach(self) -> bool:
+        """The remote's attach has come. True when it answers ours."""
+        state = self._next(REMOTE_ATTACH)
+        if state < 0:
+            return False  # it is the remote's own, or we detached before the answer came
+        self.state = state
+        return True
 
     def on_detach(self, closed: bool) -> bool:
-        """The remote detached. True when the gateway did not know that the link is over."""
-        if self.state == DETACHED:
+        """The remote detached. True when the gateway was not told yet that the link is over."""
+        state = self._next(REMOTE_DETACH)
+        if state < 0:
             return False
-        news = self.state != DETACHING
-        if self.state == ATTACHING:
-            self._write_attach(b"", b"", 0, None)
-        if news:
-            self._write_detach(closed, b"")
-        self._leave(DETACHED)
-        return news
+        is_news = self.state != DETACHING
+        if is_news:
+            self._write_end(closed, b"")
+        self._leave(state)
+        return is_news
 
     def shed(self) -> None:
         """Keep nothing of the remote's attach but addresses and, until they are answered, its source and target."""
@@ -181,7 +189,7 @@ class Link:
             self.target.shed(self.state > ATTACHING)
 
     def on_session_end(self) -> None:
-        self._leave(DETACHED)
+        self._leave(LINK_TRANSITIONS[self.state][SESSION_END])
 
     def write_attach_request(
         self,
@@ -226,7 +234,10 @@ class Link:
             ),
         )
 
-    def _write_detach(self, closed: bool, error: bytes) -> None:
+    def _write_end(self, closed: bool, error: bytes) -> None:
+        """Write a detach, and before it an attach without terminus if the remote's one was not answered."""
+        if self.state == ATTACHING:
+            self._write_attach(b"", b"", 0, None)
         self._wire.frame(self.session.channel, detach_body(self.handle, closed, error))
 
     def _leave(self, state: i64) -> None:
@@ -356,49 +367,52 @@ class Link:
         """
         if self.state != ATTACHED:
             return
+        check_deliveries(tags, payloads, state)
+        done: i64 = 0
+        if self._waiting is None and not self.session.backlog:
+            done = self._send_whole(tags, payloads, settled, format, state)
+        if done < len(tags):
+            self._enqueue(tags, payloads, settled, format, state, done)
+        else:
+            self._count_credit()
+
+    def _send_whole(
+        self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64, state: bytes
+    ) -> i64:
+        """Send messages that fit into a frame each, as far as credit and window go. Returns how many were sent."""
         session = self.session
         wire = self._wire
         out = wire.out
         channel = session.channel
         handle = self.handle
         room = wire.peer_max_frame - TRANSFER_OVERHEAD - len(state)
-        count: i64 = len(tags)
-        if count != len(payloads) or len(state) > LONGEST_STATE:
-            raise ValueError(f"{count} tags for {len(payloads)} payloads, with a state of {len(state)} bytes")
-        for tag in tags:
-            if len(tag) > LONGEST_TAG:
-                raise ValueError(f"a delivery-tag of {len(tag)} bytes; {LONGEST_TAG} are allowed")
-        i: i64 = 0
-        if self._waiting is None and not session.backlog:
+        able: i64 = len(tags)
+        if able > self._sendable:
             able = self._sendable
-            if able > session.remote_window:
-                able = session.remote_window
-            if able > count:
-                able = count
-            id = session.next_delivery_id
-            unsettled = session.unsettled
-            order = session.order
-            while i < able:
-                tag = tags[i]
-                payload = payloads[i]
-                if len(tag) + len(payload) > room:
-                    break
-                write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
-                if not settled:
-                    unsettled[id] = SentDelivery(self, tag)
-                    order.append(id)
-                id = (id + 1) & MASK
-                i += 1
-            session.next_delivery_id = id
-            session.sent_frames(i)
-            self._sendable -= i
-            self.delivery_count = (self.delivery_count + i) & MASK
+        if able > session.remote_window:
+            able = session.remote_window
+        id = session.next_delivery_id
+        unsettled = session.unsettled
+        order = session.order
+        i: i64 = 0
+        while i < able:
+            tag = tags[i]
+            payload = payloads[i]
+            if len(tag) + len(payload) > room:
+                break
+            write_transfer(out, channel, handle, id, tag, format, settled, state, payload)
             if not settled:
-                self.unsettled += i
-        if i < count:
-            self._enqueue(tags, payloads, settled, format, state, i)
-        else:
-            self._count_credit()
+                unsettled[id] = SentDelivery(self, tag)
+                order.append(id)
+            id = (id + 1) & MASK
+            i += 1
+        session.next_delivery_id = id
+        session.sent_frames(i)
+        self._sendable -= i
+        self.delivery_count = (self.delivery_count + i) & MASK
+        if not settled:
+            self.unsettled += i
+        return i
 
     def _enqueue(
         self, tags: list[bytes], payloads: list[bytes], settled: bool, format: i64, state: bytes, start: i64
@@ -514,25 +528,14 @@ class Link:
         if self.state != ATTACHED:
             return
         unsettled = self.session.unsettled
-        out = self._wire.out
-        channel = self.session.channel
-        first: i64 = -1
-        last: i64 = -1
+        settled: list[int] = []
         for number in ids:
             sent = unsettled.get(number)
-            if sent is None or sent.link is not self:
-                continue
-            del unsettled[number]
-            self.unsettled -= 1
-            id: i64 = number
-            if first < 0:
-                first = id
-            elif id != ((last + 1) & MASK):
-                write_disposition(out, channel, False, first, last, True, state)
-                first = id
-            last = id
-        if first >= 0:
-            write_disposition(out, channel, False, first, last, True, state)
+            if sent is not None and sent.link is self:
+                del unsettled[number]
+                settled.append(number)
+        self.unsettled -= len(settled)
+        write_dispositions(self._wire.out, self.session.channel, False, settled, True, state)
 
     def on_flow(self, receiver_count: i64, link_credit: i64, drain: bool) -> None:
         """A flow of the peer for this link."""
@@ -545,7 +548,7 @@ class Link:
                     self.delivery_count = receiver_count
                 self.credit = 0
                 self.drain = False
-                self._credit_event_with(True)
+                self._credit_event(True)
             return
         if receiver_count < 0:
             receiver_count = 0  # the receiver has not seen our attach, which starts to count at 0
@@ -556,7 +559,7 @@ class Link:
         self._count_credit()
         if self._waiting is not None and self._sendable > 0:
             self.session.add_backlog(self)
-        self._credit_event()
+        self._credit_event(self.drain)
 
     def _count_credit(self) -> None:
         waiting = self._waiting
@@ -568,10 +571,7 @@ class Link:
         left = self._sendable - len(waiting) + begun
         self.credit = left if left > 0 else 0
 
-    def _credit_event(self) -> None:
-        self._credit_event_with(self.drain)
-
-    def _credit_event_with(self, drain: bool) -> None:
+    def _credit_event(self, drain: bool) -> None:
         credited = self._credited
         if credited is None:
             credited = CreditChanged(self, drain)

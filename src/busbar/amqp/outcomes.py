@@ -1,8 +1,7 @@
-"""Delivery states: what became of a delivery, in values and in bytes.
+"""Delivery states: the outcome of a delivery, in values and in bytes.
 
-An outcome inside a transactional-state is shown as the inner outcome with `txn` set. A state without
-content is four bytes (descriptor and list0). Errors always have three fields: clients hang on two
-(condition, text, null).
+An outcome inside a transactional-state is shown as the inner outcome with `txn` set. A state without content is four bytes
+(descriptor and list0). Errors always have three fields, because clients hang on two (condition, text, null).
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
 
 
 def descriptor_code(descriptor: object, names: dict[str, int]) -> i64:
-    """The code of a descriptor, numeric or symbolic; -1 when nobody here knows it."""
+    """The code of a descriptor, numeric or symbolic; -1 if it is unknown."""
     if isinstance(descriptor, str):
         return names.get(descriptor, -1)
     if isinstance(descriptor, int) and 0 <= descriptor <= 0xFFFF:
@@ -196,7 +195,7 @@ def _field(fields: list[object], index: i64) -> object:
 
 
 def error_of(value: object) -> AmqpError | None:
-    """A decoded error composite; None for null. Text and symbol are taken for each other."""
+    """A decoded error composite; None for null. Text is accepted as symbol and the reverse."""
     if value is None:
         return None
     if not isinstance(value, Described) or (value.descriptor != _ERROR and value.descriptor != _ERROR_NAME):

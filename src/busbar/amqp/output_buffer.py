@@ -1,4 +1,4 @@
-"""What a connection shares with its sessions and links: bytes going out, events going up, the peer's limits."""
+"""What a connection shares with its sessions and links: output bytes, events, the peer's limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OutputBuffer:
         self.handles: i64 = 0  # of the peer: links in use, and those it has not detached yet
 
     def release(self) -> None:
-        """Keep neither events nor bytes: they would go nowhere."""
+        """Drop events and bytes: there is no receiver for them."""
         for link in self.touched:
             link.close_events()
         self.touched = []
@@ -51,7 +51,7 @@ class OutputBuffer:
         write_frame(self.out, AMQP_FRAME, channel, body)
 
     def payload(self, payload: bytes, start: i64, stop: i64) -> None:
-        """What follows in a frame: a part of a payload. A long one is set aside, and not copied at all."""
+        """Add a part of a payload to a frame. A long one is kept as a part of its own, and not copied."""
         if stop - start < LONG_PAYLOAD:
             self.out.write(payload[start:stop])
             return
@@ -78,7 +78,7 @@ class OutputBuffer:
         return events
 
     def take_parts(self) -> list[Part] | None:
-        """All that goes out, in parts, if long payloads are among it: putting them together would copy them once more."""
+        """The output in parts, if long payloads are among it: joining them would copy them once more."""
         if not self._before:
             return None
         parts, self._before = self._before, []

@@ -1,8 +1,8 @@
 """The performatives that come once per connection, session or link, through the generic codec.
 
-Descriptors are understood numeric and symbolic. Fields are read by rule: a mandatory field that is null,
-or one of another type or outside its range, is amqp:invalid-field with a text that names field, value and
-rule. Trailing fields may be missing. Text and symbol are taken for each other, and integers of any width.
+Descriptors are read numeric and symbolic. Fields are read by rule. A mandatory field that is null, or one of another type or
+outside its range, is amqp:invalid-field. The text names field, value and rule. Trailing fields may be missing. Text
+is accepted as symbol and the reverse, and integers of any width.
 """
 
 from __future__ import annotations

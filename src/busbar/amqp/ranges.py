@@ -1,9 +1,11 @@
-"""Ranges of delivery-ids, looked up at a cost of what they find.
+"""Finds ranges of delivery-ids at a cost of what is found.
 
-A disposition may name 2^31 ids in twenty bytes. A session has its deliveries in a table, by id. Ranges need an
-order beside it: the ids that were given out, oldest first, and without a word about them yet. Rules:
+A disposition may name 2^31 ids in twenty bytes. A session has its deliveries in a table, by id. Ranges need an order beside
+it: the assigned ids, oldest first, that no range has covered yet.
+
 1. `take` returns the ids of a range and removes them from the order, so that no id is passed twice.
-2. An id that is settled by itself stays in the order until a range covers it, or until `compacted` sees that most are so.
+2. An id that is settled by itself stays in the order until a range covers it, or until `compacted` finds that most are so.
+
 Ids are serial numbers of 32 bits. They are compared by their distance from the oldest one.
 """
 
@@ -21,7 +23,7 @@ LEAST_ORDER: Final = 1_024  # an order shorter than this is not worth a compacti
 
 
 def take(order: list[int], first: i64, last: i64) -> list[int]:
-    """The ids from `first` to `last`, which the order has no more then. None if `last` is behind `first`."""
+    """Remove and return the ids from `first` to `last`; none if `last` is behind `first`."""
     length = serial_distance(first, last)
     if length < 0 or not order:
         return []
@@ -35,7 +37,7 @@ def take(order: list[int], first: i64, last: i64) -> list[int]:
 
 
 def _cut(order: list[int], begin: i64, stop: i64) -> list[int]:
-    """Remove and return what is `begin` to `stop` away from the oldest one."""
+    """Remove and return the ids with a distance of `begin` to `stop` from the oldest one."""
     if not order:
         return []
     low = _index(order, begin)
@@ -47,7 +49,7 @@ def _cut(order: list[int], begin: i64, stop: i64) -> list[int]:
 
 
 def _index(order: list[int], distance: i64) -> i64:
-    """Where the first one stands that is at least so far from the oldest one."""
+    """The index of the first one with at least this distance from the oldest one."""
     oldest: i64 = order[0]
     low: i64 = 0
     high: i64 = len(order)
@@ -62,7 +64,7 @@ def _index(order: list[int], distance: i64) -> i64:
 
 
 def compacted(order: list[int], table: dict[int, SentDelivery]) -> list[int]:
-    """The order, without the ids that were settled by themselves if they are more than the others."""
+    """The order, without the ids that were settled by themselves if they are the majority."""
     if len(order) <= 2 * len(table) + LEAST_ORDER:
         return order
     kept: list[int] = []

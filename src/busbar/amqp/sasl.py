@@ -1,8 +1,8 @@
-"""SASL (specification part 5): the layer that comes first, when the client asks for it.
+"""SASL (specification part 5): the layer that comes first, if the client requests it.
 
-Server: header, mechanisms → init → (the gateway decides) → outcome → AMQP header.
-Client: header → mechanisms → init → outcome. It can do ANONYMOUS, PLAIN and EXTERNAL, the first of its own list
-that the server offers. Challenges are not needed by any of these and end the connection.
+Server: header, mechanisms → init → (the gateway decides) → outcome → AMQP header. Client: header → mechanisms → init →
+outcome. It supports ANONYMOUS, PLAIN and EXTERNAL, and uses the first of its own list that the server offers. None of these
+needs challenges, so a challenge ends the connection.
 """
 
 from __future__ import annotations

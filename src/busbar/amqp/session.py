@@ -1,10 +1,7 @@
 """One session: its windows, its delivery-ids, and the links on it.
 
-State     entered by            left by
-BEGUN     both begins           end() → ENDING, remote end → ENDED
-BEGINNING our begin (client)    the remote's begin → BEGUN
-ENDING    our end               remote end → ENDED; all other input is ignored
-ENDED     both ends             (final)
+SESSION_TRANSITIONS (states.py) says what each input makes of each state. While a session is ENDING, all frames but the
+remote's end are ignored.
 
 Delivery-ids are given out by the session, over all its sending links, one after the other; transfer-ids
 count frames, for the windows. Our incoming window is renewed by every flow we write, and by one of its
@@ -22,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from busbar.amqp.attaching import read_attach
 from busbar.amqp.codec import skip_value
 from busbar.amqp.credit import MASK, serial_distance, window_left
 from busbar.amqp.deliveries import SentDelivery
@@ -53,19 +51,27 @@ from busbar.amqp.frames import (
     write_u32,
     write_uint,
 )
-from busbar.amqp.link import ATTACH_SENT, ATTACHED, ATTACHING, DETACHING, MIXED_MODE, Link
+from busbar.amqp.link import MIXED_MODE, Link
 from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
-from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field, terminus_of
+from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field
 from busbar.amqp.ranges import compacted, known_ids, take
+from busbar.amqp.states import (
+    ATTACHED,
+    ATTACHING,
+    BEGINNING,
+    BEGUN,
+    CONNECTION_END,
+    DETACHING,
+    ENDING,
+    OUR_END,
+    REMOTE_BEGIN,
+    REMOTE_END,
+    SESSION_TRANSITIONS,
+)
 
 if TYPE_CHECKING:
     from busbar.amqp.connection import Connection
     from busbar.amqp.output_buffer import OutputBuffer
-
-BEGINNING: Final = 0
-BEGUN: Final = 1
-ENDING: Final = 2
-ENDED: Final = 3
 
 FIRST_TRANSFER_ID: Final = 1
 LONGEST_NAME: Final = 1024
@@ -103,14 +109,21 @@ class Session:
 
     # ---- life ------------------------------------------------------------------------------------
 
+    def _enter(self, event: i64) -> bool:
+        """Enter the state that an input leads to. False if it has no effect."""
+        state: i64 = SESSION_TRANSITIONS[self.state][event]
+        if state == self.state:
+            return False
+        self.state = state
+        return True
+
     def end(self, condition: str | None = None, text: str = "") -> None:
-        if self.state >= ENDING:
+        if not self._enter(OUR_END):
             return
         self._wire.frame(
             self.channel, end_body(b"" if condition is None else self._wire.error(condition, text))
         )
-        self.state = ENDING
-        self.leave_links()
+        self._leave_links()
 
     def fail(self, condition: str, text: str) -> None:
         """The peer broke a rule of this session: end it and say so."""
@@ -118,8 +131,8 @@ class Session:
         self._wire.events.append(SessionEnded(self, AmqpError(condition, text)))
 
     def on_connection_end(self) -> None:
-        self.state = ENDED
-        self.leave_links()
+        self._enter(CONNECTION_END)
+        self._leave_links()
 
     def release(self) -> None:
         for link in self.links.values():
@@ -130,7 +143,7 @@ class Session:
         self._attaching = []
         self.user = None
 
-    def leave_links(self) -> None:
+    def _leave_links(self) -> None:
         self.unsettled = {}
         self.order = []
         self.awaiting = {}
@@ -303,8 +316,17 @@ class Session:
         self.remote_window = fields.uint(2, "incoming-window", MASK)
         fields.uint(3, "outgoing-window", MASK)
         self.remote_handle_max = fields.uint_or(4, "handle-max", MASK, MASK)
-        if self.state == BEGINNING:
-            self.state = BEGUN
+        self._enter(REMOTE_BEGIN)
+
+    def on_end(self) -> bool:
+        """The remote ended the session. True when we had not ended it: then it is answered."""
+        is_news = self.state != ENDING
+        if not self._enter(REMOTE_END):
+            return False
+        if is_news:
+            self._wire.frame(self.channel, end_body(b""))
+            self._leave_links()
+        return is_news
 
     def _link(self, handle: i64, what: str) -> Link | None:
         """The link of an incoming frame; None when the frame is to be ignored."""
@@ -338,24 +360,15 @@ class Session:
             own = self._free_handle(handle) if self._attaching or not self._wire.server else handle
             link = Link(self, self._wire, name, own, sending)
         link.remote_handle = handle
-        link.source = terminus_of(fields.any(5), raw_field(buf, pos, end, 5))
-        link.target = terminus_of(fields.any(6), raw_field(buf, pos, end, 6))
-        link.is_coordinator = link.target is not None and link.target.coordinator
-        link.snd_settle_mode = fields.uint_or(3, "snd-settle-mode", 2, 2)
-        link.rcv_settle_mode = fields.uint_or(4, "rcv-settle-mode", 1, 0)
-        fields.map_or_none(7, "unsettled")  # a link is never resumed: what was unsettled on an old one is not
-        if not sending:
-            link.delivery_count = fields.uint_or(9, "initial-delivery-count", MASK, 0)
-        link.remote_max_message_size = _bounded(fields.any(10))
-        link.offered_capabilities = fields.symbols(11, "offered-capabilities") or None
-        link.desired_capabilities = fields.symbols(12, "desired-capabilities") or None
-        link.properties = fields.map_or_none(13, "properties") or {}
+        read_attach(link, fields, raw_field(buf, pos, end, 5), raw_field(buf, pos, end, 6))
         self.links[handle] = link
-        if link.state != ATTACHING:
-            if link.state == ATTACH_SENT:
-                link.state = ATTACHED
-                self._wire.events.append(LinkAttached(link))
-            return  # else we detached before the answer came; the detach that follows it ends the link
+        if link.on_attach():
+            self._wire.events.append(LinkAttached(link))
+        elif link.state == ATTACHING:
+            self._admit(link, max_links)
+
+    def _admit(self, link: Link, max_links: i64) -> None:
+        """Count a link that the remote attached, and leave it to the gateway unless there are too many."""
         self._wire.links += 1
         if self._wire.links > max_links:
             link.refuse(
@@ -477,25 +490,32 @@ class Session:
             aborted, at = bool_at(buf, at, stop)
         if handle < 0:
             raise ProtocolError(INVALID_FIELD, "transfer.handle is missing")
-        link = self._link(handle, "transfer")
+        link = self._receiving_link(handle)
         if link is None:
             return
-        self.next_incoming = (self.next_incoming + 1) & MASK
-        self._window_used += 1
-        if self._window_used * 2 >= self._window:
-            self.write_flow(None)
-        if link.state > ATTACHED:
-            return  # it was on its way when we detached
-        if link.sending:
-            raise ProtocolError(
-                INVALID_FIELD, f"transfer.handle {handle} is a link on which the peer receives"
-            )
         if resumed:
             self._drop(link, NOT_IMPLEMENTED, "deliveries are not resumed; send it again on a new link")
             return
         link.on_transfer(
             id, tag, format if format >= 0 else 0, settled == 1, more == 1, aborted == 1, txn, buf, stop, end
         )
+
+    def _receiving_link(self, handle: i64) -> Link | None:
+        """The link of a transfer, which is counted for the window; None when the transfer is to be ignored."""
+        link = self._link(handle, "transfer")
+        if link is None:
+            return None
+        self.next_incoming = (self.next_incoming + 1) & MASK
+        self._window_used += 1
+        if self._window_used * 2 >= self._window:
+            self.write_flow(None)
+        if link.state > ATTACHED:
+            return None  # it was on its way when we detached
+        if link.sending:
+            raise ProtocolError(
+                INVALID_FIELD, f"transfer.handle {handle} is a link on which the peer receives"
+            )
+        return link
 
     def on_disposition(self, buf: bytes, pos: i64, end: i64) -> None:
         count, at, stop = list_at(buf, pos, end)
@@ -574,10 +594,3 @@ class Session:
             else:
                 groups.append(Disposed(link, [id], [], settled, outcome))
         self._wire.events.extend(groups)
-
-
-def _bounded(value: object) -> i64:
-    """A max-message-size: 0 when there is no limit, or one beyond all use."""
-    if isinstance(value, int) and 0 < value < 1 << 62:
-        return value
-    return 0

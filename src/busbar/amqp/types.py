@@ -1,4 +1,4 @@
-"""AMQP 1.0 values that Python's own types cannot tell apart.
+"""AMQP 1.0 values that Python's own types cannot distinguish.
 
 | AMQP                     | Python                          | AMQP              | Python        |
 |--------------------------|---------------------------------|-------------------|---------------|
@@ -11,7 +11,7 @@
 | array                    | Array                           | described         | Described     |
 
 The classes here compare like the Python values they extend (`Symbol("a") == "a"`, `UInt(1) == 1`), so that a
-lookup does not care which of the two a peer sent; `type()` tells them apart. Ranges are checked on encoding.
+lookup works for both; `type()` distinguishes them. Ranges are checked on encoding.
 This module stays uncompiled: mypyc has no native subclasses of int, str and float.
 """
 

@@ -12,8 +12,8 @@
 3. If a name is requested later and the CA may not sign for it, the start is refused: only the operator can decide when
    clients trust another CA. If this machine merely has an address or host name, it is left out of the certificate, with a
    warning.
-4. The server certificate is created again in these cases: it lacks a requested name, expires within 90 days, was signed by
-   another CA, or does not belong to its key (a start was interrupted).
+4. The server certificate is created again if it lacks a requested name, expires within 90 days, or was signed by another CA.
+   The same holds if it does not belong to its key, because a start was interrupted.
 5. Every file is written under a temporary name and renamed: a crash leaves a whole file or none.
 """
 
@@ -100,7 +100,7 @@ def own_files(
 
 def may_sign(ca: x509.Certificate, name: x509.GeneralName) -> bool:
     """Whether a certificate for this name, signed by this CA, is accepted."""
-    permitted = _permitted(ca)
+    permitted = _permitted_subtrees(ca)
     if permitted is None:
         return True
     return any(_is_below(name, tree) for tree in permitted)
@@ -119,7 +119,7 @@ def _is_below(name: x509.GeneralName, tree: x509.GeneralName) -> bool:
     return False
 
 
-def _permitted(ca: x509.Certificate) -> list[x509.GeneralName] | None:
+def _permitted_subtrees(ca: x509.Certificate) -> list[x509.GeneralName] | None:
     """The subtrees of the name constraints; None without them."""
     try:
         constraints = ca.extensions.get_extension_for_class(x509.NameConstraints).value
@@ -142,7 +142,7 @@ def _subtrees(names: Iterable[x509.GeneralName]) -> list[x509.GeneralName]:
 
 
 def _not_permitted(directory: Path, ca: x509.Certificate, refused: list[str]) -> str:
-    permitted = ", ".join(str(tree.value) for tree in _permitted(ca) or ())
+    permitted = ", ".join(str(tree.value) for tree in _permitted_subtrees(ca) or ())
     return (
         f"The certificate authority in {directory} was made for {permitted}, so clients accept no certificate of it for "
         f"{', '.join(refused)}. For a new authority that may sign for all names that you ask for now, delete that directory "

@@ -1,8 +1,8 @@
 """The composition root: a data directory, its stores and their hosts, the catalogue, the port, the listeners; and their end.
 
 Rules:
-1. What serves is started from the disk upwards and stopped from the clients downwards: nobody is accepted before all is
-   ready, and nothing is closed while something above may still use it.
+1. The parts are started from the disk upwards and stopped from the clients downwards. No client is accepted before all is
+   ready. Nothing is closed while a part above may still use it.
 2. A clean stop tells the clients, makes durable what was accepted, and keeps the message locks for the next start.
 """
 
@@ -38,7 +38,7 @@ from busbar.app.data_directory import DataDirectory
 from busbar.app.endpoint_file import RunningEndpoint, remove_endpoint, write_endpoint
 from busbar.app.provisioning import provision
 from busbar.app.system import nonce_source, raise_descriptor_limit
-from busbar.broker.host_api import StoreHost
+from busbar.broker.host_api import StoreHost, StoreState
 from busbar.broker.move_runner import MoveRunner
 from busbar.broker.store_host import LocalStoreHost
 from busbar.catalogue.catalogue import Catalogue
@@ -46,7 +46,7 @@ from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
 from busbar.clock import wall_clock
 from busbar.cluster.catalogue_publisher import CataloguePublisher
-from busbar.cluster.node_settings import NodeSettings, encode, share_of
+from busbar.cluster.node_settings import NodeSettings, share_of
 from busbar.cluster.remote_store_host import RemoteStoreHost
 from busbar.cluster.supervisor import BrokerSupervisor
 from busbar.gateway.authority import Authority
@@ -115,7 +115,7 @@ class ServeConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach a listener on it."""
+    """Whether only clients of this machine can reach a listener on it."""
     if host.lower() == "localhost":
         return True
     with contextlib.suppress(ValueError):
@@ -148,36 +148,58 @@ async def serve(
         edge = await _edge(broker, _rules(config, key, namespace), namespace.limits, tls, secure)
         stack.push_async_callback(edge.stop)
         ports = await _open_ports(edge, config, announce)
-        # What was loaded stays: the collector need not look at it again and again. Nor at the messages of every page and
-        # window: they come by thousands, and are never part of a cycle.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 20)
-        address = _address(config.host)
-        ca = str(tls.ca) if tls.ca else None
-        pid, numbers = os.getpid(), (ports.main, ports.http, ports.tls)
-        endpoint = RunningEndpoint(
-            address, *numbers, pid, config.key_name, key, ca, directory.instance, *directory.identity
-        )
-        _leave_endpoint(directory, endpoint, announce)
+        _tune_collector()
+        _leave_endpoint(directory, _endpoint(config, directory, ports, key, tls), announce)
         stack.callback(remove_endpoint, directory.path)
-        # Commands of this machine go to `address`; what is printed is for others too.
-        address = _address_for_others(config.host)
-        announce(f"health: http://{address}:{ports.http}/health")
-        trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
-        announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
         suggest(_plain_queue(broker.catalogue))
-        announce(
-            f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={config.key_name};"
-            f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
-        )
+        _announce_ready(config, ports, key, tls, announce)
         await stop.wait()
     if broker.fenced:
         raise ServeError(f"Another process took over the store in {directory.path}; this one has stopped.")
 
 
+def _tune_collector() -> None:
+    """Keep the garbage collector from objects that stay: those that are loaded now, and messages.
+
+    Messages of pages and windows come by thousands, and are never part of a cycle.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _endpoint(
+    config: ServeConfig, directory: DataDirectory, ports: _Ports, key: str, tls: TlsFiles
+) -> RunningEndpoint:
+    """Where commands of this machine find the namespace."""
+    return RunningEndpoint(
+        _address(config.host),
+        ports.main,
+        ports.http,
+        ports.tls,
+        os.getpid(),
+        config.key_name,
+        key,
+        str(tls.ca) if tls.ca else None,
+        directory.instance,
+        *directory.identity,
+    )
+
+
+def _announce_ready(config: ServeConfig, ports: _Ports, key: str, tls: TlsFiles, announce: Announce) -> None:
+    """Announce the addresses for clients, on this machine and on others. The last line starts with "ready "."""
+    address = _address_for_others(config.host)
+    announce(f"health: http://{address}:{ports.http}/health")
+    trust = f"busbar trust --data {config.data}" if tls.ca else f"the issuer of {tls.certificate}"
+    announce(f"tls: {address}:{ports.tls}, and any other port; for clients to trust it: {trust}")
+    announce(
+        f"ready Endpoint=sb://{address}:{ports.main};SharedAccessKeyName={config.key_name};"
+        f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
+    )
+
+
 class Edge(Protocol):
-    """Where clients come."""
+    """The ports of a namespace, and the gateways behind them."""
 
     async def listen(self, host: str, port: int) -> int:
         """One more port; returns its number (0 asks for a free one). Raises OSError."""
@@ -192,15 +214,15 @@ class SharedListener:
         self._brokers = brokers
         self._listener = Listener(brokers.accept_delay, brokers.dispatch)
 
-    async def start(self, settings: Sequence[bytes]) -> None:
-        """Open the gateways, each with its settings; nobody is accepted before `listen`."""
+    async def start(self, settings: Sequence[NodeSettings]) -> None:
+        """Open the gateways, each with its settings. No client is accepted before `listen`."""
         await self._brokers.open_gateways(settings)
 
     async def listen(self, host: str, port: int) -> int:
         return await self._listener.listen(host, port)
 
     async def stop(self) -> None:
-        """Accept nobody, and let every gateway tell its clients."""
+        """Accept no more clients, and let every gateway tell its own."""
         self._listener.close()
         await self._brokers.close_gateways()
 
@@ -218,11 +240,7 @@ async def _edge(
     front = SharedListener(broker.processes)
     await front.start(
         [
-            encode(
-                NodeSettings(
-                    rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners
-                )
-            )
+            NodeSettings(rules, share_of(limits, number, count), str(tls.certificate), str(tls.key), owners)
             for number in range(count)
         ]
     )
@@ -230,7 +248,7 @@ async def _edge(
 
 
 def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[SasRule]:
-    """The rule that we are started with, and those of the configuration."""
+    """The rule of the command line, and those of the configuration."""
     rules = [SasRule(config.key_name, (key,), frozenset(("Manage", "Send", "Listen")))]
     for rule in namespace.rules:
         if rule.name == config.key_name:
@@ -244,7 +262,8 @@ def _rules(config: ServeConfig, key: str, namespace: NamespaceConfig) -> list[Sa
 
 
 def _leave_endpoint(directory: DataDirectory, endpoint: RunningEndpoint, announce: Announce) -> None:
-    """For the commands of this machine. Clients that have a connection string do not need it: not worth a failed start."""
+    """Write the endpoint for commands of this machine. Without it the namespace is served all the same: clients with a
+    connection string do not need it."""
     try:
         write_endpoint(directory.path, endpoint)
     except OSError as error:
@@ -267,51 +286,30 @@ async def _broker(
 ) -> AsyncIterator[_Broker]:
     """The fragments of all stores, from their opening to their closing."""
     port = LocalBroker()
-    loop = asyncio.get_running_loop()
-    nonces = nonce_source()
     found, wanted = stores_in(directory.path), store_names(config.stores)
     brokers = min(config.brokers, len({*found, *wanted}))  # one without a store would have nothing to do
     members = CataloguePublisher(port)
-    processes: BrokerSupervisor | None = None
-    store_timeout = namespace.limits.store_timeout / 1000
-    if brokers > 1:
-        patience = namespace.limits.broker_ping_timeout / 1000
-        processes = BrokerSupervisor(
-            brokers, directory.path, directory.lock, members, patience, store_timeout
-        )
+    processes = _supervisor(brokers, directory, namespace.limits, members) if brokers > 1 else None
 
     def fenced() -> None:
         broker.fenced = True
         stop.set()
 
-    rules = RuleCompiler(uuid4)
-
-    def make_host(name: str) -> StoreHost:
-        place = SqliteLocation(directory.path, name)
-        if processes is not None:
-            owner = processes.owner(name)
-            host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
-            owner.assign_store(host)
-            return host
-        return LocalStoreHost(
-            name,
-            place.open,
-            loop,
-            wall_clock,
-            nonces,
-            port.dispatch,
-            fenced,
-            place.place,
-            store_timeout,
-            rules,
-        )
-
+    moves: MoveRunner | None = None
+    if processes is None:
+        loop = asyncio.get_running_loop()
+        moves = MoveRunner(port, loop, wall_clock, lambda fragment: stores.routes.sink_of(fragment))
+        port.report_transfers = moves.transfers
+        make_host = _local_hosts(directory, namespace.limits, port, fenced, moves.on_store_open)
+    else:
+        port.report_transfers = processes.transfers
+        make_host = _remote_hosts(processes, directory, port, fenced)
     stores = StoreSet([make_host(name) for name in found], make_host)
     catalogue = Catalogue(stores, namespace.limits, namespace.tier, namespace.name)
     port.serve(stores, catalogue)
-    members.watch()
+    if processes is not None:
+        stores.carrier = members
     broker = _Broker(port, catalogue, stores, processes)
-    moves = MoveRunner(port, loop, stores.routes.sink_of) if processes is None else None
     try:
         try:
             if processes is not None:
@@ -335,6 +333,72 @@ async def _broker(
             _log.warning("not all operations under way could be finished within %g s", DRAIN_SECONDS)
         if processes is not None:
             await processes.stop()
+
+
+def _supervisor(
+    brokers: int, directory: DataDirectory, limits: Limits, members: CataloguePublisher
+) -> BrokerSupervisor:
+    """Starts and ends the broker processes."""
+    return BrokerSupervisor(
+        brokers,
+        directory.path,
+        directory.lock,
+        members,
+        limits.broker_ping_timeout / 1000,
+        limits.store_timeout / 1000,
+    )
+
+
+def _remote_hosts(
+    processes: BrokerSupervisor, directory: DataDirectory, port: LocalBroker, fenced: Callable[[], None]
+) -> Callable[[str], StoreHost]:
+    """Makes the host of a store that a broker process has."""
+    loop = asyncio.get_running_loop()
+
+    def make_host(name: str) -> StoreHost:
+        place = SqliteLocation(directory.path, name)
+        owner = processes.owner(name)
+        host = RemoteStoreHost(name, owner.name, loop, wall_clock, port.dispatch, fenced, place.place)
+        owner.assign_store(host)
+        return host
+
+    return make_host
+
+
+def _local_hosts(
+    directory: DataDirectory,
+    limits: Limits,
+    port: LocalBroker,
+    fenced: Callable[[], None],
+    on_open: Callable[[StoreHost], None],
+) -> Callable[[str], StoreHost]:
+    """Makes the host of a store of this process. `on_open` gets a host whenever its store is open."""
+    loop = asyncio.get_running_loop()
+    nonces, rules = nonce_source(), RuleCompiler(uuid4)
+
+    def make_host(name: str) -> StoreHost:
+        place = SqliteLocation(directory.path, name)
+        host = LocalStoreHost(
+            name,
+            place.open,
+            loop,
+            wall_clock,
+            nonces,
+            port.dispatch,
+            fenced,
+            place.place,
+            limits.store_timeout / 1000,
+            rules,
+        )
+
+        def shown() -> None:
+            if host.state is StoreState.OPEN:
+                on_open(host)
+
+        host.shown = shown
+        return host
+
+    return make_host
 
 
 def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig:
@@ -395,7 +459,7 @@ async def _listen(edge: Edge, host: str, port: int, option: str) -> int:
 
 
 def _tls(config: ServeConfig, directory: DataDirectory) -> tuple[TlsFiles, ssl.SSLContext]:
-    """The user's certificate, or our own for the names by which clients may call us."""
+    """The user's certificate, or a generated one for the names by which clients may call this machine."""
     try:
         files = given_files(config.tls_cert, config.tls_key)
         if files is None:

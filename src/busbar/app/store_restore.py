@@ -95,7 +95,7 @@ def _take_over(current: Store, other: Store) -> None:
     for head in current.heads():
         fragment = head.fragment
         change = Changes(fragment)
-        change.head = _raised(known.get(fragment) or empty_head(fragment), head)
+        change.head = _raise_counters(known.get(fragment) or empty_head(fragment), head)
         taps = {row.id for row in other.taps(fragment)} if fragment in known else set()
         change.taps = {row.id: row for row in current.taps(fragment) if row.id not in taps}
         changes.append(change)
@@ -110,7 +110,7 @@ def _take_over(current: Store, other: Store) -> None:
     other.write_catalogue(entries)
 
 
-def _raised(head: Head, since: Head) -> Head:
+def _raise_counters(head: Head, since: Head) -> Head:
     raised = head.copy()
     raised.last = max(head.last, since.last)
     raised.turn = max(head.turn, since.turn)

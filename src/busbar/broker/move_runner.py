@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
 from busbar.broker.mover import Mover, PairStatus, TargetQuestion
-from busbar.model.api import Commands, Effects, EntityView
+from busbar.model.api import Commands, Effects, EntityView, TransferReport, TransferView
 from busbar.model.errors import BusbarError, EntityNotFound
 
 LONGEST_SLEEP = 1.0
@@ -41,12 +41,15 @@ class MoveRunner:
         self,
         broker: MoveBroker,
         loop: asyncio.AbstractEventLoop,
-        source_of: Callable[[int], object],
+        clock: Callable[[], int],
+        host_of: Callable[[int], object],
     ) -> None:
-        """`source_of` is where commands for a fragment go: for a source, the host of its store in this process."""
+        """`clock` is the wall clock, for what operators see. `host_of` is where commands for a fragment go: for a source,
+        the host of its store in this process."""
         self._broker = broker
         self._loop = loop
-        self._source_of = source_of
+        self._clock = clock
+        self._host_of = host_of
         self._mover = Mover(self._epoch_of)
         self._is_running = False
         self._is_due = False
@@ -70,20 +73,19 @@ class MoveRunner:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    def on_store_open(self, has: Callable[[int], bool]) -> None:
-        self._mover.on_store_open(has)
+    def on_store_open(self, host: object) -> None:
+        """The store to which commands go by this host is open."""
+        self._mover.on_store_open(lambda fragment: self._host_of(fragment) is host)
         self._schedule()
 
-    @property
-    def moved(self) -> int:
-        return self._mover.moved
-
-    def status(self) -> tuple[list[PairStatus], int]:
-        """What is moved and held, and the time of the clock that it is measured by, in ms."""
-        return self._mover.status(), self._now()
+    async def transfers(self) -> TransferReport:
+        """What is moved and held, without what only the catalogue knows."""
+        offset = self._clock() - self._now()
+        found = [_view(pair, offset) for pair in self._mover.status()]
+        return TransferReport(self._mover.moved, found)
 
     def _epoch_of(self, fragment: int) -> int:
-        host = self._source_of(fragment)
+        host = self._host_of(fragment)
         return host.epoch if isinstance(host, HasEpoch) else 0
 
     def _now(self) -> int:
@@ -137,6 +139,21 @@ class MoveRunner:
                 exists = None if fragments is None else question.target in fragments
                 self._mover.answer(question, exists, self._now())
         self._schedule()
+
+
+def _view(pair: PairStatus, offset: int) -> TransferView:
+    """`offset` is from the mover's clock to the wall clock."""
+    return TransferView(
+        pair.source,
+        pair.target,
+        pair.path,
+        pair.source_path,
+        oldest=pair.oldest,
+        state="held" if pair.is_held else "moving",
+        since=pair.since + offset if pair.is_held else 0,
+        cause=pair.cause,
+        reason=pair.reason,
+    )
 
 
 async def _fragments_at(path: str, entity: Callable[[str], Awaitable[EntityView]]) -> tuple[int, ...] | None:

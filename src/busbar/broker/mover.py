@@ -60,6 +60,12 @@ FULL_PAUSE_MS: Final = 1_000
 LOGGED_AFTER_MS: Final = 60_000
 MAX_RAISE: Final = 1 << 24
 
+# Why a pair is held.
+FULL: Final = "full"
+UNAVAILABLE: Final = "unavailable"
+MISSING: Final = "missing"
+REFUSED: Final = "refused"
+
 _log = logging.getLogger(__name__)
 
 
@@ -75,8 +81,9 @@ class _Pair:
     """The work on one source and one target."""
 
     __slots__ = (
-        "bytes", "full_since", "held_since", "logged", "numbers", "oldest", "page_bytes", "path", "pause", "ready_again",
-        "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state", "target",
+        "bytes", "cause", "full_since", "held_since", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
+        "ready_again", "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state",
+        "target",
     )  # fmt: skip
 
     def __init__(self, source: int, target: int) -> None:
@@ -95,6 +102,7 @@ class _Pair:
         self.retry_at = 0
         self.pause = 0
         self.reason = ""
+        self.cause = ""
         self.source_failed = False
         self.full_since = 0
         self.refused_at = 0  # the record that was refused last
@@ -124,6 +132,8 @@ class PairStatus:
     """Since when it is held."""
     oldest: int
     """When its first record came into the outbox, as the record says; 0: not known."""
+    cause: str
+    """FULL, UNAVAILABLE, MISSING or REFUSED."""
     reason: str
 
 
@@ -184,6 +194,7 @@ class Mover:
                 pair.held_since != 0,
                 pair.held_since,
                 pair.oldest,
+                pair.cause,
                 pair.reason,
             )
             for pair in self._pairs.values()
@@ -226,7 +237,7 @@ class Mover:
         if pair is None or pair.state is not _State.ASKING:
             return
         if exists is not False:
-            self._hold(pair, EntityNotFound(pair.path).text, now)
+            self._hold(pair, MISSING, EntityNotFound(pair.path).text, now)
             self._avoid(pair)
             return
         gone = EntityNotFound(pair.path)
@@ -274,7 +285,7 @@ class Mover:
         pair.path, pair.source_path = page.path, page.source
         if pair.refused_at:  # rule 9
             if page.records[0].n == pair.refused_at:
-                self._hold(pair, pair.refusal, now)
+                self._hold(pair, REFUSED, pair.refusal, now)
                 return
             self._end_hold(pair)
         pair.oldest = page.records[0].enqueued
@@ -306,7 +317,7 @@ class Mover:
         if taken.refused and taken.condition == QuotaExceeded.condition:
             pair.full_since = pair.full_since or now
             self._remove(pair, taken.upto, taken.refused, taken.condition, taken.text)
-            self._hold(pair, taken.text, now, FULL_PAUSE_MS)
+            self._hold(pair, FULL, taken.text, now, FULL_PAUSE_MS)
         else:
             pair.full_since = 0
             if moved or not taken.refused:
@@ -323,15 +334,15 @@ class Mover:
                 self._questions.append(TargetQuestion(pair.source, pair.target, pair.path))
             elif refused.condition == InvalidOperation.condition:
                 self._raised[pair.source] = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
-                self._hold(pair, refused.text, now)
+                self._hold(pair, REFUSED, refused.text, now)
             else:
-                self._hold(pair, refused.text, now)
+                self._hold(pair, UNAVAILABLE, refused.text, now)
                 self._avoid(pair)
         elif is_missing and pair.pause >= MAX_PAUSE_MS:
             # Deleted, with all that its outbox had. Before that it may not be in service yet.
             self._forget(pair)
         else:
-            self._hold(pair, refused.text, now)
+            self._hold(pair, UNAVAILABLE, refused.text, now)
             pair.source_failed = True
 
     def _remove(self, pair: _Pair, upto: int, refused: int, condition: str, text: str) -> None:
@@ -349,12 +360,12 @@ class Mover:
         pair.state = _State.READY
         self._ready.append(pair)
 
-    def _hold(self, pair: _Pair, reason: str, now: int, pause: int = 0) -> None:
+    def _hold(self, pair: _Pair, cause: str, reason: str, now: int, pause: int = 0) -> None:
         """Wait for the pause, or for the next longer one."""
         self._reserve(pair, 0)
         pair.state = _State.HELD
         pair.source_failed = False
-        pair.reason = reason
+        pair.cause, pair.reason = cause, reason
         pair.held_since = pair.held_since or max(now, 1)
         pair.pause = pause or min(max(pair.pause * 2, MIN_PAUSE_MS), MAX_PAUSE_MS)
         pair.retry_at = now + pair.pause
@@ -374,7 +385,7 @@ class Mover:
 
     def _end_hold(self, pair: _Pair) -> None:
         pair.held_since = pair.pause = pair.refused_at = 0
-        pair.reason = ""
+        pair.cause = pair.reason = ""
         pair.logged = False
 
     def _forget(self, pair: _Pair) -> None:

@@ -65,7 +65,7 @@ from busbar.broker.store_operations import (
 from busbar.fragment.changes import Head
 from busbar.model.commands import Command, Tick
 from busbar.model.errors import BusbarError, ServerBusy
-from busbar.model.message import KEPT
+from busbar.model.message import message_count
 from busbar.store.contract import Fenced, StoreError, StoreFull
 from busbar.store.location import StoreLoss, StoreMissing, StoreTakenOffline
 
@@ -453,7 +453,7 @@ class StoreLifecycle:
     def _empty_admitted(self, result: object, now: int, wall: int) -> None:
         heads = self._heads.values()
         known = bool(heads) or self._has_served
-        messages = sum(sum(head.counts[:KEPT]) for head in heads) if known else -1
+        messages = sum(message_count(head.counts) for head in heads) if known else -1
         self.loss = StoreLoss(wall, messages, sum(head.size for head in heads))
         if known:
             _log.error(

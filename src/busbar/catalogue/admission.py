@@ -5,14 +5,14 @@ Rules:
 2. Queues and topics, the partitioned ones among them, the subscriptions of a topic and the rules of a subscription have
    their numbers limited.
 3. Whether an entity has message sessions, detects duplicates or is partitioned is decided at its creation.
-4. What is forwarded to exists and is a queue or a topic. It may be the entity itself, and what forwards may require
-   sessions: what comes of that is decided when messages flow.
-5. A client that reads a partitioned entity sees its size times 16 and may send that back.
+4. The target of forwarding exists and is a queue or a topic. It may be the entity itself, and the source may require
+   sessions: that matters only when messages flow.
+5. A client that reads a partitioned entity gets its size times 16, and may send that back.
 6. An authorization rule without keys gets two; an update that names none keeps them. An entity that forwards is never idle.
 7. Taps are on what messages are received from: on a queue, a subscription, or its dead-letter queue, each with names of its
    own. One of them may consume, and not on a dead-letter queue; it begins with the first message that is there, since it
    deletes what it passes.
-8. A tap has the owner that took it first, until somebody takes it over.
+8. A tap has the owner that took it first, until another client takes it over.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Admission:
         self._tier = tier
 
     def path_of_new(self, path: str, description: Description) -> str:
-        """The path under which something new will be known: its own spelling below that of its parent."""
+        """The path of a new entry: its own spelling below that of its parent."""
         kind = kind_of(description)
         if kind is EntityKind.QUEUE or kind is EntityKind.TOPIC:
             return check_path(path, self._limits)
@@ -92,7 +92,7 @@ class Admission:
         return join(view.path, name)
 
     def created(self, path: str, description: D, now: int) -> D:
-        """What is written down for a new entry."""
+        """The description that is written for a new entry."""
         if self._entries.get(path) is not None:
             raise EntityAlreadyExists(f"The messaging entity '{path}' exists already.")
         admitted = _complete(description, (), now)
@@ -101,14 +101,14 @@ class Admission:
         return admitted
 
     def check_first_rule(self, path: str, name: str, rule: RuleDescription) -> None:
-        """The rule that a new subscription brings."""
+        """Check the first rule of a new subscription."""
         check_name(name, "rule", self._limits)
         self._check_rule(path, rule)
 
     def _check_rule(self, path: str, rule: RuleDescription) -> None:
         check_rule(path, rule, self._limits)
         if isinstance(rule.filter, SqlFilter) or rule.action is not None:
-            from busbar.rules.syntax import (  # parsers are built for those who need them
+            from busbar.rules.syntax import (  # parsers are built when they are needed
                 check_action,
                 check_filter,
             )
@@ -119,7 +119,7 @@ class Admission:
                 check_action(rule.action.expression)
 
     def updated(self, old: EntityView, description: D, now: int) -> D:
-        """What is written down for a changed one."""
+        """The description that is written for a changed entry."""
         before = old.description
         if type(before) is not type(description):
             raise InvalidOperation(f"'{old.path}' cannot become an entity of another kind.")
@@ -217,7 +217,7 @@ def _below(count: int, most: int, parent: str, what: str) -> None:
 
 
 def _tap_of(entity: EntityView, name: str, dead_letter: bool) -> TapDescription | None:
-    """By its name in any case."""
+    """The tap of that name, in any case."""
     for tap in entity.taps:
         if tap.dead_letter == dead_letter and key_of(tap.name) == key_of(name):
             return tap
@@ -260,7 +260,7 @@ def _word(flag: bool) -> str:
 
 
 def _true_size(description: D, before: Description, limits: Limits) -> D:
-    """The size of a partitioned entity, also if the client sent back the 16-fold one that it was shown."""
+    """The size of a partitioned entity, also if the client sent back the 16-fold one that it got."""
     if (
         not isinstance(description, QueueDescription | TopicDescription)
         or not description.enable_partitioning

@@ -46,6 +46,7 @@ from busbar.catalogue.change_runner import ChangeRunner
 from busbar.catalogue.definition import decode_definition
 from busbar.catalogue.fragment_settings import FragmentSettingsBuilder
 from busbar.catalogue.idleness import IdleWatch
+from busbar.catalogue.mark_cleaner import MarkCleaner
 from busbar.catalogue.planning import ChangePlanner, IdCounters
 from busbar.catalogue.purging import FragmentPurger
 from busbar.catalogue.reading import CatalogueReader
@@ -54,6 +55,7 @@ from busbar.model.api import EntityView, NamedRule, NamespaceProperties, RuleCha
 from busbar.model.entities import Description, Tier
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
+from busbar.model.names import key_of
 from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
 from busbar.store.contract import StoreError
@@ -87,7 +89,10 @@ class Catalogue(CatalogueReader):
         self._ids = IdCounters()
         self._settings = FragmentSettingsBuilder(limits.transfer_patience)
         self._changes = ChangeRunner()
+        self._under_way: dict[str, asyncio.Event] = {}
+        """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
         self._purger = FragmentPurger(stores, self._forget_purged)
+        self._marks = MarkCleaner(self._entries, stores, self._ids)
         self._idler: asyncio.Task[None] | None = None
 
     # ---- opening and closing ----
@@ -106,6 +111,7 @@ class Catalogue(CatalogueReader):
         for host in self._stores.hosts:
             host.start_reopening()
         self._purger.start()
+        self._marks.start()
         self._idler = asyncio.get_running_loop().create_task(self._delete_idle())
 
     def _read(self, entries: dict[str, bytes]) -> None:
@@ -160,6 +166,7 @@ class Catalogue(CatalogueReader):
     async def close(self) -> None:
         """Finish the change under way, and stop emptying deleted fragments; the next start goes on with it."""
         await self._purger.close()
+        await self._marks.close()
         if self._idler is not None:
             self._idler.cancel()
             await asyncio.gather(self._idler, return_exceptions=True)
@@ -229,6 +236,8 @@ class Catalogue(CatalogueReader):
         def revoke() -> BrokerUpdate:
             return self._settings.plan(change.inverse, self._entries).update
 
+        decided = asyncio.Event()
+        self._under_way = {key_of(path): decided for path, _ in change.entities}
         try:
             await self._copies.write(rows, change.holders, settings.update, revoke)
         except BusbarError:
@@ -238,9 +247,18 @@ class Catalogue(CatalogueReader):
             self._settings.adopt(settings)
             self._put_in_force(change)
         finally:
+            self._under_way = {}
+            decided.set()
             self._purger.start()
 
+    async def find_decided(self, path: str) -> EntityView:
+        """As `find`, after the change of that entry that is under way, if there is one. Raises EntityNotFound."""
+        while (decided := self._under_way.get(key_of(path))) is not None:
+            await decided.wait()
+        return self.find(path)
+
     def _put_in_force(self, change: CatalogueChange) -> None:
+        self._marks.changed(change)
         deleted = change.deleted_fragments
         self._purger.add(deleted)
         self._stores.routes.remove(deleted)

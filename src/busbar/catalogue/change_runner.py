@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class ChangeRunner:
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        """Held during every change; for those who only have to exclude changes."""
+        """Held during every change, and by what excludes changes."""
         self._under_way: asyncio.Task[Any] | None = None
         self.closed = False
 
@@ -60,7 +60,7 @@ class ChangeRunner:
 
 
 def _report(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for the outcome any more."""
+    """Log the outcome of a change whose caller is gone."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.warning("a change of the catalogue whose caller is gone was not made: %s", error)

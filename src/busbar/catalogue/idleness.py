@@ -2,14 +2,14 @@
 
 Rules:
 1. An entity is not idle while a link is attached to it, or to a subscription of it. Gateways report their first link to an
-   entity and the end of the last one; the links of a broker process that ended have ended with it.
-2. Idle time is what passes between two looks at an entity, on the monotonic clock, if nothing was done with it meanwhile: no
-   link was attached, and what its fragments say of their last use (`stamp`) is the same. The wall clock may jump.
-3. It begins at the first look after a use, and a look that comes late counts for LATE pauses: while the process was stopped
-   nobody could use anything. So an entity is deleted a little later than it could be, never earlier.
-4. While a store of the entity is unavailable, it is not idle: nobody could use it. What broker processes know of it is
-   asked for; if there is no answer, the look does not count.
-5. A start begins anew.
+   entity and the end of the last one. When a broker process ends, its links have ended.
+2. Idle time is what passes between two looks at an entity, on the monotonic clock, if it was not used meanwhile: no link was
+   attached, and the last use of its fragments (`stamp`) is the same. The wall clock may jump.
+3. Idle time begins at the first look after a use. A look that comes late counts for LATE pauses, since clients could use
+   nothing while the process was stopped. So an entity is deleted a little later than it could be, never earlier.
+4. While a store of the entity is unavailable, the entity is not idle: clients could not use it. Broker processes are asked
+   for its last use; if one does not answer, the look does not count.
+5. A start begins with no idle time.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _Looked:
 
 
 class Idleness:
-    """Entities by their keys (names.key_of). Gateways are whatever tells them apart."""
+    """Entities by their keys (names.key_of). A gateway is any value that identifies it."""
 
     def __init__(self, pause: float, clock: Callable[[], float]) -> None:
-        """`pause` between two looks and what the monotonic `clock` says are seconds."""
+        """`pause` is the time between two looks, `clock` a monotonic clock; both in seconds."""
         self._most = LATE * pause
         self._clock = clock
         self._last = clock()
@@ -92,7 +92,7 @@ class Idleness:
             known.idle += self._passed
 
     def is_idle(self, key: str, stamp: Hashable, seconds: float) -> bool:
-        """Whether it has been idle for so long, and is so still."""
+        """Whether the entity has been idle for so long, and still is."""
         known = self._looked.get(key)
         return known is not None and key not in self._links and known.stamp == stamp and known.idle >= seconds
 
@@ -153,7 +153,7 @@ class IdleWatch:
     # ---- looking ----
 
     async def look(self) -> list[EntityView]:
-        """Those that have been idle for too long. Raises a BusbarError."""
+        """Look at all entities. Returns those that have been idle for too long. Raises a BusbarError."""
         out = self._stores.unavailable()
         temporary = [view for view in self._entries if _limit(view)]
         reachable = [view for view in temporary if not out & {*view.stores}]
@@ -167,7 +167,7 @@ class IdleWatch:
         return [view for view in temporary if self._is_idle(view)]
 
     async def confirms(self, view: EntityView) -> bool:
-        """Whether it is idle still. Raises a BusbarError."""
+        """Whether the entity is still idle. Raises a BusbarError."""
         await self._stores.refresh_last_used(view.fragments)
         return self._is_idle(view)
 

@@ -80,6 +80,10 @@ class EntityIndex:
             if not sources:
                 del self._sources[key_of(target)]
 
+    def target_keys(self) -> set[str]:
+        """The keys of all paths that something forwards to."""
+        return set(self._sources)
+
     def sources(self, target: str) -> list[EntityView]:
         """The queues and subscriptions that forward messages or dead letters to this path, whether it is there or not."""
         return [self._views[key] for key in self._sources.get(key_of(target), ())]

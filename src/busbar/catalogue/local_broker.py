@@ -1,13 +1,14 @@
 """The broker API of a namespace whose catalogue is in this process.
 
-What an entity holds is the sum over the fragments that answer; one that is unavailable makes it less available, not unknown.
+What an entity holds is the sum over the fragments that answer. A fragment that is unavailable is left out of the sum.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, EffectDispatcher
 from busbar.catalogue.catalogue import Catalogue
@@ -24,12 +25,24 @@ from busbar.model.api import (
     RuleChange,
     RuntimeProperties,
     StoreView,
+    TransferReport,
 )
 from busbar.model.commands import Command, Inspect, Peek
 from busbar.model.effects import Effect, Inspected, Peeked
 from busbar.model.entities import Description, EntityKind, TopicDescription
 from busbar.model.errors import BusbarError, EntityNotFound
-from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, LANES, SCHEDULED
+from busbar.model.message import (
+    ACTIVE,
+    DEAD,
+    DEAD_DEFERRED,
+    DEFERRED,
+    LANES,
+    OUTBOX,
+    SCHEDULED,
+    TRANSFER_DEAD,
+    TRANSFER_DEAD_DEFERRED,
+)
+from busbar.model.names import key_of
 from busbar.model.taps import TapChange, TapDescription
 
 
@@ -42,10 +55,12 @@ class LocalBroker(EffectDispatcher):
         self._known: Catalogue | None = None
         self._inspecting: dict[int, asyncio.Future[Effect]] = {}
         self._last_inspection = 0
+        self.report_transfers: Callable[[], Awaitable[TransferReport]] | None = None
+        """Asks the mover of this process, or those of all broker processes."""
         self._sinks[BROKER_ORIGIN] = self._inspected
 
     def serve(self, stores: StoreSet, catalogue: Catalogue) -> None:
-        """Where commands go and entities are found."""
+        """Set where commands go and entities are found, before anything else is called."""
         self._stores = stores
         self._known = catalogue
         self.routes = stores.routes
@@ -57,8 +72,12 @@ class LocalBroker(EffectDispatcher):
         assert self._known is not None, "serve() comes before any question"
         return self._known
 
-    def entities(self) -> Iterable[EntityView]:
+    def entities(self) -> Sequence[EntityView]:
         return self._catalogue.entities()
+
+    async def decided_entity(self, path: str) -> EntityView:
+        """As `entity`, after the change of it that is under way, if there is one."""
+        return await self._catalogue.find_decided(path)
 
     async def entity(self, path: str) -> EntityView:
         return self._catalogue.find(path)
@@ -121,7 +140,7 @@ class LocalBroker(EffectDispatcher):
         return [found.get(path) for path in paths]
 
     async def _runtimes(self, views: Sequence[EntityView]) -> Sequence[RuntimeProperties]:
-        """What entities hold, by one question to each fragment, all at once: a fragment may have to wait for a commit."""
+        """What entities hold. All fragments are asked at once, since each may have to wait for a commit."""
         fragments = {fragment for view in views for fragment in view.fragments}
         for view in views:
             fragments.update(self._fragments_of_copies(view))
@@ -133,7 +152,7 @@ class LocalBroker(EffectDispatcher):
         return [self._runtime(view, answers) for view in views]
 
     async def _refresh_last_used(self, views: Sequence[EntityView]) -> None:
-        with contextlib.suppress(BusbarError):  # then it is not known how lately they were used
+        with contextlib.suppress(BusbarError):  # then the times of use are those of the last refresh
             await self._catalogue.usage.refresh_last_used(views)
 
     def _runtime(self, view: EntityView, answers: Mapping[int, Effect]) -> RuntimeProperties:
@@ -145,6 +164,8 @@ class LocalBroker(EffectDispatcher):
             dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
             scheduled=counts[SCHEDULED],
             deferred=counts[DEFERRED],
+            transfer=counts[OUTBOX],
+            transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
             size=sum(answer.size for answer in [*inspected, *copies] if isinstance(answer, Inspected)),
             accessed=self._catalogue.usage.last_used(view),
             subscriptions=len(self._catalogue.subscriptions(view.path)),
@@ -154,7 +175,7 @@ class LocalBroker(EffectDispatcher):
         )
 
     def _fragments_of_copies(self, view: EntityView) -> Sequence[int]:
-        """Those of a topic's subscriptions: what they keep is part of its size."""
+        """The fragments of a topic's subscriptions: their messages are part of its size."""
         if not isinstance(view.description, TopicDescription):
             return []
         return [fragment for one in self._catalogue.subscriptions(view.path) for fragment in one.fragments]
@@ -185,6 +206,8 @@ class LocalBroker(EffectDispatcher):
                     dead_letter=counts[DEAD] + counts[DEAD_DEFERRED],
                     scheduled=counts[SCHEDULED],
                     deferred=counts[DEFERRED],
+                    transfer=counts[OUTBOX],
+                    transfer_dead_letter=counts[TRANSFER_DEAD] + counts[TRANSFER_DEAD_DEFERRED],
                     size=counters.size,
                     oldest=first.records[0].enqueued if isinstance(first, Peeked) and first.records else 0,
                     broker=broker,
@@ -200,6 +223,32 @@ class LocalBroker(EffectDispatcher):
         assert self._stores is not None
         return sorted(self._stores.unavailable())
 
+    async def transfers(self) -> TransferReport:
+        """What movers report, with what the catalogue and the fragments of the sources add to it."""
+        if self.report_transfers is None:
+            return TransferReport(0, [])
+        report = await self.report_transfers()
+        if not report.transfers:
+            return report
+        sources = {view.fragment for view in report.transfers}
+        places = {
+            fragment: (entity.path, index)
+            for entity in self._catalogue.entities()
+            for index, fragment in enumerate(entity.fragments)
+            if fragment in sources
+        }
+        asked = [*places]
+        answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, _inspect)), strict=True))
+        found = []
+        for view in report.transfers:
+            if view.fragment in places:
+                path, index = places[view.fragment]
+                counters = answers[view.fragment]
+                waiting = counters.counts[OUTBOX] if isinstance(counters, Inspected) else 0
+                found.append(replace(view, source=path, index=index, waiting=waiting))
+        found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
+        return TransferReport(report.moved, found)
+
     async def change_store(self, name: str, to: str) -> StoreView:
         assert self._stores is not None
         return await self._stores.change(name, to)
@@ -207,7 +256,7 @@ class LocalBroker(EffectDispatcher):
     def _ask(
         self, fragments: Sequence[int], question: Callable[[int, int, int], Command]
     ) -> Sequence[asyncio.Future[Effect]]:
-        """Questions of our own to fragments."""
+        """Ask fragments something, as the broker itself."""
         loop = asyncio.get_running_loop()
         commands: Commands = []
         answers = []

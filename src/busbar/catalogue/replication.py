@@ -3,14 +3,16 @@
 Rules:
 1. Every entry has the version of the change that wrote it, also one that was deleted (a tombstone). A change is one
    transaction in each store, with one version for all its entries.
-2. A change is made when a majority of the stores has it, and every store that holds a fragment of what it is about. If it
-   cannot be, nothing is written, or what was written is written back; the caller is told to retry.
+2. A change is made when a majority of the stores has it, and every store that holds a fragment of what it is about. If that
+   cannot be, nothing is sent. If it fails in the middle, what was in force before is written again, and brokers get the
+   opposite change. In both cases the client is told to retry.
 3. At the start the newest version of each entry that any store has is taken. So a change that was cut short is finished if
-   one of the stores that are there has it, and is as if it had never been otherwise: for all its entries together, since
+   one of the stores that are there has it. Otherwise nothing of it is left. This holds for all its entries together, since
    they are in one transaction.
-4. Every start takes a term, which a majority of the stores learns before anything is changed: versions of different starts
-   never meet. What only a store has that was out at the start was never made; when it comes back it learns what is.
-5. A store that is open has what is in force, or what it lacks is known here and written with the next change.
+4. Every start takes a term, which is written to a majority of the stores before anything is changed. So versions of
+   different starts never meet. What only a store has that was unavailable at the start was never made. When that store comes
+   back, what is in force is written to it.
+5. A store that is open has what is in force, or the entries that it lacks are noted here and written with the next change.
 6. A tombstone goes when every store has it.
 """
 
@@ -31,7 +33,7 @@ NO_UPDATE = BrokerUpdate()
 
 
 class ReplicatedEntries:
-    """What is in force, and who has it."""
+    """The entries that are in force, and which stores lack some of them."""
 
     def __init__(self, stores: StoreSet) -> None:
         self._stores = stores
@@ -45,7 +47,7 @@ class ReplicatedEntries:
         return {name: entry.value for name, entry in self._entries.items() if entry.value is not None}
 
     def merge(self, copies: Iterable[Mapping[str, bytes]]) -> None:
-        """Take the newest version of each entry of all stores, and a term for this start: before anything else."""
+        """Take the newest version of each entry of all stores, and a term for this start. Comes before anything else."""
         for copy in copies:
             for name, encoded in copy.items():
                 entry = decode_entry(encoded)
@@ -61,11 +63,11 @@ class ReplicatedEntries:
         self._entries[name] = VersionedEntry(self._next(), value)
 
     async def rewrite(self, names: Iterable[str]) -> None:
-        """Give all open stores entries that were `set`. What fails is repaired when that store comes back."""
+        """Write entries that were `set` to all open stores. A store that fails is repaired when it comes back."""
         await self._write_everywhere(names, ())
 
     def repairs(self, copy: Mapping[str, bytes]) -> dict[str, bytes | None]:
-        """What makes a store's copy equal to what is in force."""
+        """The rows that make a store's copy equal to what is in force."""
         fixes: dict[str, bytes | None] = {}
         for name in self._entries.keys() | copy.keys():
             ours = self._entries.get(name)

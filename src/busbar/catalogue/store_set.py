@@ -1,4 +1,4 @@
-"""The messaging stores of a namespace: which host serves which fragment, and what operators see and say."""
+"""The messaging stores of a namespace: which host serves which fragment, and what operators see and ask for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from busbar.store.contract import StoreError
 
 FORCED_RESET = "forced-reset"
 SETTLING_SECONDS = 5.0
-"""How long an operator's command waits for what it asked for."""
+"""How long an operator's command waits for its effect."""
 
 
 class ChangeCarrier(Protocol):
@@ -30,7 +30,7 @@ class ChangeCarrier(Protocol):
 
 
 class HostCarrier:
-    """A ChangeCarrier that asks each store by itself. Gateways are told by others, when the change is in force."""
+    """A ChangeCarrier that calls each store by itself. It leaves gateways to the watchers of the catalogue."""
 
     async def carry_out(
         self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
@@ -51,10 +51,10 @@ class StoreSet:
     def __init__(
         self, hosts: Iterable[StoreHost], make_host: Callable[[str], StoreHost] | None = None
     ) -> None:
-        """`hosts` are those of the stores that are there; `make_host` serves for those that join, or are missing."""
+        """`hosts` are those of the stores that are there; `make_host` makes one for a store that joins, or is missing."""
         self.hosts: list[StoreHost] = list(hosts)
         self.needs_majority = True
-        """Only an operator who has lost most of them makes do with fewer."""
+        """False only while an operator resets a store of a namespace that has lost most of its stores."""
         self._make_host = make_host
         self.routes: FragmentRoutes[StoreHost] = FragmentRoutes()
         self.carrier: ChangeCarrier = HostCarrier()
@@ -74,24 +74,24 @@ class StoreSet:
         return {host.name for host in self.hosts if not host.is_open}
 
     def has_majority_without(self, out: Collection[str]) -> bool:
-        """Whether the catalogue can be read and changed without these: what a majority has is never forgotten."""
+        """Whether the catalogue can be read and changed without these stores: what a majority has is never lost."""
         left = len(self.hosts) - len(out)
         return 2 * left > len(self.hosts) or (left > 0 and not self.needs_majority)
 
     def add(self, name: str) -> StoreHost:
-        """A host for one more store, not opened yet."""
-        assert self._make_host is not None, "nobody said how to make a host"
+        """Add a host for one more store, which is not opened yet."""
+        assert self._make_host is not None, "there is no make_host"
         host = self._make_host(name)
         self.hosts.append(host)
         return host
 
     async def remove(self, host: StoreHost) -> None:
-        """It is no store of this namespace."""
+        """Remove the host of a store that is not of this namespace."""
         self.hosts.remove(host)
         await host.close()
 
     def sort_by(self, names: Sequence[str]) -> None:
-        """Stand in the order of the namespace's list, which decides where fragments are placed."""
+        """Sort hosts in the order of the namespace's list, which decides where fragments are placed."""
         self.hosts.sort(key=lambda host: names.index(host.name))
 
     def clock(self) -> int:
@@ -125,7 +125,7 @@ class StoreSet:
         return 0 if host is None else host.last_used(fragment)
 
     async def refresh_last_used(self, fragments: Iterable[int]) -> None:
-        """Bring `last_used` of these up to date with brokers. Raises a BusbarError."""
+        """Bring `last_used` of these fragments up to date with the broker processes. Raises a BusbarError."""
         groups: dict[StoreHost, list[int]] = {}
         for fragment in fragments:
             host = self.routes.sink_of(fragment)
@@ -136,7 +136,7 @@ class StoreSet:
     # ---- the end ----
 
     async def close(self, drain: float) -> bool:
-        """Finish what is under way, keep the locks, close the files. False if that took too long for all of it."""
+        """Finish what is under way, save the locks, close the files. False if not all of it was finished in time."""
         for host in self.hosts:
             host.stop_timers()
         drained = await asyncio.gather(*[host.drain(drain) for host in self.hosts])
@@ -181,7 +181,7 @@ class StoreSet:
                 )
             if host.reason == OFFLINE and to != FORCED_RESET:
                 raise InvalidOperation(
-                    f"The store '{name}' was {OFFLINE}, and as far as anyone knows it is intact. Bring it online; if that "
+                    f"The store '{name}' was {OFFLINE}, and as far as is known it is intact. Bring it online; if that "
                     "fails it can be reset. With --force it is reset as it is."
                 )
             host.reset()
@@ -193,7 +193,7 @@ class StoreSet:
 
 
 async def _until_open(host: StoreHost) -> None:
-    """What keeps it from being opened is seen in its state."""
+    """Wait until the store is open, but not longer than SETTLING_SECONDS. Its state has the reason if it is not."""
     deadline = asyncio.get_running_loop().time() + SETTLING_SECONDS
     while host.state is StoreState.UNAVAILABLE and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Who wants to hear of changes of the catalogue."""
+"""The watchers of the catalogue: what is called for every change that is in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Watchers:
         self._sinks: list[EntityChangeSink] = []
 
     def add(self, changed: EntityChangeSink) -> Callable[[], None]:
-        """The answer ends it."""
+        """Call `changed` from now on. The result ends that."""
         self._sinks.append(changed)
 
         def stop() -> None:
@@ -25,7 +25,7 @@ class Watchers:
         return stop
 
     def tell(self, path: str, view: EntityView | None) -> None:
-        """What one of them raises hurts no other."""
+        """Call all watchers. An error of one is logged, and the others are called all the same."""
         for changed in tuple(self._sinks):
             try:
                 changed(path, view)

@@ -12,11 +12,24 @@ import typer
 from busbar.cli.endpoint import ConnectionOptions
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import command
-from busbar.cli.replay import connection_for
+from busbar.cli.replay import ConnectionFile, Master, connection_for
 
 if TYPE_CHECKING:
     from busbar.jobs.capture import Summary
     from busbar.jobs.progress import BatchProgress
+
+Entities = Annotated[list[str], typer.Argument(metavar="ENTITY...", show_default=False)]
+Archive = Annotated[Path, typer.Option("--output", metavar="DIR", help="The archive.", show_default=False)]
+EventArchive = Annotated[
+    Path | None,
+    typer.Option("--events", metavar="DIR", help="A second archive, for what happens to messages."),
+]
+AvailableNow = Annotated[bool, typer.Option("--available-now", help="Capture what is there now, and end.")]
+Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often files are written.")]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="An option of the Spark source; may be repeated."),
+]
 
 
 def add_capture_command(app: typer.Typer) -> None:
@@ -35,30 +48,14 @@ def add_capture_command(app: typer.Typer) -> None:
 
 def capture(
     *,
-    entities: Annotated[list[str], typer.Argument(metavar="ENTITY...", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="The archive.", show_default=False)],
-    events: Annotated[
-        Path | None,
-        typer.Option("--events", metavar="DIR", help="A second archive, for what happens to messages."),
-    ] = None,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Capture what is there now, and end.")
-    ] = False,
-    interval: Annotated[
-        str, typer.Option("--interval", metavar="DURATION", help="How often files are written.")
-    ] = "10 seconds",
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine"),
-    ] = None,
-    connection_file: Annotated[
-        Path | None,
-        typer.Option("--connection-file", metavar="FILE", help="Has the connection string, on every node."),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="An option of the Spark source; may be repeated."),
-    ] = None,
+    entities: Entities,
+    output: Archive,
+    events: EventArchive = None,
+    available_now: AvailableNow = False,
+    interval: Interval = "10 seconds",
+    master: Master = None,
+    connection_file: ConnectionFile = None,
+    option: SourceOption = None,
     where: ConnectionOptions,
 ) -> None:
     """Capture every message of queues and subscriptions, once, in Parquet files by entity, date and hour.

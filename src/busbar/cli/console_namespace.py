@@ -127,7 +127,8 @@ def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
     found: dict[str, Any] = as_json(kind, entry, topic)
     counts = found["countDetails"]
     dead, scheduled = counts["deadLetterMessageCount"], counts["scheduledMessageCount"]
-    others = (found.get("messageCount") or 0) - dead - scheduled - counts["transferDeadLetterMessageCount"]
+    moving, failed = counts["transferMessageCount"], counts["transferDeadLetterMessageCount"]
+    others = (found.get("messageCount") or 0) - dead - scheduled - moving - failed
     settings, runtime = details(kind, entry, topic)
     settings.pop("Name", None)
     settings.pop("Topic", None)
@@ -145,6 +146,8 @@ def _entity(kind: Described, entry: AtomEntry, topic: str = "") -> Entity:
         found.get("subscriptionCount") or 0,
         settings,
         runtime,
+        moving,
+        failed,
     )
 
 

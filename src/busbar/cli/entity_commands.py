@@ -2,7 +2,7 @@
 
 1. `update` changes what is named and nothing else: it reads, modifies and writes.
 2. A queue and a topic share one space of names: before one is deleted, its kind is looked at.
-3. `delete` asks. Where nobody can answer it refuses, unless it was told `--yes`.
+3. `delete` asks first. Without a terminal it refuses, unless `--yes` is given.
 """
 
 from __future__ import annotations
@@ -36,20 +36,58 @@ NameOption = Annotated[str | None, typer.Option("--name", "-n", hidden=True)]
 
 
 def entity_commands(kind: EntityCommandKind) -> typer.Typer:
+    """The commands of one kind of entity."""
     noun = kind.noun
     app = group(noun, GROUPS[noun])
+    verbs = EntityVerbs(kind)
     at = "--topic orders " if kind.parent else ""
     example = "audit" if kind.parent else "orders"
     without = () if kind.parent else ("topic",)
-
-    @command(
+    command(
         app,
         properties=kind.properties,
         without=without,
         help=f"Create a {noun}. What is not named gets the service's default.",
         examples=_creations(kind),
-    )
+    )(verbs.create)
+    command(
+        app,
+        without=without if kind is QUEUE else (*without, "fragments", "duplicates"),
+        help=f"Show a {noun}: its properties and what it holds now.",
+        examples=(f"busbar {noun} show {at}{example}", f"busbar {noun} show {at}{example} -o json"),
+    )(verbs.show)
+    command(
+        app,
+        without=without,
+        help=f"List the {noun}s{' of a topic' if kind.parent else ''} by name, with what they hold.",
+        examples=(f"busbar {noun} list {at}".strip(), f"busbar {noun} list {at}-o json"),
+    )(verbs.list)
+    command(
+        app,
+        properties=kind.properties,
+        hide_fixed=True,
+        without=without,
+        help=f"Change a {noun}: what is named, and nothing else.",
+        examples=(f"busbar {noun} update {at}{example} --default-message-time-to-live 14d --status Active",),
+    )(verbs.update)
+    command(
+        app,
+        without=without,
+        help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
+        examples=(f"busbar {noun} delete {at}{example} --yes",),
+    )(verbs.delete)
+    return app
+
+
+class EntityVerbs:
+    """The five verbs for one kind of entity. `topic` is empty for kinds that are not below one."""
+
+    def __init__(self, kind: EntityCommandKind) -> None:
+        self._kind = kind
+        self._noun = kind.noun
+
     def create(
+        self,
         *,
         name: Name = None,
         name_option: NameOption = None,
@@ -60,20 +98,16 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
     ) -> None:
         from busbar.cli.atom_xml import new_description
 
-        path, what = locate(kind, named(name, name_option, noun), topic)
+        kind = self._kind
+        path, what = locate(kind, named(name, name_option, self._noun), topic)
         description = new_description(kind.description)
         set_properties(kind, description, properties)
         with _client(where) as client:
             _show(kind, client.create(path, description, what), topic, output)
         warn_of_no_effect(kind, properties)
 
-    @command(
-        app,
-        without=without if kind is QUEUE else (*without, "fragments", "duplicates"),
-        help=f"Show a {noun}: its properties and what it holds now.",
-        examples=(f"busbar {noun} show {at}{example}", f"busbar {noun} show {at}{example} -o json"),
-    )
     def show(
+        self,
         *,
         name: Name = None,
         name_option: NameOption = None,
@@ -83,28 +117,21 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
         output: Output = OutputFormat.TABLE,
         where: ConnectionOptions,
     ) -> None:
-        wanted = named(name, name_option, noun)
-        # A name that cannot be one is refused before anybody is asked.
-        path, what = locate(kind, wanted, topic)
+        wanted = named(name, name_option, self._noun)
+        # An impossible name is refused before the command looks for a broker.
+        path, what = locate(self._kind, wanted, topic)
         with _client(where) as client:
+            entry = fetch(client, self._kind, wanted, topic)
             if fragments or duplicates:
                 from busbar.cli.stores import show_duplicates, show_fragments
 
-                fetch(client, kind, wanted, topic)
                 (show_fragments if fragments else show_duplicates)(client, path, what, output)
                 return
-            entry = fetch(client, kind, wanted, topic)
             _say_what_is_out(client, [entry])
-            _show(kind, entry, topic, output)
+            _show(self._kind, entry, topic, output)
 
-    @command(
-        app,
-        without=without,
-        name="list",
-        help=f"List the {noun}s{' of a topic' if kind.parent else ''} by name, with what they hold.",
-        examples=(f"busbar {noun} list {at}".strip(), f"busbar {noun} list {at}-o json"),
-    )
-    def _list(
+    def list(
+        self,
         *,
         topic: Topic,
         skip: Skip = 0,
@@ -114,25 +141,19 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
     ) -> None:
         from busbar.cli.entity_view import COLUMNS, as_json, row
 
+        kind, noun = self._kind, self._noun
         path = f"{checked(topic, 'topic')}/Subscriptions" if kind.parent else f"$Resources/{kind.plural}"
         what = f"topic '{topic}'" if kind.parent else f"the list of {noun}s"
         with _client(where) as client:
-            entries = list(client.list(path, what, skip, top))
+            entries = [*client.list(path, what, skip, top)]
             _say_what_is_out(client, entries)
         if output is OutputFormat.JSON:
             print_json([as_json(kind, entry, topic) for entry in entries])
         else:
             print_table(COLUMNS[noun], [row(kind, entry) for entry in entries], f"There are no {noun}s.")
 
-    @command(
-        app,
-        properties=kind.properties,
-        hide_fixed=True,
-        without=without,
-        help=f"Change a {noun}: what is named, and nothing else.",
-        examples=(f"busbar {noun} update {at}{example} --default-message-time-to-live 14d --status Active",),
-    )
     def update(
+        self,
         *,
         name: Name = None,
         name_option: NameOption = None,
@@ -143,7 +164,8 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
     ) -> None:
         from busbar.cli.atom_xml import remove
 
-        wanted = named(name, name_option, noun)
+        kind = self._kind
+        wanted = named(name, name_option, self._noun)
         if not properties:
             raise CommandFailure("nothing to change; name at least one property.", ExitCode.USAGE)
         path, what = locate(kind, wanted, topic)
@@ -155,13 +177,8 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
             _show(kind, client.update(path, description, what), topic, output)
         warn_of_no_effect(kind, properties)
 
-    @command(
-        app,
-        without=without,
-        help=f"Delete a {noun} with all its messages. Asks first; in a script it needs --yes.",
-        examples=(f"busbar {noun} delete {at}{example} --yes",),
-    )
     def delete(
+        self,
         *,
         name: Name = None,
         name_option: NameOption = None,
@@ -170,17 +187,15 @@ def entity_commands(kind: EntityCommandKind) -> typer.Typer:
         output: Output = OutputFormat.TABLE,
         where: ConnectionOptions,
     ) -> None:
-        wanted = named(name, name_option, noun)
-        path, what = locate(kind, wanted, topic)
+        wanted = named(name, name_option, self._noun)
+        path, what = locate(self._kind, wanted, topic)
         with _client(where) as client:
-            entry = fetch(client, kind, wanted, topic)
+            entry = fetch(client, self._kind, wanted, topic)
             client.say_target()
             confirm(f"Delete {what} with {_held(entry)}?", yes)
             client.delete(path, what)
         if output is OutputFormat.TABLE:
             print(f"{what} deleted", file=sys.stderr)
-
-    return app
 
 
 def locate(kind: EntityCommandKind, name: str, topic: str = "") -> tuple[str, str]:
@@ -192,7 +207,7 @@ def locate(kind: EntityCommandKind, name: str, topic: str = "") -> tuple[str, st
 
 
 def checked(name: str, noun: str) -> str:
-    """A name that stays one when it stands in an address; the rest of the rules is the broker's."""
+    """The name, if it can stand in an address. The broker checks all other rules. Raises CommandFailure."""
     segments = name.split("/")
     if any(segment in ("", ".", "..") for segment in segments) or not name.isprintable():
         raise CommandFailure(f"'{name}' cannot be the name of a {noun}.", ExitCode.USAGE)
@@ -217,7 +232,7 @@ def fetch(client: ManagementClient, kind: EntityCommandKind, name: str, topic: s
 
 
 def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted.") -> None:
-    """Raises CommandFailure if the person at the terminal does not want it, or nobody is there who could answer."""
+    """Ask at the terminal. Raises CommandFailure if the answer is not yes, or if there is no terminal."""
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
@@ -228,7 +243,7 @@ def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted.") -
 
 
 def warn_of_no_effect(kind: EntityCommandKind, properties: Values) -> None:
-    """Of values that the broker took and does not act on."""
+    """Warn of values that the broker accepted and does not act on."""
     for one in kind.properties:
         if one.without_effect is not None and properties.get(one.element) == one.without_effect[0]:
             value, instead = one.without_effect
@@ -261,7 +276,7 @@ def _show(kind: EntityCommandKind, entry: AtomEntry, topic: str, output: OutputF
 
 
 def _say_what_is_out(client: ManagementClient, entries: Sequence[AtomEntry]) -> None:
-    """If a store is unavailable that holds a part of one of them: its numbers are not all there is."""
+    """Name the unavailable stores, if one of them has a part of these entities: its messages are not counted."""
     from busbar.cli.entity_view import is_limited
 
     if any(map(is_limited, entries)):

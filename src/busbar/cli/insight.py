@@ -15,7 +15,7 @@ from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
-from busbar.cli.replay import connection_for
+from busbar.cli.replay import Master, connection_for
 from busbar.model.names import parent_and_name, without_dead_letters
 
 if TYPE_CHECKING:
@@ -28,6 +28,34 @@ if TYPE_CHECKING:
 class Goal(StrEnum):
     THROUGHPUT = "throughput"
     LATENCY = "latency"
+
+
+Entities = Annotated[list[str] | None, typer.Argument(metavar="ENTITY", show_default=False)]
+Archives = Annotated[
+    list[Path] | None,
+    typer.Option("--archive", metavar="DIR", help="Captured messages, or events; may be given again."),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Where the HTML goes.",
+        show_default="insight.html; with json: nowhere",
+    ),
+]
+Tap = Annotated[str, typer.Option("--tap", metavar="NAME", help="Made if it is not there.")]
+Watch = Annotated[
+    str | None,
+    typer.Option("--watch", metavar="DURATION", help="Look at what happens from now on, for so long."),
+]
+Advance = Annotated[bool, typer.Option("--advance", help="The next report begins where this one ends.")]
+Senders = Annotated[int | None, typer.Option("--senders", min=0, metavar="N", help="For the advice.")]
+Receivers = Annotated[int | None, typer.Option("--receivers", min=0, metavar="N", help="For the advice.")]
+Subscriptions = Annotated[
+    int | None, typer.Option("--subscriptions", min=0, metavar="N", help="Of the topic, for the advice.")
+]
+GoalOption = Annotated[Goal | None, typer.Option("--goal", help="For the advice.")]
 
 
 def add_insight_command(app: typer.Typer) -> None:
@@ -44,42 +72,17 @@ def add_insight_command(app: typer.Typer) -> None:
 
 def insight(
     *,
-    entities: Annotated[list[str] | None, typer.Argument(metavar="ENTITY", show_default=False)] = None,
-    archive: Annotated[
-        list[Path] | None,
-        typer.Option("--archive", metavar="DIR", help="Captured messages, or events; may be given again."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="FILE",
-            help="Where the HTML goes.",
-            show_default="insight.html; with json: nowhere",
-        ),
-    ] = None,
-    tap: Annotated[str, typer.Option("--tap", metavar="NAME", help="Made if it is not there.")] = "insight",
-    watch: Annotated[
-        str | None,
-        typer.Option("--watch", metavar="DURATION", help="Look at what happens from now on, for so long."),
-    ] = None,
-    advance: Annotated[
-        bool, typer.Option("--advance", help="The next report begins where this one ends.")
-    ] = False,
-    senders: Annotated[
-        int | None, typer.Option("--senders", min=0, metavar="N", help="For the advice.")
-    ] = None,
-    receivers: Annotated[
-        int | None, typer.Option("--receivers", min=0, metavar="N", help="For the advice.")
-    ] = None,
-    subscriptions: Annotated[
-        int | None, typer.Option("--subscriptions", min=0, metavar="N", help="Of the topic, for the advice.")
-    ] = None,
-    goal: Annotated[Goal | None, typer.Option("--goal", help="For the advice.")] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="A Spark cluster.", show_default="this machine"),
-    ] = None,
+    entities: Entities = None,
+    archive: Archives = None,
+    report: ReportFile = None,
+    tap: Tap = "insight",
+    watch: Watch = None,
+    advance: Advance = False,
+    senders: Senders = None,
+    receivers: Receivers = None,
+    subscriptions: Subscriptions = None,
+    goal: GoalOption = None,
+    master: Master = None,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
@@ -116,16 +119,20 @@ def insight(
         )
     )
     if report is not None:
-        try:
-            report.write_text(render(made), encoding="utf-8")
-        except OSError as error:
-            raise CommandFailure(f"--report {report}: {error.strerror}.", ExitCode.USAGE) from None
+        _write(report, render(made))
     if output is OutputFormat.JSON:
         print_json(made.to_json())
         return
     print_details(_summary(each) for each in made.entities)
     if report is not None:
         print(f"\n{report} has the whole report.")
+
+
+def _write(report: Path, html: str) -> None:
+    try:
+        report.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailure(f"--report {report}: {error.strerror}.", ExitCode.USAGE) from None
 
 
 def _summary(report: EntityReport) -> dict[str, str]:
@@ -154,7 +161,7 @@ def _at(rate: float | None) -> str:
 
 
 def _settings(entities: list[str], where: ConnectionOptions) -> dict[str, EntitySettings]:
-    """Settings of entities as they are; without the right to see them the advice says less, that is all."""
+    """The settings of entities. Without the right to see them the advice has less to go by."""
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.entity_commands import fetch
     from busbar.cli.entity_kinds import QUEUE, SUBSCRIPTION

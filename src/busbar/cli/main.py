@@ -1,4 +1,4 @@
-"""The command `busbar`. What is heavy is imported by the command that needs it, so that `--help` is quick."""
+"""The command `busbar`. Heavy modules are imported by the command that needs them, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
+from busbar.cli.transfers import add_transfers_command
 
 app = typer.Typer(
     name="busbar",
@@ -56,76 +57,83 @@ def _root(
     """Brokered messaging that Azure Service Bus clients can use, and that anyone can run."""
 
 
+Data = Annotated[Path, typer.Option(metavar="DIR", help="Where messages are kept.", show_default="./.busbar")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Entities, in the emulator's Config.json format.")
+]
+Host = Annotated[str, typer.Option(metavar="H", help="The address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="AMQP, HTTP and TLS; 0 picks a free one.")]
+HttpPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="One more, for HTTP by convention.", show_default="5300 if free"),
+]
+TlsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="One more, for TLS by convention.", show_default="5671 if free"),
+]
+TlsName = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A name of this host for its certificate; may be given again."),
+]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Your own certificate chain (PEM), with --tls-key.")
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")]
+KeyName = Annotated[str, typer.Option(metavar="N", help="The name of the shared access key.")]
+Key = Annotated[
+    str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
+]
+Stores = Annotated[
+    int,
+    typer.Option(min=1, max=64, metavar="N", help="Messaging stores in DIR; more may be added later."),
+]
+Brokers = Annotated[
+    int,
+    typer.Option(
+        min=1, max=64, metavar="N", help="Broker processes that share stores and clients; 1: all in this one."
+    ),
+]
+Dev = Annotated[bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")]
+
+
 @app.command()
 def serve(
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where messages are kept.", show_default="./.busbar")
-    ] = Path(".busbar"),
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Entities, in the emulator's Config.json format.")
-    ] = None,
-    host: Annotated[str, typer.Option(metavar="H", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="AMQP, HTTP and TLS; 0 picks a free one.")
-    ] = 5672,
-    http_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="One more, for HTTP by convention.", show_default="5300 if free"),
-    ] = None,
-    tls_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="One more, for TLS by convention.", show_default="5671 if free"),
-    ] = None,
-    tls_name: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A name of this host for its certificate; may be given again."),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your own certificate chain (PEM), with --tls-key.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
-    key_name: Annotated[
-        str, typer.Option(metavar="N", help="The name of the shared access key.")
-    ] = "RootManageSharedAccessKey",
-    key: Annotated[
-        str | None, typer.Option(metavar="K", help="The key; without it, one is made and kept in DIR.")
-    ] = None,
-    stores: Annotated[
-        int,
-        typer.Option(min=1, max=64, metavar="N", help="Messaging stores in DIR; more may be added later."),
-    ] = 4,
-    brokers: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=64,
-            metavar="N",
-            help="Broker processes that share stores and clients; 1: all in this one.",
-        ),
-    ] = 1,
-    dev: Annotated[
-        bool, typer.Option("--dev", help="Use the emulator's well-known key (this machine only).")
-    ] = False,
+    data: Data = Path(".busbar"),
+    config: Config = None,
+    host: Host = "127.0.0.1",
+    port: Port = 5672,
+    http_port: HttpPort = None,
+    tls_port: TlsPort = None,
+    tls_name: TlsName = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    key_name: KeyName = "RootManageSharedAccessKey",
+    key: Key = None,
+    stores: Stores = 4,
+    brokers: Brokers = 1,
+    dev: Dev = False,
 ) -> None:
     """Serve a namespace until Ctrl-C. The line that starts with "ready " has the connection string."""
-    from busbar.cli.serve import run
+    from busbar.cli.serve import ServeConfig, run
 
     sys.exit(
         run(
-            data=data,
-            config=config,
-            host=host,
-            port=port,
-            http_port=http_port,
-            key_name=key_name,
-            key=key,
-            dev=dev,
-            tls_port=tls_port,
-            tls_names=tuple(tls_name or ()),
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            stores=stores,
-            brokers=brokers,
+            lambda: ServeConfig(
+                data=data,
+                config=config,
+                host=host,
+                port=port,
+                http_port=http_port,
+                key_name=key_name,
+                key=key,
+                dev=dev,
+                tls_port=tls_port,
+                tls_names=tuple(tls_name or ()),
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                stores=stores,
+                brokers=brokers,
+            )
         )
     )
 
@@ -151,6 +159,7 @@ add_replay_command(app)
 add_redrive_command(app)
 add_insight_command(app)
 add_console_command(app)
+add_transfers_command(app)
 
 
 def main() -> None:
@@ -158,7 +167,7 @@ def main() -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The command that the arguments name; the exit code. What fails is said in one line on standard error."""
+    """Run the command that the arguments name, and return the exit code. A failure is one line on standard error."""
     arguments = in_full(sys.argv[1:] if arguments is None else arguments)
     app.registered_groups = []
     for commands in groups_for(arguments):
@@ -172,7 +181,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _fail(*_usage(error))
     except typer.Abort:
         return _fail("busbar: stopped", ExitCode.OTHER)
-    except Exception as error:  # ours to correct; a traceback would not help who reads it
+    except Exception as error:  # a mistake in Busbar; a traceback would not help the user
         return _fail(f"busbar: unexpected failure: {type(error).__name__}: {error}", ExitCode.OTHER)
     return code if isinstance(code, int) else 0
 

@@ -121,21 +121,11 @@ def receive(
     path = checked(entity, "entity")
     what = f"'{entity}'"
     with ManagementClient(find_target(where)) as client:
-        count = 0
         # Those that are put back would come again, so all are locked before any is let go.
         locked: list[str] = []
         try:
             with ReceivedView(output, maximum) as shown:
-                while count < maximum:
-                    answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
-                    if answer.status == 204:
-                        break
-                    locked.append(_lock(path, answer))
-                    shown.show(answer)
-                    count += 1
-                    if not keep:
-                        client.expect("DELETE", locked[-1], what)
-                        locked.pop()
+                count = _receive(client, path, what, maximum, wait, keep, shown, locked)
         except BaseException:
             with suppress(CommandFailure):
                 _unlock(client, locked, what)
@@ -145,8 +135,33 @@ def receive(
             _say_why(client, entity, count, output)
 
 
+def _receive(
+    client: ManagementClient,
+    path: str,
+    what: str,
+    maximum: int,
+    wait: int,
+    keep: bool,
+    shown: ReceivedView,
+    locked: list[str],
+) -> int:
+    """Show messages, and complete them unless they are to be kept. How many there were; `locked` has those to unlock."""
+    count = 0
+    while count < maximum:
+        answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")
+        if answer.status == 204:
+            break
+        locked.append(_lock(path, answer))
+        shown.show(answer)
+        count += 1
+        if not keep:
+            client.expect("DELETE", locked[-1], what)
+            locked.pop()
+    return count
+
+
 def _say_why(client: ManagementClient, entity: str, count: int, output: OutputFormat) -> None:
-    """Why there were no more. Nothing at all, while a part cannot be reached, is a failure: it may not be empty."""
+    """Print why there were no more messages. If there was none and a store is unavailable, raise CommandFailure."""
     from busbar.cli.stores import out_of_reach
 
     missing = out_of_reach(client, entity)

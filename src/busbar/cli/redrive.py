@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +30,24 @@ from busbar.cli.replay import (
     refusal,
 )
 
+if TYPE_CHECKING:
+    from busbar.jobs.redrive import RedriveReport
+
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)]
+To = Annotated[
+    str, typer.Option("--to", metavar="TARGET", help="A queue or topic.", show_default="the queue itself")
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", metavar="TEXT", help="Only those with it; may be given again."),
+]
+Most = Annotated[
+    int | None, typer.Option("--max", min=1, metavar="N", help="The N oldest.", show_default="all")
+]
+LockWait = Annotated[
+    str, typer.Option("--lock-wait", metavar="DURATION", help="For those that others have locked.")
+]
+
 
 def add_redrive_command(app: typer.Typer) -> None:
     command(
@@ -44,23 +63,14 @@ def add_redrive_command(app: typer.Typer) -> None:
 
 def redrive(
     *,
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", show_default=False)],
-    to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="A queue or topic.", show_default="the queue itself")
-    ] = "",
-    reason: Annotated[
-        list[str] | None,
-        typer.Option("--reason", metavar="TEXT", help="Only those with it; may be given again."),
-    ] = None,
+    entity: Entity,
+    to: To = "",
+    reason: Reasons = None,
     condition: Condition = "",
     edits: Edits = None,
-    most: Annotated[
-        int | None, typer.Option("--max", min=1, metavar="N", help="The N oldest.", show_default="all")
-    ] = None,
+    most: Most = None,
     rate: Rate = 0,
-    lock_wait: Annotated[
-        str, typer.Option("--lock-wait", metavar="DURATION", help="For those that others have locked.")
-    ] = "65s",
+    lock_wait: LockWait = "65s",
     dry_run: DryRun = False,
     sample: Sample = 5,
     master: Master = None,
@@ -74,25 +84,20 @@ def redrive(
     is the topic, all its subscriptions get the messages.
     A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
     """
-    try:
-        patience = float(values.seconds(lock_wait))
-    except ValueError as error:
-        raise CommandFailure(f"--lock-wait: {error}.", ExitCode.USAGE) from None
+    patience = _seconds(lock_wait)
     with explained():
         from busbar.jobs.redrive import redrive as run
 
-        trust, secret = where.ca, None
-        if connection_file is not None or condition or edits:
-            secret = connection_for(where, master, connection_file, changes=not dry_run)
+        uses_spark = bool(connection_file is not None or condition or edits)
+        if uses_spark:
+            connection = connection_for(where, master, connection_file, changes=not dry_run)
+            trust = where.ca
         else:
-            target = find_target(where)
-            if not dry_run:
-                say_target(target)
-            trust = target.authorities[0] if target.authorities else None
+            connection, trust = _own_connection(where, changes=not dry_run)
         with progress("moved") as show:
             report = run(
                 checked(entity, "entity"),
-                connection=secret or target.connection_string,
+                connection=connection,
                 target=checked(to, "entity") if to else "",
                 reasons=reason or (),
                 where=condition,
@@ -109,21 +114,40 @@ def redrive(
     if output is OutputFormat.JSON:
         print_json(camel(asdict(report)))
     else:
-        about = {
-            "Entity": report.entity,
-            "Target": report.target,
-            "Dead letters": f"{report.there:,}",
-            "Selected": f"{report.found:,}",
-        }
-        if not dry_run:
-            about["Moved"] = f"{report.moved:,} in {report.seconds:.1f} s"
-            if report.left:
-                about["Left"] = f"{report.left:,}: others have them locked, or took them"
-        print_details([about])
-        if dry_run and report.reasons:
-            print()
-            rows = [(reason or "none", str(count)) for reason, count in report.reasons.items()]
-            print_table(("Reason", "Dead letters"), rows, "")
-        print_sample(report.sample)
+        _print_report(report)
     if report.refused:
         raise refusal(report.refused, "stay in the dead-letter queue", report.examples)
+
+
+def _seconds(lock_wait: str) -> float:
+    try:
+        return float(values.seconds(lock_wait))
+    except ValueError as error:
+        raise CommandFailure(f"--lock-wait: {error}.", ExitCode.USAGE) from None
+
+
+def _own_connection(where: ConnectionOptions, *, changes: bool) -> tuple[str, Path | None]:
+    """The connection string and the certificate authority for a run in this process, which starts no Spark."""
+    target = find_target(where)
+    if changes:
+        say_target(target)
+    return target.connection_string, target.authorities[0] if target.authorities else None
+
+
+def _print_report(report: RedriveReport) -> None:
+    about = {
+        "Entity": report.entity,
+        "Target": report.target,
+        "Dead letters": f"{report.there:,}",
+        "Selected": f"{report.found:,}",
+    }
+    if not report.dry_run:
+        about["Moved"] = f"{report.moved:,} in {report.seconds:.1f} s"
+        if report.left:
+            about["Left"] = f"{report.left:,}: others have them locked, or took them"
+    print_details([about])
+    if report.dry_run and report.reasons:
+        print()
+        rows = [(reason or "none", str(count)) for reason, count in report.reasons.items()]
+        print_table(("Reason", "Dead letters"), rows, "")
+    print_sample(report.sample)

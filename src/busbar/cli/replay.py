@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.failure import CommandFailure, ExitCode, without_spark
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
+
+if TYPE_CHECKING:
+    from busbar.jobs.replay import ReplayReport
 
 
 class Order(StrEnum):
@@ -49,6 +52,19 @@ ConnectionFile = Annotated[
     typer.Option("--connection-file", metavar="FILE", help="Has the connection string, on every node."),
 ]
 
+Source = Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)]
+Target = Annotated[str, typer.Argument(metavar="TARGET", show_default=False)]
+OrderOption = Annotated[
+    Order, typer.Option("--order", help="Kept in each session and key, among all, or not at all.")
+]
+IdsOption = Annotated[
+    Ids, typer.Option("--ids", help="Message ids: made from the source, or the messages' own.")
+]
+Run = Annotated[
+    str, typer.Option("--run", metavar="NAME", help="Do once more what was done under another name.")
+]
+Forget = Annotated[bool, typer.Option("--forget", help="Done for good: let the broker forget what was sent.")]
+
 
 def add_replay_command(app: typer.Typer) -> None:
     command(
@@ -63,25 +79,17 @@ def add_replay_command(app: typer.Typer) -> None:
 
 def replay(
     *,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)],
-    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False)],
+    source: Source,
+    target: Target,
     condition: Condition = "",
     edits: Edits = None,
-    order: Annotated[
-        Order, typer.Option("--order", help="Kept in each session and key, among all, or not at all.")
-    ] = Order.KEY,
-    ids: Annotated[
-        Ids, typer.Option("--ids", help="Message ids: made from the source, or the messages' own.")
-    ] = Ids.SOURCE,
+    order: OrderOption = Order.KEY,
+    ids: IdsOption = Ids.SOURCE,
     rate: Rate = 0,
     dry_run: DryRun = False,
     sample: Sample = 5,
-    name: Annotated[
-        str, typer.Option("--run", metavar="NAME", help="Do once more what was done under another name.")
-    ] = "",
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Done for good: let the broker forget what was sent.")
-    ] = False,
+    name: Run = "",
+    forget: Forget = False,
     master: Master = None,
     connection_file: ConnectionFile = None,
     output: Output = OutputFormat.TABLE,
@@ -116,15 +124,19 @@ def replay(
     if output is OutputFormat.JSON:
         print_json(camel(asdict(report)))
     else:
-        about = {"Source": report.source, "Target": report.target, "Found": f"{report.found:,}"}
-        if report.found:
-            about["Enqueued"] = f"{report.first} to {report.last}"
-        if not dry_run:
-            about |= {"Sent": f"{report.sent:,} in {report.seconds:.1f} s, now or by an earlier run"}
-        print_details([about])
-        print_sample(report.sample)
+        _print_report(report)
     if report.refused:
         raise refusal(report.refused, "were not sent", report.examples)
+
+
+def _print_report(report: ReplayReport) -> None:
+    about = {"Source": report.source, "Target": report.target, "Found": f"{report.found:,}"}
+    if report.found:
+        about["Enqueued"] = f"{report.first} to {report.last}"
+    if not report.dry_run:
+        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s, now or by an earlier run"
+    print_details([about])
+    print_sample(report.sample)
 
 
 # ---- what the commands of jobs share -----------------------------------------------------------------
@@ -133,8 +145,8 @@ def replay(
 def connection_for(
     where: ConnectionOptions, master: str | None, file: Path | None, *, changes: bool = False
 ) -> Any:
-    """Where a job and its workers find the connection string, never in an argument of theirs, and whom they trust. A command
-    that `changes` something says which namespace that is."""
+    """Where a job and its workers find the connection string (never in an argument of theirs), and which authority they
+    trust. If the command `changes` something, it names the namespace."""
     from busbar.jobs.launch import shared_connection
     from busbar.spark.secrets import Secret
 
@@ -173,7 +185,7 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def progress(done: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; elsewhere nothing: the result is printed."""
+    """Show a bar on a terminal. Elsewhere nothing is shown before the result."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

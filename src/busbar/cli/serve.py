@@ -13,12 +13,15 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from busbar.app.config import ConfigError
 from busbar.app.data_directory import DataDirectoryError
 from busbar.app.server import ServeConfig, ServeError, serve
 from busbar.app.system import loop_factory
+
+__all__ = ["ServeConfig", "run"]
 
 _NEXT = """\
 Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servicebus{before}):
@@ -29,44 +32,13 @@ Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servi
 """
 
 
-def run(
-    *,
-    data: Path,
-    config: Path | None,
-    host: str,
-    port: int,
-    http_port: int | None,
-    key_name: str,
-    key: str | None,
-    dev: bool,
-    tls_port: int | None,
-    tls_names: tuple[str, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    stores: int,
-    brokers: int,
-) -> int:
-    """Serve until a signal; the exit code."""
+def run(config: Callable[[], ServeConfig]) -> int:
+    """Serve until a signal; the exit code. A configuration that is refused is a usage error like all others."""
     try:
         logging.basicConfig(
             stream=sys.stderr, level=_log_level(), format="%(levelname)s %(name)s: %(message)s"
         )
-        asked = ServeConfig(
-            data,
-            config,
-            host,
-            port,
-            http_port,
-            key_name,
-            key,
-            dev,
-            tls_port,
-            tls_names,
-            tls_cert,
-            tls_key,
-            stores,
-            brokers,
-        )
+        asked = config()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(asked))
     except ConfigError as error:
@@ -129,7 +101,7 @@ def _fail(text: str, code: int) -> int:
 
 
 def _say(text: str) -> None:
-    """To whoever reads standard error. The program at its other end may have ended: that must not keep this one from it."""
+    """Print to standard error. If the program that reads it has ended, this one goes on without it."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:

@@ -142,7 +142,7 @@ def show_fragments(client: ManagementClient, path: str, what: str, output: Outpu
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    columns = ("#", "Store", "State", "Messages", "Dead", "Scheduled", "Size", "Oldest")
+    columns = ("#", "Store", "State", "Messages", "Dead", "Scheduled", "Transfer", "Size", "Oldest")
     rows = [_fragment_row(view) for view in found]
     print_table(*_with_brokers(columns, rows, found), f"{what} has no fragments.")
     for reason in sorted({view["reason"] for view in found if view["reason"]}):
@@ -199,8 +199,9 @@ def _names(client: ManagementClient) -> list[str]:
 
 def _fragment_row(view: View) -> tuple[str, ...]:
     if view["state"] != "open":
-        return str(view["index"]), view["store"], view["state"], "", "", "", "", ""
-    counts = view["active"] + view["deferred"], view["deadLetter"], view["scheduled"]
+        return str(view["index"]), view["store"], view["state"], "", "", "", "", "", ""
+    dead = view["deadLetter"] + view["transferDeadLetter"]
+    counts = view["active"] + view["deferred"], dead, view["scheduled"], view["transfer"]
     oldest = _time(view["oldest"])[5:] if view["oldest"] else ""
     return (
         str(view["index"]),

@@ -1,4 +1,4 @@
-"""The same client for code that blocks: Spark workers, commands, scripts.
+"""The client for code that blocks: Spark workers, commands, scripts.
 
     with connect("Endpoint=sb://...") as factory:
         factory.sender("orders").send([...])

@@ -153,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
         link = self._session.attach_sender(
             name, Terminus(name), Terminus(address), 0, 0, properties, 0, capabilities
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
 
     async def attach_receiver(
         self,
@@ -174,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
             SETTLED if settled else 0,
             0 if settled else SECOND,
         )
-        await self._attached(end, link, address, timeout)
+        await self._wait_attached(end, link, address, timeout)
 
     def begin_session(self) -> Session:
         """Another AMQP session, for what is not to share the first one."""
@@ -202,7 +202,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             assert source is not None
             link = session.attach_receiver(name, source, Terminus(name), 0, SECOND)
-        await self._attached(end, link, what, timeout)
+        await self._wait_attached(end, link, what, timeout)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         self._links_made += 1
         return f"{self._engine.config.container_id}-{self._links_made}"
 
-    async def _attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
+    async def _wait_attached(self, end: LinkEnd, link: Link, address: str, timeout: float) -> None:
         end.link = link
         link.user = end
         self._ends[link] = end

@@ -86,7 +86,7 @@ def parse_connection_string(text: str) -> Endpoint:
 
 
 def split_connection_string(text: str, schemes: Sequence[str]) -> ConnectionStringParts:
-    """Its parts, for a protocol whose addresses have one of these schemes. Raises ValueError as above."""
+    """Split a connection string, for a protocol whose addresses have one of these schemes. Raises ValueError as above."""
     parts: dict[str, str] = {}
     for part in text.strip().split(";"):
         if not part.strip():

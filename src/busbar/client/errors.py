@@ -126,7 +126,7 @@ class TransactionTimeout(BusbarClientError):
 
 
 class TransactionInDoubt(BusbarClientError):
-    """It is not known whether the transaction was committed. All of it was done, or nothing."""
+    """The outcome of a transaction is unknown: all of it was done, or nothing."""
 
     @property
     def retryable(self) -> bool:

@@ -25,7 +25,11 @@ from busbar.client.taps import Taps
 from busbar.client.tokens import Tokens
 from busbar.client.transactions import ClientTransaction, CoordinatorEnd
 
-SUB_QUEUES = {"": "", "deadletter": "/$deadletterqueue"}
+SUB_QUEUES = {
+    "": "",
+    "deadletter": "/$deadletterqueue",
+    "transferdeadletter": "/$transfer/$deadletterqueue",
+}
 
 
 class MessagingFactory:
@@ -142,7 +146,7 @@ class MessagingFactory:
     async def receiver(
         self, entity: str, *, sub_queue: str = "", credit: int = 1_000, delete: bool = False
     ) -> Receiver:
-        """A receiver of a queue or subscription, or of its dead-letter queue."""
+        """A receiver of a queue or subscription, or of one of its dead-letter queues."""
         path = entity.strip("/")
         receiver = Receiver(self, path, path + _suffix(sub_queue), credit, delete)
         await self.retry.run(receiver.attached)
@@ -181,6 +185,7 @@ def _suffix(sub_queue: str) -> str:
     suffix = SUB_QUEUES.get(sub_queue)
     if suffix is None:
         raise ValueError(
-            f"the sub-queue {sub_queue!r} is not known; 'deadletter' is, or '' for the queue itself"
+            f"the sub-queue {sub_queue!r} is not known; 'deadletter' and 'transferdeadletter' are, or '' for the queue "
+            "itself"
         )
     return suffix

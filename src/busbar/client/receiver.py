@@ -83,12 +83,12 @@ class Received:
 
     @property
     def enqueued_time(self) -> int:
-        """ms since 1970."""
+        """The enqueued time in ms since 1970."""
         return self._integer("x-opt-enqueued-time")
 
     @property
     def locked_until(self) -> int:
-        """ms since 1970; 0 without a lock."""
+        """The end of the lock in ms since 1970; 0 without a lock."""
         return self._integer("x-opt-locked-until")
 
     @property
@@ -110,7 +110,7 @@ class Received:
         return self.payload[found.annotations : found.end]
 
     def decode(self) -> DecodedMessage:
-        """Its properties, application properties and body."""
+        """Decode properties, application properties and body."""
         return decode_message(self.payload)
 
     def _integer(self, key: str) -> int:
@@ -161,9 +161,9 @@ class ReceiverLink(LinkEnd):
 
     async def attach(self, address: str, timeout: float) -> None:
         await self.connection.attach_receiver(self, address, timeout, settled=self.delete)
-        self._ask()
+        self._give_credit()
 
-    def _ask(self) -> None:
+    def _give_credit(self) -> None:
         """Give the broker credit for the messages that the caller waits for."""
         room = self._credit - len(self._buffer)
         if room > 0 and self.link.credit <= room // 2:
@@ -174,7 +174,7 @@ class ReceiverLink(LinkEnd):
         self._buffer.extend([Received(self, delivery) for delivery in deliveries])
         if not self.delete:
             self._held.update([delivery.id for delivery in deliveries])
-        self._ask()
+        self._give_credit()
         self._wake()
 
     def _wake(self) -> None:
@@ -200,7 +200,7 @@ class ReceiverLink(LinkEnd):
         else:
             taken = [buffer.popleft() for _ in range(most)]
         if self.error is None:
-            self._ask()
+            self._give_credit()
         return taken
 
     async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
@@ -312,7 +312,7 @@ class Receiver:
     ) -> None:
         """Abandon messages: the broker delivers them again. `properties` are set on them."""
         request = _request("abandoned", properties)
-        await self._settle(messages, _modified(False, properties), MODIFIED, request, transaction)
+        await self._settle(messages, _encode_modified(False, properties), MODIFIED, request, transaction)
 
     async def defer(
         self,
@@ -323,7 +323,7 @@ class Receiver:
     ) -> None:
         """Defer messages: they can be received only by their sequence numbers."""
         request = _request("defered", properties)
-        await self._settle(messages, _modified(True, properties), MODIFIED, request, transaction)
+        await self._settle(messages, _encode_modified(True, properties), MODIFIED, request, transaction)
 
     async def dead_letter(
         self,
@@ -405,7 +405,7 @@ class Receiver:
         await self.close()
 
 
-def _modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
+def _encode_modified(undeliverable_here: bool, properties: dict[str, object] | None) -> bytes:
     fields: list[object] = [True, undeliverable_here]
     if properties:
         fields.append(properties)

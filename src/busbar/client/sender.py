@@ -218,10 +218,10 @@ class SenderLink(LinkEnd):
             if accepted:
                 part.call.answered(count)
             else:
-                self._rejected(part, outcome)
+                self._handle_rejection(part, outcome)
         self._pump()
 
-    def _rejected(self, part: _Slice, outcome: Outcome | None) -> None:
+    def _handle_rejection(self, part: _Slice, outcome: Outcome | None) -> None:
         call, count = part.call, part.stop - part.start
         error = outcome.error if outcome is not None and outcome.code == REJECTED else None
         if error is None:
@@ -332,7 +332,7 @@ class Sender:
             for place in places:
                 del failed[place]
         if failed:
-            raise _send_failed(len(messages), failed, doubtful)
+            raise _failure_of_send(len(messages), failed, doubtful)
         return SendOutcome(len(messages), repeated)
 
     async def _once(self, payloads: list[bytes], transaction: ClientTransaction | None) -> dict[int, Failure]:
@@ -390,7 +390,7 @@ def _is_worth_repeating(failure: Failure) -> bool:
     return not certain or error_of(condition, "").retryable or condition == ConnectionLost.default_condition
 
 
-def _send_failed(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
+def _failure_of_send(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
     unknown = sorted(doubtful.intersection(failures))
     failed = {
         place: (condition, text)

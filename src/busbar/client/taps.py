@@ -131,7 +131,7 @@ class Taps:
         reply = await self._ask("busbar:list-taps", {})
         views = reply.get("taps")
         if not isinstance(views, list):
-            raise _unexpected("taps", views)
+            raise _unexpected_reply("taps", views)
         return tuple(_view(view) for view in views if isinstance(view, dict))
 
     async def delete(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Taps:
     # ---- positions and messages ------------------------------------------------------------------
 
     async def find_time(self, time: int) -> dict[int, int]:
-        """By fragment, the position behind which everything was enqueued at a time (ms since 1970) or later."""
+        """Find, by fragment, the position behind which everything was enqueued at a time (ms since 1970) or later."""
         return _positions(await self._ask("busbar:find-time", {"time": time}), "positions")
 
     async def ends(self) -> Ends:
@@ -192,7 +192,7 @@ class Taps:
         reply = await self._ask("busbar:read-tap", body)
         rows = reply.get("rows")
         if not isinstance(rows, bytes):
-            raise _unexpected("rows", rows)
+            raise _unexpected_reply("rows", rows)
         return Page(rows, _number(reply, "count"), _number(reply, "upto"))
 
     async def pages(
@@ -321,21 +321,21 @@ def _fragment(reply: Mapping[str, object]) -> FragmentTap:
 def _text(reply: Mapping[str, object], key: str) -> str:
     value = reply.get(key)
     if not isinstance(value, str):
-        raise _unexpected(key, value)
+        raise _unexpected_reply(key, value)
     return str(value)
 
 
 def _number(reply: Mapping[str, object], key: str) -> int:
     value = reply.get(key)
     if not isinstance(value, int):
-        raise _unexpected(key, value)
+        raise _unexpected_reply(key, value)
     return int(value)
 
 
 def _positions(reply: Mapping[str, object], key: str) -> dict[int, int]:
     value = reply.get(key)
     if not isinstance(value, dict):
-        raise _unexpected(key, value)
+        raise _unexpected_reply(key, value)
     return {
         int(index): int(position)
         for index, position in value.items()
@@ -343,6 +343,6 @@ def _positions(reply: Mapping[str, object], key: str) -> dict[int, int]:
     }
 
 
-def _unexpected(key: str, value: object) -> BusbarClientError:
+def _unexpected_reply(key: str, value: object) -> BusbarClientError:
     shown = "missing" if value is None else f"a {type(value).__name__}"
     return BusbarClientError(f"'{key}' of the broker's reply is {shown}: is it a Busbar of this version?")

@@ -126,7 +126,7 @@ class ClientTransaction:
 
     @property
     def is_open(self) -> bool:
-        """It was declared, and neither committed nor rolled back."""
+        """Whether the transaction was declared, and neither committed nor rolled back."""
         return self._coordinator is not None
 
     async def begin(self) -> None:
@@ -149,7 +149,7 @@ class ClientTransaction:
         return transactional_state(self._id, outcome)
 
     def settling(self, link: ReceiverLink, ids: list[int]) -> None:
-        """These deliveries are settled in the transaction: if it is rolled back, they are still locked."""
+        """Note deliveries that are settled in the transaction. If it is rolled back, they are still locked."""
         self._settled.append((link, ids))
 
     async def commit(self) -> None:
@@ -202,7 +202,7 @@ class ClientTransaction:
         try:
             await self.rollback()
         except BusbarClientError:
-            pass  # the exception that ended the block says more; without an answer the broker rolls back by itself
+            pass  # the exception that ended the block is more useful; without an answer the broker rolls back by itself
 
 
 def _refusal(outcome: Outcome) -> BusbarClientError:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from busbar.broker.dispatcher import CommandSink
 from busbar.broker.move_runner import MoveRunner
-from busbar.cluster import protocol
+from busbar.catalogue.change import EntityChange
 from busbar.cluster.channel import Channel
 from busbar.cluster.cluster_broker import ClusterBroker
 from busbar.cluster.codec import WireError
 from busbar.cluster.controller_connection import ControllerConnection
 from busbar.cluster.fd_passing import CLIENT, FdReceiver
-from busbar.cluster.node_settings import NodeSettings, decode
+from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer
 from busbar.cluster.remote_store import RemoteStore
+from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
 PEER = "peer"
@@ -49,16 +51,16 @@ GatewayOpener = Callable[[NodeSettings, ClusterBroker], Awaitable[ServingGateway
 
 
 class BrokerNode:
-    """A controller_connection.NodeHandler."""
+    """A controller_connection.NodeHandler, and so a protocol.NodeApi."""
 
     def __init__(
         self, name: str, end: socket.socket, clock: Callable[[], int], open_gateway: GatewayOpener
     ) -> None:
         self.channel: ControllerConnection | None = None
-        """To the controller; set before anything comes from there."""
+        """The channel to the controller; set before its first frame."""
         self._name = name
         self._port = ClusterBroker()
-        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), self._port.routes.sink_of)
+        self._moves = MoveRunner(self._port, asyncio.get_running_loop(), clock, self._port.routes.sink_of)
         self._transfer_patience = 0
         self._clock = clock
         self._open_gateway = open_gateway
@@ -71,32 +73,46 @@ class BrokerNode:
         )
         self._linking: set[asyncio.Task[object]] = set()
         self._served: dict[str, list[PeerServer]] = {}
-        """By broker process: those that use stores of this one, or left somebody behind."""
+        """By broker process: its channels to stores of this one, also ended ones whose clients may still hold sessions."""
 
     def emit(self, effects: list[Effect]) -> None:
         self._port.dispatch(effects)
 
-    def perform(self, operation: protocol.NodeOperation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.EntitySnapshot):
-            self._port.load_entities(operation.definitions)
-            return None
-        if isinstance(operation, protocol.EntityChanged):
-            self._port.entity_changed(operation.path, operation.definition)
-            return _acknowledged()
-        if isinstance(operation, protocol.Ping):
-            return _acknowledged()
-        if isinstance(operation, protocol.OpenGateway):
-            self._take_part(decode(operation.settings))
-            return self._open(decode(operation.settings))
-        if isinstance(operation, protocol.Ended):
-            self._settle(operation.broker, None)
-            return None
-        if isinstance(operation, protocol.ConnectPeers):
-            return self._meet(operation.brokers)
-        return self._close()
+    # ---- what the controller asks ----
+
+    def load_entities(self, entities: Sequence[EntityView]) -> None:
+        self._port.load_entities(entities)
+
+    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
+        self._port.entities_changed(entities)
+
+    async def ping(self) -> None:
+        """Completes at once; the completion is the reply to the controller."""
+
+    def open_gateway(self, settings: NodeSettings) -> Coroutine[Any, Any, None]:
+        """Open the gateway. The calls that follow this one find the stores of the namespace assigned."""
+        self._take_part(settings)
+        return self._open(settings)
+
+    async def connect_peers(self, brokers: Sequence[str]) -> None:
+        """Wait for the other brokers. When targets in other processes can be reached, messages may move."""
+        await self._port.wait_for_peers(brokers)
+        self._moves.start(self._transfer_patience)
+
+    def broker_ended(self, broker: str) -> None:
+        self._settle(broker, None)
+
+    async def transfers(self) -> TransferReport:
+        return await self._moves.transfers()
+
+    async def close_gateway(self) -> None:
+        await self._moves.stop()
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.stop()
 
     def _take_part(self, settings: NodeSettings) -> None:
-        """Before anything is told of entities: know where their fragments can be."""
+        """Learn the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         takers: list[CommandSink] = []
@@ -104,23 +120,14 @@ class BrokerNode:
             if broker == self._name:
                 takers.append(self.channel.takers[store])
             else:
-                takers.append(RemoteStore(store, broker, loop, self._clock, self._port.dispatch))
-        self._port.configure(self.channel, takers)
-
-    async def _meet(self, brokers: list[str]) -> None:
-        """All entities are known, and targets in other processes can be reached: messages may move."""
-        await self._port.wait_for_peers(brokers)
-        self._moves.start(self._transfer_patience)
+                remote = RemoteStore(store, broker, loop, self._clock, self._port.dispatch)
+                remote.on_open = partial(self._moves.on_store_open, remote)
+                takers.append(remote)
+        self._port.configure(self.channel.controller, takers)
 
     async def _open(self, settings: NodeSettings) -> None:
         self._transfer_patience = settings.limits.transfer_patience
         self._gateway = await self._open_gateway(settings, self._port)
-
-    async def _close(self) -> None:
-        await self._moves.stop()
-        gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            await gateway.stop()
 
     def _on_socket(self, label: str, what: socket.socket) -> None:
         kind, _, broker = label.partition(" ")
@@ -153,7 +160,7 @@ class BrokerNode:
         return served
 
     def _settle(self, broker: str, last: PeerServer | None) -> None:
-        """What that broker process said over earlier channels than the last one is over."""
+        """End all channels of that broker process before the last one, with what was asked over them."""
         peers = self._served.pop(broker, [])
         if last is not None:
             self._served[broker] = [last]
@@ -178,7 +185,3 @@ class BrokerNode:
     def _exhausted(self, label: str) -> None:
         if self._gateway is not None:
             self._gateway.evict_oldest()
-
-
-async def _acknowledged() -> None:
-    """It was."""

@@ -1,70 +1,93 @@
-"""The catalogue, as broker processes have it: each knows all entities, and all know the same when a change is answered.
+"""Brings changes of the catalogue to the broker processes: one exchange with each of them.
 
 Rules:
-1. Who joins is told of every entity, and from then on of every change, in their order.
-2. A change that a gateway asked for is answered when everyone who is there has heard of it: whoever hears the answer finds
-   the change in force at every gateway. Who ends meanwhile is not waited for.
+1. A broker that joins gets every entity, and from then on every change, in their order.
+2. A change is one call to each broker process, however many of its stores it concerns. The broker process creates the
+   fragments, writes the rows in its stores, and puts the change in force at its gateway; then it replies. So when all have
+   replied, the change is durable wherever it can be, and in force at every gateway.
+3. What the replies say decides: the change is made if a majority of the stores has it, and every store that holds a part of
+   it (replication.py). The client gets its response after that. A broker that ends meanwhile is not waited for.
+4. A change that is not made is taken back by a second exchange, which brings the opposite change. Only failures cost that.
+5. Until the change is decided, no gateway answers a client by it: a gateway that is asked for an entity of its last change
+   asks the controller, which answers when the change is decided (cluster_broker.py). So no client uses an entity that may
+   be taken back, and none is told that an entity is gone which may come back. Links that are attached already see an update
+   or a deletion at once, and again if it is taken back.
+6. A broker that joins while a change is under way has got the entities before the change. It is told before the change is
+   decided.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from busbar.catalogue.definition import encode_definition
+from busbar.broker.host_api import StoreHost
+from busbar.broker.refusals import STORE_FAILED
+from busbar.catalogue.change import EntityChange, StoreChange
 from busbar.catalogue.local_broker import LocalBroker
+from busbar.catalogue.store_set import HostCarrier
 from busbar.cluster import protocol
-from busbar.cluster.channel import Channel
-from busbar.model.api import EntityView
+from busbar.cluster.channel import Channel, ChannelClosed
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.errors import BusbarError, ServerBusy
+from busbar.store.contract import StoreError
 
 AT_ONCE = 1_000
 """Entities in one frame."""
 
 
 class CataloguePublisher:
-    """In the controller."""
+    """In the controller. A store_set.ChangeCarrier."""
 
-    def __init__(self, port: LocalBroker) -> None:
-        self._port = port
+    def __init__(self, broker: LocalBroker) -> None:
+        self.broker = broker
         self._channels: set[Channel] = set()
-        self._unacknowledged: set[asyncio.Future[msgspec.Raw]] = set()
-
-    def watch(self) -> None:
-        """Begin, before anyone joins."""
-        self._port.watch(self._changed)
+        """To the broker processes that have joined."""
 
     def add_broker(self, channel: Channel) -> None:
         """Send a broker all entities, and every change from now on."""
-        definitions = [encode_definition(view) for view in self._port.entities()]
-        for first in range(0, len(definitions), AT_ONCE):
-            channel.notify("", protocol.EntitySnapshot(definitions[first : first + AT_ONCE]))
+        views = self.broker.entities()
+        there = protocol.NODES.remote(channel)
+        for first in range(0, len(views), AT_ONCE):
+            there.load_entities(views[first : first + AT_ONCE])
         self._channels.add(channel)
 
     def remove_broker(self, channel: Channel) -> None:
         self._channels.discard(channel)
-        self._port.gateway_ended(channel)
+        self.broker.gateway_ended(channel)
 
-    async def handle_request(self, request: protocol.CatalogueRequest) -> object:
-        """Do what a gateway asks for. Raises what the broker raises."""
-        answer = await protocol.perform(self._port, request)
-        if request.method in protocol.CATALOGUE_CHANGES and self._unacknowledged:
-            await asyncio.wait([*self._unacknowledged])
-        return answer
+    async def carry_out(
+        self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        here: dict[StoreHost, StoreChange] = {}
+        told = {*self._channels}
+        parts: dict[Channel, dict[str, StoreChange]] = {channel: {} for channel in told if entities}
+        for host, change in stores.items():
+            channel = host.note_change(change) if isinstance(host, RemoteStoreHost) else None
+            if channel is None:
+                here[host] = change
+            else:
+                parts.setdefault(channel, {})[host.name] = change
+        outcomes = await asyncio.gather(
+            HostCarrier().carry_out(here, ()),
+            *[_apply(channel, part, entities if channel in told else ()) for channel, part in parts.items()],
+        )
+        while entities and (joined := self._channels - told):  # rule 6
+            told |= joined
+            await asyncio.gather(*[_apply(channel, {}, entities) for channel in joined])
+        return {store: error for failed in outcomes for store, error in failed.items()}
 
-    def in_use(self, channel: Channel, frame: protocol.ReportInUse) -> None:
-        if frame.attached:
-            self._port.in_use(frame.paths, channel)
-        else:
-            self._port.out_of_use(frame.paths, channel)
 
-    def _changed(self, path: str, view: EntityView | None) -> None:
-        changed = protocol.EntityChanged(path, None if view is None else encode_definition(view))
-        for channel in self._channels:
-            heard = channel.start_call("", changed)
-            self._unacknowledged.add(heard)
-            heard.add_done_callback(self._heard)
-
-    def _heard(self, answer: asyncio.Future[msgspec.Raw]) -> None:
-        self._unacknowledged.discard(answer)
-        answer.exception()  # rule 2: that nobody is there any more is no failure of the change
+async def _apply(
+    channel: Channel, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+) -> dict[str, Exception]:
+    """One exchange with a broker process. If it ends, or fails as a whole, all its stores have failed."""
+    error: Exception
+    try:
+        return await protocol.STORES.remote(channel, protocol.ALL_STORES).apply_change(stores, entities)
+    except ChannelClosed:
+        error = ServerBusy(STORE_FAILED)
+        error.certain = False
+    except (BusbarError, StoreError) as failure:
+        error = failure
+    return dict.fromkeys(stores, error)

@@ -1,13 +1,13 @@
-"""What the processes of a namespace say to each other, over a socket that only the two of them have.
+"""A channel between two processes of a namespace, over a socket that only the two of them have.
 
 Rules:
-1. Frames are read in the order in which they were written: who hears an answer knows all that was said before it, effects
-   and states included.
-2. Both sides may call; a call with the number 0 wants no answer. An error crosses with its kind and its text, and is raised
-   at the caller.
-3. When the channel ends, everyone who waits for an answer hears that the other process is gone, whether it is or not.
-4. Whatever goes wrong while a frame is read ends the channel: nobody knows what would have come of the frame. Between two
-   broker processes another one is made (peer_watch.py); without the one to the controller a broker process ends.
+1. Frames are read in the order in which they were written. When a process gets a reply, it has all that the other process
+   wrote before it, effects and states included.
+2. Both sides may call (calls.py); a call with the number 0 has no reply. An error crosses with its kind and its text, and is
+   raised at the caller.
+3. When the channel ends, every call that waits for a reply raises ChannelClosed, whether the other process has ended or not.
+4. Whatever goes wrong while a frame is read ends the channel: what the frame would have done is unknown. Between two broker
+   processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.codec import WireError
+from busbar.cluster.failures import ChannelClosed, decode_error, encode_error
 from busbar.cluster.protocol import (
     Call,
     CallError,
@@ -28,24 +30,14 @@ from busbar.cluster.protocol import (
     CommandsFrame,
     EffectsFrame,
     Frame,
-    Operation,
+    StoreFrame,
     StoreStatus,
 )
-from busbar.model.errors import BusbarError, InternalError, error_of
-from busbar.store.contract import Fenced, OutcomeUnknown, StoreError, StoreFull, StoreInUse
-from busbar.store.location import StoreMissing
+
+__all__ = ["Channel", "ChannelClosed", "FrameReader", "decode_frame", "encode_frame"]
 
 _log = logging.getLogger(__name__)
-
-
-class ChannelClosed(Exception):
-    """The channel ended, most likely with the other process; what it was asked for may or may not have taken place."""
-
-
 _frames = msgspec.msgpack.Decoder(Frame)
-_STORE_ERRORS = {
-    kind.__name__: kind for kind in (StoreError, StoreFull, OutcomeUnknown, Fenced, StoreInUse, StoreMissing)
-}
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -62,7 +54,7 @@ def decode_frame(body: bytes) -> Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Both sides are ours, and what crosses is bounded by those who make it."""
+    """Cuts a stream of bytes into frames. Both ends are Busbar's, so that the sender bounds what crosses."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -96,46 +88,43 @@ class Channel(asyncio.Protocol, ABC):
         self.is_aborted = False
 
     @abstractmethod
-    def handle_frame(self, frame: CommandsFrame | EffectsFrame | StoreStatus) -> None: ...
+    def handle_frame(self, frame: StoreFrame) -> None: ...
 
     @abstractmethod
-    def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
-        """Do it now (None), or begin: what the coroutine returns is the answer."""
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        """The object that calls for this target are made of, and which of its methods. Raises WireError."""
 
     @abstractmethod
     def closed(self) -> None:
-        """The other end is gone: nothing more comes, and nothing can be sent."""
+        """The other end is gone: nothing more comes, and nothing can be written."""
 
-    # ---- speaking ----
+    # ---- writing ----
 
     def write(self, frame: Frame) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(frame))
 
-    def notify(self, store: str, operation: Operation) -> None:
-        self.write(Call(0, store, operation))
+    def notify(self, target: str, method: str, arguments: msgspec.Raw) -> None:
+        """Call a method of the other process that has no reply."""
+        self.write(Call(0, target, method, arguments))
 
-    async def call(self, store: str, operation: Operation) -> msgspec.Raw:
-        """The answer. Raises what the other side raised, or ChannelClosed."""
-        return await self.start_call(store, operation)
-
-    def start_call(self, store: str, operation: Operation) -> asyncio.Future[msgspec.Raw]:
-        """The same, said now, for an answer that may be waited for later."""
-        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+    def start_call(self, target: str, method: str, arguments: msgspec.Raw) -> asyncio.Future[msgspec.Raw]:
+        """Call a method of the other process. The reply raises what the other process raised, or ChannelClosed."""
+        reply: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self.is_lost:
-            answer.set_exception(ChannelClosed())
-            return answer
+            reply.set_exception(ChannelClosed())
+            return reply
         self._last_call += 1
-        self._calls[self._last_call] = answer
-        self.write(Call(self._last_call, store, operation))
-        return answer
+        self._calls[self._last_call] = reply
+        self.write(Call(self._last_call, target, method, arguments))
+        return reply
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End it now, with all that was not said yet; or as soon as it begins."""
+        """End the channel now, without what was not written yet; or as soon as it begins."""
         self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
@@ -175,10 +164,11 @@ class Channel(asyncio.Protocol, ABC):
                 if isinstance(frame, CallReply):
                     answer.set_result(frame.value)
                 else:
-                    answer.set_exception(_error(frame))
+                    answer.set_exception(decode_error(frame.failure))
 
     def _begin(self, call: Call) -> None:
-        work = self.handle_call(call.store, call.operation)
+        interface, target = self.served(call.target)
+        work = interface.perform(target, call.method, call.arguments)
         if work is not None:
             task = asyncio.get_running_loop().create_task(self._answer(call, work))
             self._tasks.add(task)
@@ -188,23 +178,6 @@ class Channel(asyncio.Protocol, ABC):
         try:
             value = await work
         except Exception as error:
-            self.write(_failure(call, error))
+            self.write(CallError(call.number, encode_error(error)))
         else:
             self.write(CallReply(call.number, msgspec.Raw(msgspec.msgpack.encode(value))))
-
-
-def _failure(call: Call, error: Exception) -> CallError:
-    if isinstance(error, BusbarError):
-        return CallError(call.number, "", error.condition, error.text, error.certain)
-    if isinstance(error, StoreError | OSError):
-        kind = next((name for name, one in _STORE_ERRORS.items() if type(error) is one), StoreError.__name__)
-        return CallError(call.number, kind, "", str(error) or type(error).__name__, True)
-    if not isinstance(error, ChannelClosed):
-        _log.error("%s of %s failed", type(call.operation).__name__, call.store, exc_info=error)
-    return CallError(call.number, "", InternalError.condition, type(error).__name__, False)
-
-
-def _error(failure: CallError) -> Exception:
-    if failure.kind:
-        return _STORE_ERRORS.get(failure.kind, StoreError)(failure.text)
-    return error_of(failure.condition, failure.text, failure.certain)

@@ -2,14 +2,16 @@
 processes.
 
 Rules:
-1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). What is
-   not known is asked for: the controller has the last word on what there is.
-2. Everything that changes the catalogue, or sums up what fragments hold, is asked of the controller.
-3. When a fragment is no more, nothing is kept for those who waited for it in another process.
-4. A channel to another broker process that is missing is asked for (peer_watch.py). A new one takes the place of the old
-   one, which is ended: the other process lets go of what was asked over it.
-5. Who has left asks for nothing: what a connection still says after its end is dropped, but for messages that it gives back.
-   So no other process hears of it after it has heard that it is gone.
+1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). The controller is
+   asked for an entity that is not known here.
+2. The controller answers everything that changes the catalogue, or sums up what fragments hold.
+3. When a fragment is deleted, nothing is kept for the consumers that waited for it in another process.
+4. The controller is asked for a channel to another broker process that is missing (peer_watch.py). A new channel takes the
+   place of the old one, which is ended: the other process drops what was asked over it.
+5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
+   command of a connection after it was told of the end.
+6. The controller may still take back the last change that it told of. Whether an entity of that change is there is asked of
+   the controller, which answers when the change is decided. The next change that comes says that this one is.
 """
 
 from __future__ import annotations
@@ -18,72 +20,53 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, CommandSink, EffectDispatcher, FragmentRoutes
-from busbar.catalogue.definition import decode_definition
+from busbar.catalogue.change import EntityChange
 from busbar.catalogue.watchers import Watchers
 from busbar.cluster import protocol
-from busbar.cluster.channel import Channel, ChannelClosed
+from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.peer_watch import PeerWatch
 from busbar.cluster.remote_store import PeerClient, RemoteStore
-from busbar.model.api import (
-    Commands,
-    EntityChangeSink,
-    EntityListing,
-    EntityView,
-    FragmentView,
-    NamedRule,
-    NamespaceProperties,
-    RuleChange,
-    RuntimeProperties,
-    StoreView,
-)
+from busbar.model.api import Commands, EntityChangeSink, EntityView
 from busbar.model.commands import Settle
-from busbar.model.entities import (
-    AuthorizationRule,
-    Description,
-    EntityKind,
-    QueueDescription,
-    RuleDescription,
-    TopicDescription,
-)
+from busbar.model.entities import AuthorizationRule, QueueDescription, RuleDescription, TopicDescription
 from busbar.model.errors import ServerBusy
 from busbar.model.names import key_of
-from busbar.model.taps import TapChange, TapDescription
 
-SERVING_ENDED = "The namespace is out of reach; the operation may or may not have taken place. Retry."
+CONTROLLER_ENDED = "The namespace is out of reach; the operation may or may not have taken place. Retry."
 MEETING_SECONDS = 5.0
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class ClusterBroker(EffectDispatcher):
-    """A BrokerApi."""
+    """A BrokerApi. The controller answers every method that is not defined here."""
 
     def __init__(self) -> None:
         super().__init__()
         self.routes: FragmentRoutes[CommandSink] = FragmentRoutes()
-        self._serving: Channel | None = None
+        self._controller: protocol.ControllerApi | None = None
         self._takers: dict[str, CommandSink] = {}
         self._peers: dict[str, PeerClient] = {}
         self._introduced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._views: dict[str, EntityView] = {}
+        self._undecided: set[str] = set()
+        """Keys of the entities in the last change. It may be under way elsewhere (rule 6)."""
         self._watchers = Watchers()
-        self._peer_watch = PeerWatch(self._ask_for_peer)
+        self._peer_watch = PeerWatch(lambda broker: self._tell("introduce", broker))
 
     # ---- the other processes ----
 
-    def configure(self, serving: Channel, takers: Iterable[CommandSink]) -> None:
-        """`serving` leads to the controller; `takers` are all stores of the namespace, here and elsewhere."""
-        self._serving = serving
+    def configure(self, controller: protocol.ControllerApi, takers: Iterable[CommandSink]) -> None:
+        """`takers` are all stores of the namespace, here and elsewhere."""
+        self._controller = controller
         self._takers = {taker.name: taker for taker in takers}
         for broker in {taker.broker for taker in self._takers.values() if isinstance(taker, RemoteStore)}:
             self._peer_watch.is_missing(broker)
 
     def add_peer(self, broker: str) -> PeerClient:
-        """Another broker process is there: the channel to its stores, to be connected."""
+        """The channel to the stores of another broker process that is there. It is not connected yet."""
         stores = {
             name: taker
             for name, taker in self._takers.items()
@@ -104,12 +87,8 @@ class ClusterBroker(EffectDispatcher):
         self._peer_watch.is_there(broker)
         return channel
 
-    def _ask_for_peer(self, broker: str) -> None:
-        if self._serving is not None:
-            self._serving.notify("", protocol.Introduce(broker))
-
     async def wait_for_peers(self, brokers: Sequence[str]) -> None:
-        """Wait until these can be reached, or have ended, but not for ever."""
+        """Wait until these broker processes can be reached or have ended, but not longer than MEETING_SECONDS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MEETING_SECONDS):
                 for broker in brokers:
@@ -121,7 +100,7 @@ class ClusterBroker(EffectDispatcher):
     def disconnect(self, origin: int) -> None:
         super().disconnect(origin)
         for channel in self._peers.values():
-            channel.notify("", protocol.OriginClosed(origin))
+            protocol.PEER.remote(channel).origin_closed(origin)
         for taker in self._takers.values():
             if isinstance(taker, RemoteStore):
                 taker.gone(origin)
@@ -135,7 +114,7 @@ class ClusterBroker(EffectDispatcher):
         super().submit(commands)
 
     def _without_the_gone(self, commands: Commands) -> Commands:
-        """Commands without those of origins that have ended, except for messages that they give back."""
+        """Commands without those of origins that have ended, except for those that return messages."""
         left: Commands = []
         for command in commands:
             if command.origin not in self._sinks and command.origin != BROKER_ORIGIN:
@@ -147,17 +126,20 @@ class ClusterBroker(EffectDispatcher):
 
     # ---- what the controller tells ----
 
-    def load_entities(self, definitions: Iterable[bytes]) -> None:
-        for definition in definitions:
-            self._put(decode_definition(definition))
-
-    def entity_changed(self, path: str, definition: bytes | None) -> None:
-        view = None if definition is None else decode_definition(definition)
-        if view is not None:
+    def load_entities(self, entities: Iterable[EntityView]) -> None:
+        for view in entities:
             self._put(view)
-        else:
-            self._remove(path)
-        self._watchers.tell(path, view)
+
+    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
+        """Entities are created, updated or deleted. All changes before this one are decided."""
+        self._undecided = {key_of(path) for path, _ in entities}
+        for path, view in entities:
+            if view is not None:
+                self._put(view)
+            else:
+                self._remove(path)
+        for path, view in entities:
+            self._watchers.tell(path, view)
 
     def _put(self, view: EntityView) -> None:
         if not isinstance(view.description, RuleDescription):
@@ -177,9 +159,16 @@ class ClusterBroker(EffectDispatcher):
     # ---- entities ----
 
     async def entity(self, path: str) -> EntityView:
-        """The entity at a path; the controller is asked for one that is not known here."""
-        view = self._views.get(key_of(path))
-        return view if view is not None else await self._call(protocol.ENTITY, path)
+        """The entity at a path. The controller is asked for one that is not known here, or whose change may be taken back
+        (rule 6)."""
+        key = key_of(path)
+        view = self._views.get(key)
+        if view is not None and key not in self._undecided:
+            return view
+        undecided = self._undecided
+        found: EntityView = await self._ask("entity", path)
+        undecided.discard(key)
+        return found
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """Those of the entity itself; none if there is no such entity."""
@@ -191,67 +180,22 @@ class ClusterBroker(EffectDispatcher):
     def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
         return self._watchers.add(changed)
 
-    def in_use(self, paths: Sequence[str]) -> None:
-        if self._serving is not None:
-            self._serving.notify("", protocol.ReportInUse([*paths], True))
+    # ---- what the controller answers (rule 2) ----
 
-    def out_of_use(self, paths: Sequence[str]) -> None:
-        if self._serving is not None:
-            self._serving.notify("", protocol.ReportInUse([*paths], False))
+    def __getattr__(self, name: str) -> Any:
+        method = protocol.CONTROLLER.methods.get(name)
+        if method is None:
+            raise AttributeError(name)
+        return partial(self._ask if method.has_reply else self._tell, name)
 
-    # ---- rule 2 ----
-
-    async def create(
-        self, path: str, description: Description, default_rule: NamedRule | None = None
-    ) -> EntityView:
-        return await self._call(protocol.CREATE, path, description, default_rule)
-
-    async def update(self, path: str, description: Description) -> EntityView:
-        return await self._call(protocol.UPDATE, path, description)
-
-    async def delete(self, path: str) -> None:
-        await self._call(protocol.DELETE, path)
-
-    async def change_rules(self, changes: Sequence[RuleChange]) -> None:
-        await self._call(protocol.CHANGE_RULES, changes)
-
-    async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
-        return await self._call(protocol.LIST, kind, parent, skip, top)
-
-    async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
-        return await self._call(protocol.CREATE_TAP, path, tap)
-
-    async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
-        return await self._call(protocol.CHANGE_TAP, path, name, dead_letter, change)
-
-    async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
-        return await self._call(protocol.PAGE, kind, parent, skip, top)
-
-    async def runtime(self, path: str) -> RuntimeProperties:
-        return await self._call(protocol.RUNTIME, path)
-
-    async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
-        return await self._call(protocol.RUNTIMES, paths)
-
-    async def namespace(self) -> NamespaceProperties:
-        return await self._call(protocol.NAMESPACE)
-
-    async def fragments(self, path: str) -> Sequence[FragmentView]:
-        return await self._call(protocol.FRAGMENTS, path)
-
-    async def stores(self) -> Sequence[StoreView]:
-        return await self._call(protocol.STORES)
-
-    async def unavailable_stores(self) -> Sequence[str]:
-        return sorted(view.name for view in await self.stores() if view.state != "open")
-
-    async def change_store(self, name: str, to: str) -> StoreView:
-        return await self._call(protocol.CHANGE_STORE, name, to)
-
-    async def _call(self, call: protocol.ApiCall[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        if self._serving is None:
-            raise ServerBusy(SERVING_ENDED)
+    async def _ask(self, method: str, *arguments: object, **named: object) -> Any:
         try:
-            return call.result(await self._serving.call("", call.request(*arguments, **named)))
+            if self._controller is not None:
+                return await getattr(self._controller, method)(*arguments, **named)
         except ChannelClosed:
-            raise ServerBusy(SERVING_ENDED) from None
+            pass
+        raise ServerBusy(CONTROLLER_ENDED)
+
+    def _tell(self, method: str, *arguments: object, **named: object) -> None:
+        if self._controller is not None:
+            getattr(self._controller, method)(*arguments, **named)

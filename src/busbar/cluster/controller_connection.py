@@ -1,44 +1,48 @@
 """A broker process: the hosts of its stores, at the end of the channel to the controller.
 
-It has its stores alone: their fragments' machines, turns and threads are here. Which entities there are, and when all ends,
-is the controller's affair.
+The broker process alone has its stores: their fragments' machines, commit loops and threads are here. The controller decides
+which entities there are, and when the process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from busbar.broker.dispatcher import BROKER_ORIGIN
 from busbar.broker.host_api import StoreHost
 from busbar.broker.store_host import LocalStoreHost
+from busbar.catalogue.change import EntityChange, StoreChange
+from busbar.catalogue.store_set import HostCarrier
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.peer_server import PeerServer, state_of
-from busbar.cluster.protocol import Operation
 from busbar.cluster.session_bar import SessionBar
-from busbar.cluster.settings_codec import SettingsReader
 from busbar.model.effects import Effect
 from busbar.store.contract import StoreError
 
 Emit = Callable[[list[Effect]], None]
 MakeHost = Callable[[str, Emit, Callable[[], None]], LocalStoreHost]
-"""For a store's name, with what performs its effects and who hears that another owner took it."""
+"""For a store's name, with what performs its effects and what is called when another owner has claimed it."""
 
 
-class NodeHandler(Protocol):
-    """What a broker process is besides its stores: a gateway, and a port to the fragments of all."""
+class NodeHandler(protocol.NodeApi, Protocol):
+    """What a broker process is besides its stores: a gateway, and the broker API for the fragments of all."""
 
     def emit(self, effects: list[Effect]) -> None: ...
 
-    def perform(self, operation: protocol.NodeOperation) -> Coroutine[None, None, object] | None: ...
+    def entities_changed(self, entities: Sequence[EntityChange]) -> None:
+        """Entities are other than before, at this gateway from now on."""
 
 
 class ControllerConnection(Channel):
+    """A protocol.BrokerStoresApi."""
+
     def __init__(
         self, make_host: MakeHost, ended: Callable[[], None], member: NodeHandler | None = None
     ) -> None:
@@ -50,14 +54,12 @@ class ControllerConnection(Channel):
         """Where commands for them go."""
         self.peers: set[PeerServer] = set()
         """Other broker processes that have commands for them."""
+        self.controller: protocol.ControllerApi = protocol.CONTROLLER.remote(self)
         self._make_host = make_host
         self._ended = ended
         self._member = member
-        self._settings = SettingsReader()
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__}.")
         self._host(frame.store)
@@ -66,62 +68,16 @@ class ControllerConnection(Channel):
     def closed(self) -> None:
         self._ended()
 
-    def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.NodeOperation) and self._member is not None:
-            return self._member.perform(operation)
-        if isinstance(operation, protocol.AssignStore):
-            self._serve(store)
-            return None
-        host = self._host(store)
-        if isinstance(operation, protocol.BarSessions):
-            self.takers[store].bar(operation.until)
-        elif isinstance(operation, protocol.ChangeFragments):
-            host.change_fragments(self._settings.read(operation.settings))
-        elif isinstance(operation, protocol.StartReopening):
-            host.start_reopening()
-        elif isinstance(operation, protocol.SetOnline):
-            host.bring_online()
-        elif isinstance(operation, protocol.ResetStore):
-            host.reset()
-        elif isinstance(operation, protocol.StopTimers):
-            host.stop_timers()
-        else:
-            return self._work(host, operation)
-        return None
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        if target == protocol.NODE and self._member is not None:
+            return protocol.NODES, self._member
+        if target == protocol.ALL_STORES:
+            return protocol.STORES, self
+        return protocol.STORE, OwnedStore(self._host(target), self.takers[target], self._closed)
 
-    def _work(self, host: LocalStoreHost, operation: Operation) -> Coroutine[None, None, object]:
-        if isinstance(operation, protocol.AddFragments):
-            return host.add_fragments(self._settings.read(operation.settings))
-        if isinstance(operation, protocol.RemoveFragment):
-            return host.remove_fragment(operation.fragment)
-        if isinstance(operation, protocol.WriteCatalogue):
-            return host.write_catalogue(operation.rows)
-        if isinstance(operation, protocol.DrainStore):
-            return host.drain(operation.timeout)
-        if isinstance(operation, protocol.SetOffline):
-            return host.take_offline()
-        if isinstance(operation, protocol.GetLastUsed):
-            return _use_of(host, operation.fragments)
-        return self._open_or_close(host, operation)
+    # ---- all stores ----
 
-    def _open_or_close(self, host: LocalStoreHost, operation: Operation) -> Coroutine[None, None, object]:
-        if isinstance(operation, protocol.OpenStore):
-            return host.open()
-        if isinstance(operation, protocol.CreateStore):
-            return host.create()
-        if isinstance(operation, protocol.ReadCatalogue):
-            return host.read_catalogue()
-        if isinstance(operation, protocol.RepairCatalogue):
-            return host.repair_catalogue(operation.rows)
-        if isinstance(operation, protocol.MarkUnavailable):
-            return host.mark_unavailable(operation.reason)
-        if isinstance(operation, protocol.RestoreStore):
-            return _return(host, operation)
-        if isinstance(operation, protocol.CloseStore):
-            return self._close(host)
-        raise WireError(f"A broker process was asked for {type(operation).__name__}.")
-
-    def _serve(self, store: str) -> None:
+    def assign_store(self, store: str) -> None:
         def emit(effects: list[Effect]) -> None:
             if self._member is not None:
                 others = [effect for effect in effects if effect.origin != BROKER_ORIGIN]
@@ -140,18 +96,31 @@ class ControllerConnection(Channel):
 
         async def admit(_: StoreHost, anew: bool) -> None:
             try:
-                await self.call(store, protocol.AdmitStore(anew))
+                await self.controller.admit_store(store, anew)
             except ChannelClosed:  # and so this process ends
                 raise StoreError("the controller ended") from None
 
-        host = self._make_host(store, emit, lambda: self.notify(store, protocol.StoreFenced()))
+        host = self._make_host(store, emit, lambda: self.controller.store_fenced(store))
         host.shown = show
         host.admit = admit
         self.hosts[store] = host
         self.takers[store] = SessionBar(host, asyncio.get_running_loop(), host.clock, emit)
 
-    async def _close(self, host: LocalStoreHost) -> None:
-        await host.close()
+    async def apply_change(
+        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        """Carry out a change in all stores at once, then at the gateway.
+
+        The gateway gets the change also if a store failed here. The controller takes it back if it is not made."""
+        try:
+            return await HostCarrier().carry_out(
+                {self._host(store): change for store, change in stores.items()}, ()
+            )
+        finally:
+            if self._member is not None:
+                self._member.entities_changed(entities)
+
+    def _closed(self, host: LocalStoreHost) -> None:
         self.hosts.pop(host.name, None)
         self.takers.pop(host.name, None)
 
@@ -162,14 +131,30 @@ class ControllerConnection(Channel):
         return host
 
 
-async def _use_of(host: LocalStoreHost, fragments: list[int]) -> list[int]:
-    return [host.last_used(fragment) for fragment in fragments]
+class OwnedStore:
+    """A protocol.HostedStore. The host answers every method that is not defined here."""
 
+    def __init__(
+        self, host: LocalStoreHost, bar: SessionBar, closed: Callable[[LocalStoreHost], None]
+    ) -> None:
+        self._host = host
+        self._closed = closed
+        self.bar_sessions = bar.bar
 
-async def _return(host: LocalStoreHost, as_it_was: protocol.RestoreStore) -> None:
-    await host.mark_unavailable(as_it_was.reason)
-    if as_it_was.offline:
-        await host.take_offline()
-    if as_it_was.reset:
-        host.reset()
-    host.start_reopening()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
+        return [self._host.last_used(fragment) for fragment in fragments]
+
+    async def restore(self, reason: str, offline: bool, reset: bool) -> None:
+        await self._host.mark_unavailable(reason)
+        if offline:
+            await self._host.take_offline()
+        if reset:
+            self._host.reset()
+        self._host.start_reopening()
+
+    async def close(self) -> None:
+        await self._host.close()
+        self._closed(self._host)

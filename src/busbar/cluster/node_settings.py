@@ -1,4 +1,4 @@
-"""What a broker process needs to know to open its gateway. It has secrets, and crosses on a socket that nobody else has."""
+"""The settings with which a broker process opens its gateway. They have secrets, and cross on a socket without a name."""
 
 from __future__ import annotations
 
@@ -40,14 +40,3 @@ def share_of(limits: Limits, number: int, gateways: int) -> Limits:
         each, left = divmod(getattr(limits, name), gateways)
         shares[name] = max(1, each + (number < left))
     return replace(limits, **shares)
-
-
-_settings = msgspec.msgpack.Decoder(NodeSettings)
-
-
-def encode(settings: NodeSettings) -> bytes:
-    return msgspec.msgpack.encode(settings)
-
-
-def decode(settings: bytes) -> NodeSettings:
-    return _settings.decode(settings)

@@ -1,25 +1,29 @@
 """The fragments of this broker process, served to the gateway of another one.
 
 Rules:
-1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it has
-   to do with, so that effects go back by the store they are of.
-2. Who is there hears the state of every store, now and whenever it changes.
-3. When the other process ends, its connections have ended. But a channel can also break between two that live: then it is
-   not certain that the gateway there has closed the links of those who hold sessions here. Such consumers stay until it says
-   so over the next channel (Met), or the controller says that it has ended, or the locks end by time.
-4. Nothing is kept of a connection that is gone: only what has an answer, or is remembered by a fragment, makes an origin.
+1. The other process has its own numbers for its connections. Each of them is another origin here for each store that it
+   uses, so that effects go back with the store they are of.
+2. The other process gets the state of every store when it connects, and whenever the state changes.
+3. When the other process ends, its connections have ended. But a channel can also break between two processes that live.
+   Then it is not certain that the gateway there has closed the links of consumers that hold sessions here. Such consumers
+   stay until the gateway reports it over the next channel (`met`), or the controller reports the end of the process, or
+   the locks end by time.
+4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
+   origin.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 
 from busbar.broker.dispatcher import BROKER_ORIGIN, REGISTERING, EffectDispatcher
 from busbar.broker.host_api import StoreHost
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.held_sessions import HeldSessions
@@ -35,6 +39,8 @@ def state_of(host: StoreHost) -> protocol.StoreStatus:
 
 
 class PeerServer(Channel):
+    """A protocol.PeerApi."""
+
     def __init__(
         self,
         exchange: EffectDispatcher,
@@ -42,7 +48,7 @@ class PeerServer(Channel):
         ended: Callable[[PeerServer], None],
         met: Callable[[PeerServer], None] = lambda peer: None,
     ) -> None:
-        """`met` hears that the other process believes in nothing that was said over earlier channels."""
+        """`met` is called when the clients of the other process rely on nothing from earlier channels."""
         super().__init__()
         self._exchange = exchange
         self._hosts = hosts
@@ -53,16 +59,14 @@ class PeerServer(Channel):
         self._sessions = HeldSessions()
         self._is_settled = False
         self.stranded: list[int] = []
-        """Of ours, those that may believe that they hold sessions after the end of the channel."""
+        """Of our origins, those whose clients may rely on sessions after the end of the channel."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         for host in self._hosts():  # rule 2
             self.write(state_of(host))
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if not isinstance(frame, protocol.CommandsFrame):
             raise WireError(f"A broker process got {type(frame).__name__} of another one.")
         commands = commands_codec.decode(frame.commands)
@@ -74,7 +78,7 @@ class PeerServer(Channel):
                 else:
                     command.origin = self._known(command.origin, frame.store)
                     if command.origin == BROKER_ORIGIN and not isinstance(command, Settle):
-                        continue  # nobody is here who could leave
+                        continue  # there is no consumer here that could leave
                 if isinstance(command, AcceptSession | Leave):
                     self._sessions.said(command)
                 if isinstance(command, Probe | Transact):
@@ -83,16 +87,16 @@ class PeerServer(Channel):
             taken.append(command)
         self._exchange.submit(taken)
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.Met):
-            self._met(self)
-            return None
-        if not isinstance(operation, protocol.OriginClosed):
-            raise WireError(f"A broker process was asked for {type(operation).__name__} by another one.")
-        for ours in self._origins.pop(operation.origin, {}).values():
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return protocol.PEER, self
+
+    def met(self) -> None:
+        self._met(self)
+
+    def origin_closed(self, origin: int) -> None:
+        for ours in self._origins.pop(origin, {}).values():
             self._sessions.gone(ours)
             self._exchange.disconnect(ours)
-        return None
 
     def closed(self) -> None:
         """Forget the connections of the other broker, except those that hold sessions here."""
@@ -108,7 +112,7 @@ class PeerServer(Channel):
         self._ended(self)
 
     def settle(self) -> None:
-        """Nobody at the other end believes in anything that was said here."""
+        """End the channel and its origins: no client at the other end relies on them."""
         self._is_settled = True
         self.abort()
         stranded, self.stranded = self.stranded, []

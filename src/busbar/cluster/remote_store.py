@@ -1,20 +1,21 @@
-"""A store that another process has, as those see it who have commands for its fragments.
+"""A store that another process has, for commands to its fragments.
 
 Rules:
-1. Everything is passed on in the order in which it was said; the state of the store is what the other process last said.
-2. When the channel to the other process ends, its stores are unavailable, like those with any other fault: whoever waits
-   for an answer hears that its outcome is unknown, later commands are refused at once and certainly did nothing, and what
-   consumers asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended; if not, they
-   are introduced again.
+1. Commands are passed on in their order. The state of the store is what the other process reported last.
+2. When the channel to the other process ends, its stores are unavailable, like those with any other fault. The outcome of
+   commands without an answer is unknown; later commands are refused at once and certainly did nothing. What consumers
+   asked for is kept (outstanding.py, offline_buffer.py). Most often the other process has ended; if not, another channel
+   is made.
 3. When the store is open again, consumers' credit is asked for again.
-4. Message locks and sessions are memory of the process that ended: who holds a message finds that it is lost. Who holds a
-   session is told at once: somebody else gets it when its lock would have ended (session_bar.py).
+4. Message locks and sessions are memory of the process that ended. The holder of a message finds that its lock is lost. The
+   holder of a session is told at once; another consumer gets the session when its lock would have ended (session_bar.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from busbar.broker.host_api import StoreState
 from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import STORE_FAILED, STORE_UNAVAILABLE
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.outstanding import OutstandingRequests
@@ -51,9 +53,11 @@ class RemoteStore:
         self.since = 0
         self.reason = ""
         self.loss: StoreLoss | None = None
+        self.on_open: Callable[[], None] | None = None
+        """Called when the other process reports that the store is open."""
         self.clock = clock
         self.detached = True
-        """The other process was not met yet, or ended, and the store is not open since."""
+        """There was no channel yet, or it ended, and the store is not open since."""
         self._loop = loop
         self._emit = emit
         self._channel: Channel | None = None
@@ -63,13 +67,13 @@ class RemoteStore:
     # ---- the other process ----
 
     def connected(self, channel: Channel) -> None:
-        """The other process is there."""
-        if self._channel is not None:  # another one in its place, before we heard of the end of the first
+        """There is a channel to the other process."""
+        if self._channel is not None:  # another one in its place, before the end of the first is known
             self.disconnected(OUT_OF_REACH)
         self._channel = channel
 
     def channel_closed(self, channel: Channel) -> None:
-        """The channel to the other process ended. It may have been replaced before we heard of it."""
+        """The channel to the other process ended. It may have been replaced before."""
         if channel is self._channel:
             self.disconnected(OUT_OF_REACH)
 
@@ -87,13 +91,15 @@ class RemoteStore:
         self._emit(answers)
 
     def status_changed(self, frame: protocol.StoreStatus) -> None:
-        """The store has another state, there."""
+        """The store has another state in the other process."""
         loss = frame.loss
         self.loss = None if loss is None else StoreLoss(*loss)
         self._enter(StoreState(frame.state), frame.reason)
         if self.detached and self.state is StoreState.OPEN:
             self.detached = False
             self.submit(self._parking.replay())
+        if self.state is StoreState.OPEN and self.on_open is not None:
+            self.on_open()
 
     def effects_received(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -138,7 +144,7 @@ class RemoteStore:
         self._standing.gone(origin)
 
     def drop_fragment(self, fragment: int) -> None:
-        """There is no such fragment any more."""
+        """Forget a fragment that is deleted."""
         self._parking.drop(fragment)
         self._standing.drop_fragment(fragment)
 
@@ -156,7 +162,7 @@ class PeerClient(Channel):
     def __init__(self, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
         super().__init__()
         self.connected: asyncio.Event = asyncio.Event()
-        """All its stores have shown themselves, or it has ended."""
+        """Set when the state of all its stores is known, or the channel has ended."""
         self._stores = stores
         self._ended = ended
         self._unseen = {*stores}
@@ -167,11 +173,9 @@ class PeerClient(Channel):
             return
         for store in self._stores.values():
             store.connected(self)
-        self.notify("", protocol.Met())
+        protocol.PEER.remote(self).met()
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         store = self._stores.get(frame.store)
         if store is None:
             raise WireError(f"A broker process spoke of the store {frame.store}.")
@@ -185,8 +189,8 @@ class PeerClient(Channel):
         else:
             raise WireError("Commands came where effects should.")
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        raise WireError(f"A gateway was asked for {type(operation).__name__}.")
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        raise WireError("A gateway was called by a broker process that it uses.")
 
     def closed(self) -> None:
         self.connected.set()

@@ -3,10 +3,10 @@
 Rules, beside those of remote_store.py:
 1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
    at by the catalogue, and its fragments are taken into service.
-2. Commands of gateways do not come through here. When a fragment was last used is learnt from the broker process; what was
-   not learnt when it ended is made good by taking its return for a use.
+2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. What was not
+   asked before it ended is lost; so the return of the store counts as a use.
 3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
-   lock that was granted would have ended, the next broker process lets nobody accept them (session_bar.py). A lock that
+   lock that was granted would have ended, the next broker process lets no client accept them (session_bar.py). A lock that
    was granted before the entity got a shorter one counts as well.
 """
 
@@ -14,31 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-import msgspec
-
-from busbar.broker.host_api import Admit, Rows, StoreState
+from busbar.broker.host_api import Admit, StoreState
 from busbar.broker.refusals import OFFLINE, STORE_FAILED
+from busbar.catalogue.change import StoreChange
 from busbar.cluster import protocol
 from busbar.cluster.channel import Channel, ChannelClosed
-from busbar.cluster.codec import WireError, effects_codec
-from busbar.cluster.protocol import Operation
 from busbar.cluster.remote_store import ENDED, RemoteStore
-from busbar.cluster.settings_codec import encode_settings
 from busbar.model.effects import Effect
 from busbar.model.errors import ServerBusy
 from busbar.model.settings import FragmentSettings
 from busbar.store.contract import StoreError
 from busbar.store.location import StoreLocation
 
-_catalogues = msgspec.msgpack.Decoder(tuple[dict[str, bytes], int])
-_times = msgspec.msgpack.Decoder(list[int])
+OPENING = frozenset(("open", "create", "read_catalogue", "repair_catalogue"))
+"""Methods that raise a StoreError if the broker process ends. All others raise ServerBusy."""
 
 
 class RemoteStoreHost(RemoteStore):
-    """A hosting.Host."""
+    """A StoreHost. The broker process answers every method that is not defined here."""
 
     def __init__(
         self,
@@ -51,11 +48,12 @@ class RemoteStoreHost(RemoteStore):
         place: StoreLocation | None = None,
     ) -> None:
         super().__init__(name, broker, loop, clock, emit)
-        self.detached = False  # it is opened from here, and may be asked for that from the beginning
+        self.detached = False  # it is opened from here, and takes calls from the beginning
         self.place = place
         self.admit: Admit | None = None
         self._fenced = fenced
         self._trying = False
+        self._restoring: asyncio.Task[None] | None = None
         self._closed = False
         self._offline = False
         self._reset = False
@@ -67,22 +65,21 @@ class RemoteStoreHost(RemoteStore):
         self._longer: dict[int, int] = {}
         """By fragment: until when locks may last that were granted when the entity had longer ones."""
         self._believed: dict[int, int] = {}
-        """By fragment: until when locks may be believed in that a process gave which has ended."""
+        """By fragment: until when clients may rely on locks that a process gave which has ended."""
 
     # ---- the broker process ----
 
     def attach_channel(self, channel: Channel) -> None:
-        """The broker process is there (again)."""
+        """The broker process is there, for the first time or again."""
         if not self._closed:
             self.connected(channel)
-            channel.notify(self.name, protocol.AssignStore())
+            protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
 
     async def restore(self) -> None:
-        """Bring the store back after its broker was started again. Returns when the store is in a state to be asked for
-        something."""
+        """Bring the store back after its broker was started again. Returns when the store takes calls."""
         if self._channel is not None and self.detached and self._trying:
             with contextlib.suppress(ChannelClosed):
-                await self._channel.call(self.name, self._as_it_was())
+                await self._there.restore(self.reason, self._offline, self._take_reset())
 
     def disconnected(self, reason: str) -> None:
         if self._closed:
@@ -93,7 +90,7 @@ class RemoteStoreHost(RemoteStore):
         super().disconnected(OFFLINE if self._offline else reason)
 
     def _note_locks(self) -> None:
-        """Remember until when clients of other brokers may believe in session locks of these fragments."""
+        """Note until when clients of other brokers may rely on session locks of these fragments."""
         now = self.clock()
         for fragment, lock in self._session_locks.items():
             earlier = max(self._believed.get(fragment, 0), self._longer.get(fragment, 0))
@@ -113,9 +110,9 @@ class RemoteStoreHost(RemoteStore):
         if self._fenced is not None:
             self._fenced()
 
-    def _as_it_was(self) -> protocol.RestoreStore:
+    def _take_reset(self) -> bool:
         reset, self._reset = self._reset, False
-        return protocol.RestoreStore(self.reason, self._offline, reset)
+        return reset
 
     # ---- opening and closing ----
 
@@ -123,43 +120,26 @@ class RemoteStoreHost(RemoteStore):
     def is_open(self) -> bool:
         return self.state is StoreState.OPEN or self.state is StoreState.ROLLING_BACK
 
-    async def open(self) -> None:
-        await self._opening(protocol.OpenStore())
-
-    async def create(self) -> None:
-        await self._opening(protocol.CreateStore())
-
-    async def read_catalogue(self) -> tuple[dict[str, bytes], int]:
-        return _catalogues.decode(await self._opening(protocol.ReadCatalogue()))
-
-    async def repair_catalogue(self, rows: Rows) -> None:
-        await self._opening(protocol.RepairCatalogue(rows))
-
     async def mark_unavailable(self, reason: str) -> None:
         if self._channel is None:
             self._enter(StoreState.UNAVAILABLE, reason)
             return
         with contextlib.suppress(ChannelClosed):  # then it is unavailable in any case
-            await self._channel.call(self.name, protocol.MarkUnavailable(reason))
+            await self._there.mark_unavailable(reason)
 
     def start_reopening(self) -> None:
         self._trying = True
         if self.state is StoreState.UNAVAILABLE and self._channel is not None:
             if self.detached:
-                self._channel.notify(self.name, self._as_it_was())
+                self._restoring = self._loop.create_task(self.restore())
             else:
-                self._channel.notify(self.name, protocol.StartReopening())
-
-    def stop_timers(self) -> None:
-        self._tell(protocol.StopTimers())
+                self._there.start_reopening()
 
     async def drain(self, timeout: float) -> bool:
         if self._channel is None:
             return True
         try:
-            return msgspec.msgpack.decode(
-                await self._channel.call(self.name, protocol.DrainStore(timeout)), type=bool
-            )
+            return await self._there.drain(timeout)
         except ChannelClosed:
             return False
 
@@ -167,7 +147,7 @@ class RemoteStoreHost(RemoteStore):
         self._closed = True
         if self._channel is not None:
             with contextlib.suppress(ChannelClosed):
-                await self._channel.call(self.name, protocol.CloseStore())
+                await self._there.close()
         self._channel = None
         self._enter(StoreState.CLOSED, "")
 
@@ -182,9 +162,9 @@ class RemoteStoreHost(RemoteStore):
                 for fragment, until in self._believed.items()
                 if fragment in fragments and until > now
             }
-            if barred:
-                self._tell(protocol.BarSessions(barred))
-            await self._serving(protocol.AddFragments(encode_settings(fragments)))
+            if barred and self._channel is not None:
+                self._there.bar_sessions(barred)
+            await self._ask("add_fragments", fragments)
 
     def _learn_locks(self, fragments: Mapping[int, FragmentSettings]) -> None:
         for fragment, settings in fragments.items():
@@ -196,7 +176,16 @@ class RemoteStoreHost(RemoteStore):
 
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
         self._learn_locks(fragments)
-        self._tell(protocol.ChangeFragments(encode_settings(fragments)))
+        if self._channel is not None:
+            self._there.change_fragments(fragments)
+
+    def note_change(self, change: StoreChange) -> Channel | None:
+        """A change of the catalogue goes to the broker process over this channel, together with that of its other stores.
+        None: there is no broker process now."""
+        if self._channel is not None:
+            self._learn_locks(change.new)
+            self._learn_locks(change.changed)
+        return self._channel
 
     async def remove_fragment(self, fragment: int) -> None:
         self._active.pop(fragment, None)
@@ -204,22 +193,19 @@ class RemoteStoreHost(RemoteStore):
         self._longer.pop(fragment, None)
         self._believed.pop(fragment, None)
         self.drop_fragment(fragment)
-        await self._serving(protocol.RemoveFragment(fragment))
-
-    async def write_catalogue(self, rows: Rows) -> None:
-        await self._serving(protocol.WriteCatalogue(rows))
+        await self._ask("remove_fragment", fragment)
 
     def last_used(self, fragment: int) -> int:
         """When the fragment was last used, as the broker reported it last: the clock may have been set back."""
         return self._active.get(fragment, self._returned)
 
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:
-        times = _times.decode(await self._serving(protocol.GetLastUsed([*fragments])))
+        times = await self._ask("last_uses", fragments)
         for fragment, time in zip(fragments, times, strict=True):
             if time:
                 self._active[fragment] = time
 
-    # ---- what operators say ----
+    # ---- what operators ask for ----
 
     async def take_offline(self) -> None:
         self._offline = True
@@ -227,99 +213,44 @@ class RemoteStoreHost(RemoteStore):
             self._enter(StoreState.UNAVAILABLE, OFFLINE)
             return
         with contextlib.suppress(ChannelClosed):
-            await self._channel.call(self.name, protocol.SetOffline())
+            await self._there.take_offline()
 
     def bring_online(self) -> None:
         self._offline = False
-        self._tell(protocol.SetOnline())
+        if self._channel is not None:
+            self._there.bring_online()
 
     def reset(self) -> None:
         self._offline = False
         self._reset = self._channel is None
-        self._tell(protocol.ResetStore())
+        if self._channel is not None:
+            self._there.reset()
 
     # ---- calls ----
 
-    def _tell(self, operation: Operation) -> None:
-        if self._channel is not None:
-            self._channel.notify(self.name, operation)
+    @property
+    def _there(self) -> protocol.HostedStore:
+        """The store in the broker process. There must be a channel."""
+        assert self._channel is not None
+        return protocol.STORE.remote(self._channel, self.name)
 
-    async def _opening(self, operation: Operation) -> msgspec.Raw:
+    def __getattr__(self, name: str) -> Any:
+        method = protocol.STORE.methods.get(name)
+        if method is None:
+            raise AttributeError(name)
+        return partial(self._ask if method.has_reply else self._tell, name)
+
+    def _tell(self, method: str, *arguments: object) -> None:
+        if self._channel is not None:
+            getattr(self._there, method)(*arguments)
+
+    async def _ask(self, method: str, *arguments: object) -> Any:
+        """Call a method in the broker process. If that ends, a StoreError or ServerBusy is raised, as StoreHost says."""
         try:
             if self._channel is not None:
-                return await self._channel.call(self.name, operation)
+                return await getattr(self._there, method)(*arguments)
+            lost = ServerBusy(self._unavailable_text)
         except ChannelClosed:
-            pass
-        raise StoreError(ENDED)
-
-    async def _serving(self, operation: Operation) -> msgspec.Raw:
-        if self._channel is None:
-            raise ServerBusy(self._unavailable_text)
-        try:
-            return await self._channel.call(self.name, operation)
-        except ChannelClosed:
-            busy = ServerBusy(STORE_FAILED)
-            busy.certain = False
-            raise busy from None
-
-
-class CatalogueService(Protocol):
-    """The namespace, as broker processes ask for it."""
-
-    def handle_request(self, request: protocol.CatalogueRequest) -> Coroutine[None, None, object]: ...
-
-    def in_use(self, channel: Channel, frame: protocol.ReportInUse) -> None: ...
-
-
-class BrokerConnection(Channel):
-    """The controller's end of the channel to one broker process."""
-
-    def __init__(
-        self,
-        hosts: Mapping[str, RemoteStoreHost],
-        ended: Callable[[], None],
-        namespace: CatalogueService | None = None,
-        introduce: Callable[[str], None] = lambda broker: None,
-    ) -> None:
-        """`introduce` hears that the broker process misses a channel to another one."""
-        super().__init__()
-        self._hosts = hosts
-        self._ended = ended
-        self._namespace = namespace
-        self._introduce = introduce
-
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
-        host = self._host(frame.store)
-        if isinstance(frame, protocol.EffectsFrame):
-            host.effects_received(effects_codec.decode(frame.effects))
-        elif isinstance(frame, protocol.StoreStatus):
-            host.status_changed(frame)
-        else:
-            raise WireError("The controller has no store to submit to.")
-
-    def handle_call(self, store: str, operation: Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.CatalogueRequest) and self._namespace is not None:
-            return self._namespace.handle_request(operation)
-        if isinstance(operation, protocol.ReportInUse) and self._namespace is not None:
-            self._namespace.in_use(self, operation)
-            return None
-        if isinstance(operation, protocol.Introduce):
-            self._introduce(operation.broker)
-            return None
-        if isinstance(operation, protocol.AdmitStore):
-            return self._host(store).admitted(operation.anew)
-        if isinstance(operation, protocol.StoreFenced):
-            self._host(store).fenced()
-            return None
-        raise WireError(f"The controller was asked for {type(operation).__name__}.")
-
-    def closed(self) -> None:
-        self._ended()
-
-    def _host(self, store: str) -> RemoteStoreHost:
-        host = self._hosts.get(store)
-        if host is None:
-            raise WireError(f"A broker process spoke of the store {store}.")
-        return host
+            lost = ServerBusy(STORE_FAILED)
+            lost.certain = False
+        raise StoreError(ENDED) if method in OPENING else lost

@@ -6,11 +6,11 @@ Rules:
 2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
    and handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A
    broker whose channel to another one broke asks for another channel.
-3. A broker also holds the lock of the data directory, so that nobody else is served from it while one is left.
+3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
-5. A broker that is there and does not answer, twice in its patience, is killed: rule 4. It is watched from its start on;
-   until its first answer it may take longer.
-6. Every broker has a gateway. It gets clients when it knows all entities and can reach all others; a client goes to the
+5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
+   pinged from its start on; until its first answer it may take longer.
+6. Every broker has a gateway. It gets clients when it has all entities and can reach all others; a client goes to the
    broker that has the fewest.
 """
 
@@ -28,17 +28,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from busbar.cluster import protocol
+from busbar.cluster.broker_connection import BrokerConnection
 from busbar.cluster.broker_node import PEER, SERVED
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import ChannelClosed
 from busbar.cluster.fd_passing import CLIENT, FdSender
+from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.remote_store import ENDED
-from busbar.cluster.remote_store_host import BrokerConnection, RemoteStoreHost
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.api import TransferReport
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
-"""Who has lived so long did not die of being started."""
+"""A broker that has lived so long did not die of being started."""
 END_SECONDS = 5.0
 START_SECONDS = 30.0
 """So long a broker may take at least until it answers for the first time: its program has to be loaded."""
@@ -64,11 +67,11 @@ class BrokerProcess:
         self.channel: BrokerConnection | None = None
         self.fd_socket: FdSender | None = None
         self.on_restart: Callable[[BrokerProcess], Awaitable[None]] | None = None
-        """Hears that it was started again."""
+        """Called when it was started again."""
         self.on_exit: Callable[[BrokerProcess, list[socket.socket]], None] = lambda broker, left: None
-        """Hears that it has ended, and gets the clients that were meant for it."""
+        """Called when it has ended, with the clients that were meant for it."""
         self.misses: Callable[[BrokerProcess, str], None] = lambda broker, other: None
-        """Hears that it has no channel to another broker."""
+        """Called with the name of another broker to which it has no channel."""
         self._directory = directory
         self._lock = lock
         self._members = members
@@ -90,7 +93,7 @@ class BrokerProcess:
         self._started = loop.time()
         self.fd_socket = FdSender(our_fd_socket)
         channel = BrokerConnection(
-            self.hosts, self._lost, self._members, lambda other: self.misses(self, other)
+            self.hosts, self._lost, self._members.broker, lambda other: self.misses(self, other)
         )
         await loop.create_unix_connection(lambda: channel, sock=ours)
         self.channel = channel
@@ -100,7 +103,7 @@ class BrokerProcess:
         await asyncio.gather(*[host.restore() for host in self.hosts.values()])
 
     def _spawn(self, channel: int, fd_socket: int) -> None:
-        # It imports from where this process does, and not from the directory that somebody happened to start it in.
+        # It imports from where this process does, and not from the directory that it was started in.
         program = [sys.executable, "-P", "-m", "busbar.app.broker_main"]
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
@@ -124,12 +127,12 @@ class BrokerProcess:
         if self.channel is not None and not self.channel.is_lost:
             host.attach_channel(self.channel)
 
-    async def open_gateway(self, settings: bytes) -> None:
+    async def open_gateway(self, settings: NodeSettings) -> None:
         """Open the gateway of this broker; clients come when the others can be reached too. Raises ChannelClosed, or what
         the gateway raises."""
         if self.channel is None or self.channel.is_lost:  # it has ended again already
             raise ChannelClosed
-        opened = self.channel.start_call("", protocol.OpenGateway(settings))
+        opened = protocol.NODES.remote(self.channel).open_gateway(settings)
         self._members.add_broker(self.channel)
         await opened
 
@@ -142,7 +145,7 @@ class BrokerProcess:
         while silent < 2:
             try:
                 async with asyncio.timeout(patience / 2):
-                    await channel.call("", protocol.Ping())
+                    await protocol.NODES.remote(channel).ping()
                 silent, patience = 0, self._patience
                 await asyncio.sleep(patience / 4)
             except TimeoutError:
@@ -156,15 +159,15 @@ class BrokerProcess:
     async def close_gateway(self) -> None:
         if self.channel is not None:
             with contextlib.suppress(ChannelClosed):
-                await self.channel.call("", protocol.CloseGateway())
+                await protocol.NODES.remote(self.channel).close_gateway()
 
     def give_up(self) -> None:
-        """It is of no use as it is; rule 4."""
+        """End a broker that cannot serve, so that it is started again."""
         if self.channel is not None:
             self.channel.close()
 
     async def stop(self) -> None:
-        """All its stores are closed."""
+        """End the broker, when all its stores are closed."""
         self._stopping = True
         if self._restarting is not None:
             self._restarting.cancel()
@@ -214,8 +217,8 @@ class BrokerProcess:
             await self.on_restart(self)
 
     async def _reap(self, patience: float, longest: float | None = None) -> int | None:
-        """Its exit code. Whoever is there without a channel is of no use, and may hold stores. One with a disk that hangs
-        may not even die of being killed until that answers: it is waited for no `longest`, if that is given."""
+        """Wait for the end of the process, kill it after `patience`, and return its exit code. A process whose disk hangs
+        may not end before the disk answers; then it is not waited for longer than `longest`, if that is given."""
         process = self._process
         if process is None:
             return None
@@ -242,7 +245,7 @@ class BrokerSupervisor:
             BrokerProcess(f"broker-{number}", directory, lock, members, patience, store_timeout)
             for number in range(count)
         ]
-        self._settings: dict[BrokerProcess, bytes] = {}
+        self._settings: dict[BrokerProcess, NodeSettings] = {}
         self._open: set[BrokerProcess] = set()
         """Those that have a gateway."""
         self._ready: set[BrokerProcess] = set()
@@ -267,7 +270,7 @@ class BrokerSupervisor:
     def count(self) -> int:
         return len(self._brokers)
 
-    async def open_gateways(self, settings: Sequence[bytes]) -> None:
+    async def open_gateways(self, settings: Sequence[NodeSettings]) -> None:
         """With the settings of each."""
         self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
@@ -275,13 +278,22 @@ class BrokerSupervisor:
             broker.on_exit = self._ended
             broker.misses = self._misses
         await asyncio.gather(*[self._join(broker) for broker in self._brokers])
-        # The first had nobody to meet: once more, now that all are there.
+        # The first had no others to connect to: once more, now that all are there.
         await asyncio.gather(*[self._connect_peers(broker) for broker in self._open])
 
     async def close_gateways(self) -> None:
         self._ready.clear()
-        self._open.clear()  # nobody is introduced any more
+        self._open.clear()  # no channels are made any more
         await asyncio.gather(*[broker.close_gateway() for broker in self._brokers])
+
+    async def transfers(self) -> TransferReport:
+        """What all brokers move and hold. One that ends meanwhile is left out."""
+        channels = [broker.channel for broker in self._open if broker.channel is not None]
+        asked = [protocol.NODES.remote(channel).transfers() for channel in channels]
+        reports = await asyncio.gather(*asked, return_exceptions=True)
+        found = [report for report in reports if isinstance(report, TransferReport)]
+        moved = sum(report.moved for report in found)
+        return TransferReport(moved, [view for report in found for view in report.transfers])
 
     def accept_delay(self) -> float:
         """0 if one more client can be handed over now, else the seconds to wait."""
@@ -302,7 +314,7 @@ class BrokerSupervisor:
         return broker.fd_socket is not None and not broker.fd_socket.is_full
 
     async def _join(self, broker: BrokerProcess) -> None:
-        """It has been started; let it have a gateway, and the others know of it."""
+        """Open the gateway of a broker that has been started, and connect it with the others."""
         try:
             await broker.open_gateway(self._settings[broker])
             for other in self._open:
@@ -320,14 +332,14 @@ class BrokerSupervisor:
     async def _connect_peers(self, broker: BrokerProcess) -> None:
         others = [other.name for other in self._open if other is not broker]
         if broker.channel is not None:
-            await broker.channel.call("", protocol.ConnectPeers(others))
+            await protocol.NODES.remote(broker.channel).connect_peers(others)
 
     def _ended(self, broker: BrokerProcess, left: list[socket.socket]) -> None:
         self._open.discard(broker)
         self._ready.discard(broker)
         for other in self._open:
             if other.channel is not None:
-                other.channel.notify("", protocol.Ended(broker.name))
+                protocol.NODES.remote(other.channel).broker_ended(broker.name)
         for client in left:
             self.dispatch(client)
 
@@ -347,7 +359,7 @@ class BrokerSupervisor:
         there.fd_socket.send(f"{SERVED} {here.name}", served)
 
     def _misses(self, broker: BrokerProcess, name: str) -> None:
-        """One that is not there yet is introduced when it is."""
+        """Make a channel to another broker again. One that is not there yet is connected when it is."""
         now = asyncio.get_running_loop().time()
         lately = now - self._introduced.get((broker.name, name), 0.0) < INTRODUCED_SECONDS
         other = next((one for one in self._open if one.name == name), None)

@@ -83,7 +83,7 @@ class Access:
         return hmac.new(self._secret, browser.encode(), hashlib.sha256).hexdigest()
 
     def check_change(self, request: web.Request, browser: str, csrf: str) -> None:
-        """Raises AccessDenied for a POST that is not from one of the console's own forms."""
+        """Check a POST. Raises AccessDenied if it is not from one of the console's own forms."""
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.host:
             raise AccessDenied("This change was asked for by another site; nothing was done.")
@@ -92,7 +92,7 @@ class Access:
 
 
 def check_host(host: str) -> None:
-    """Raises AccessDenied unless the host is this machine's loopback."""
+    """Check the host. Raises AccessDenied unless it is this machine's loopback."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         local = name == "localhost" or ipaddress.ip_address(name).is_loopback

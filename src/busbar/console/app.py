@@ -74,7 +74,9 @@ async def serve(
 
 def application(namespace: Namespace, access: Access) -> web.Application:
     console = Console(namespace, access)
-    app = web.Application(middlewares=[_answered(namespace), _guarded(access)], client_max_size=MAX_BODY)
+    app = web.Application(
+        middlewares=[_failure_middleware(namespace), _access_middleware(access)], client_max_size=MAX_BODY
+    )
     app.router.add_get("/", console.overview)
     app.router.add_get(SIGN_IN, console.sign_in)
     app.router.add_get(STYLE, _asset("console.css", "text/css"))
@@ -146,7 +148,7 @@ class Console:
 
     def create(self, kind: EntityType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            sent = await _sent(request)
+            sent = await _read_form(request)
             form, filled = FORMS[kind], read(FORMS[kind], sent)
             address = Address(
                 kind, filled.name, sent.get("topic", "") if kind is EntityType.SUBSCRIPTION else ""
@@ -185,7 +187,7 @@ class Console:
         return handle
 
 
-def _guarded(access: Access) -> Middleware:
+def _access_middleware(access: Access) -> Middleware:
     """Refuse requests that are not allowed (access.py)."""
 
     @web.middleware
@@ -197,14 +199,14 @@ def _guarded(access: Access) -> Middleware:
         if browser is None:
             return _html(pages.signed_out_page("This browser is not signed in to the console."), 403)
         if request.method not in ("GET", "HEAD"):
-            access.check_change(request, browser, (await _sent(request)).get(CSRF_FIELD, ""))
+            access.check_change(request, browser, (await _read_form(request)).get(CSRF_FIELD, ""))
         request[CSRF] = access.csrf(browser)
         return await handler(request)
 
     return guard
 
 
-def _answered(namespace: Namespace) -> Middleware:
+def _failure_middleware(namespace: Namespace) -> Middleware:
     """Turn every failure into a page, and add the headers to every answer."""
 
     @web.middleware
@@ -266,7 +268,7 @@ def _start(request: web.Request, name: str) -> int:
     return min(int(text), MAX_START) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
 
 
-async def _sent(request: web.Request) -> dict[str, str]:
+async def _read_form(request: web.Request) -> dict[str, str]:
     """The fields of a form; of a repeated field, the first. aiohttp keeps what it read."""
     fields = await request.post()
     return {key: value for key, value in reversed(list(fields.items())) if isinstance(value, str)}

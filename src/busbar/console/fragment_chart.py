@@ -42,7 +42,7 @@ def _bar(fragment: FragmentSummary, most: int) -> Markup:
         parts.append(tag("rect", x=0, y=round(top, 2), width=10, height=round(height, 2), class_=style))
     if not fragment.open:
         parts = [tag("rect", x=0, y=0, width=10, height=HEIGHT, class_="unavailable")]
-    said = _said(fragment)
+    said = _describe(fragment)
     picture = tag(
         "svg", parts, viewBox=f"0 0 10 {HEIGHT:.0f}", preserveAspectRatio="none", role="img", aria_label=said
     )
@@ -80,7 +80,7 @@ def _numbers(fragments: Sequence[FragmentSummary]) -> Markup:
     return table(columns, rows, NUMBERS)
 
 
-def _said(fragment: FragmentSummary) -> str:
+def _describe(fragment: FragmentSummary) -> str:
     if not fragment.open:
         return f"Fragment {fragment.index} in {fragment.store} is unavailable"
     return (

@@ -55,7 +55,7 @@ class Entity:
     requires_session: bool
     detects_duplicates: bool
     messages: int
-    """Without dead letters and scheduled ones, which have their own counts."""
+    """Without those that have their own counts: dead letters, scheduled ones, and those on the way to other entities."""
     dead_letters: int
     scheduled: int
     size: str
@@ -63,6 +63,9 @@ class Entity:
     settings: Mapping[str, str]
     """By name, in the form that people read."""
     runtime: Mapping[str, str]
+    transfers: int = 0
+    """On the way to other entities."""
+    failed_transfers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

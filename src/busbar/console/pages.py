@@ -70,6 +70,10 @@ def entity_page(
     tiles.append((count(entity.scheduled), "scheduled"))
     if address.kind is EntityType.TOPIC:
         tiles = [(count(entity.subscriptions), "subscriptions"), (count(entity.scheduled), "scheduled")]
+    if entity.transfers:
+        tiles.append((count(entity.transfers), "being forwarded"))
+    if entity.failed_transfers:
+        tiles.append((count(entity.failed_transfers), "failed transfers"))
     if address.kind is not EntityType.SUBSCRIPTION:
         tiles.append((entity.size, "held"))
     below = None
@@ -254,7 +258,7 @@ def _field(field: Field, value: str) -> Markup:
     box = tag(
         "select", options, id=field.element, name=field.element, aria_describedby=f"{field.element}-hint"
     )
-    return _labelled(field.element, field.label, field.hint, box)
+    return _add_label(field.element, field.label, field.hint, box)
 
 
 def _line(
@@ -272,10 +276,10 @@ def _line(
         spellcheck="false",
         aria_describedby=f"{name}-hint",
     )
-    return _labelled(name, label, hint, box)
+    return _add_label(name, label, hint, box)
 
 
-def _labelled(name: str, label: str, hint: str, box: Markup) -> Markup:
+def _add_label(name: str, label: str, hint: str, box: Markup) -> Markup:
     return tag(
         "div",
         tag("label", label, for_=name),

@@ -11,11 +11,17 @@ from busbar.model.message import ACTIVE, Draft, Record
 
 
 def put_active(
-    state: State, records: list[Record], size: i64, now: i64, drafts: list[Draft] | None = None
+    state: State,
+    records: list[Record],
+    size: i64,
+    now: i64,
+    drafts: list[Draft] | None = None,
+    straight: bool = True,
 ) -> None:
     """Put messages with new numbers, ascending, that have `size` bytes in all. `drafts` are theirs, if they are known.
 
-    Ledger.given must be called with the last number afterwards.
+    Ledger.given must be called with the last number afterwards. Without `straight` they are not put into the outbox, which
+    has, or will get, other numbers that were given by the same command.
     """
     if not records:
         return
@@ -27,7 +33,7 @@ def put_active(
         return
     window = state.main
     unread = state.unread(window)
-    if state.settings.forward is not None and passes_straight(state, unread):
+    if straight and state.settings.forward is not None and passes_straight(state, unread):
         records = put_straight(state, records, drafts, now)
         size = 0
         for record in records:

@@ -43,7 +43,9 @@ TOO_MANY_HOPS: Final = "MaxTransferHopCountExceeded"
 
 
 def _settings_of(state: State, sub: i64) -> ForwardSettings | None:
-    return state.settings.forward if sub == ACTIVE else state.settings.forward_dead_letters
+    if sub == ACTIVE:
+        return state.settings.forward
+    return state.settings.forward_dead_letters if sub == DEAD else None
 
 
 def _may_forward(state: State, sub: i64, forward: ForwardSettings) -> bool:
@@ -178,7 +180,7 @@ def _refuse(state: State, lane: i64, record: Record, to: i64, overlay: Overlay, 
 
 
 def _obstacle(hops: i64, forward: ForwardSettings) -> tuple[int, Overlay] | None:
-    """Why a message is not forwarded, whatever its keys are: the cause, and what is said to its reader."""
+    """Why a message is not forwarded, whatever its keys are: the cause, and the properties of the dead letter."""
     if hops >= MAX_HOPS:
         text = f"The message was forwarded {hops} times, which is the most that is allowed."
         return HOPS, dead_letter(TOO_MANY_HOPS, text)

@@ -380,8 +380,10 @@ class Intake:
         """Put what was taken."""
         state = self._state
         ledger = state.ledger
-        put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts)
+        straight = self._moved is None
+        put_active(state, self._puts, self._put_bytes, self._now, self._put_drafts, straight)
         if self._later is not None:
+            self._later.sort(key=_number_of)  # those that were reserved are the lowest
             ledger.put(SCHEDULED, self._later, self._later_bytes)
         if self._moved is not None:
             for record, path in self._moved:
@@ -397,6 +399,10 @@ class Intake:
             state.writers.remember(ledger, self._writer, self._batch, self._fresh, self._now)
         if self.repeated is not None:
             ledger.head.dropped = state.duplicates.dropped
+
+
+def _number_of(record: Record) -> int:
+    return record.n
 
 
 def _judgement(selected: Selection, n: i64) -> Refusal | None:

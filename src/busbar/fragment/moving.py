@@ -3,8 +3,8 @@
 Rules
 - A page (PullOutbox) has the first records of a target, ascending and without gaps. Effects wait for the commit of all that
   was applied before: so a page shows only what is durable, and leaves out only what has durably left.
-- A record leaves the outbox only by RemoveMoved: since its target has taken it, or since its target refuses it and it is the
-  first that was not taken. Both are repeated without harm.
+- A record leaves the outbox only by RemoveMoved: its target has taken it, or refuses it and has taken all before it. A
+  RemoveMoved can be repeated without harm.
 - What is refused goes where outbox.py says. A target that is full is waited for, as long as
   FragmentSettings.transfer_patience_ms since it was first full. The time starts again whenever something is taken.
 - What comes back to the dead-letter queue from which it was to be forwarded is not forwarded until the settings change.

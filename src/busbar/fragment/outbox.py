@@ -3,8 +3,8 @@
 Rules
 - A record of the outbox has a number of its own and a target, the fragment that it goes to. The commit that puts it fixes
   both. Records of one target are moved in the order of their numbers.
-- The mover learns by OutboxReady that a target has records: when the first one comes, when the fragment is opened, and after
-  an undo. How records leave again is in moving.py.
+- An OutboxReady goes to the mover for each target that has records: when the first one comes, when the fragment is opened,
+  and after an undo. How records leave again is in moving.py.
 - In memory is one batch for each target, its first records. The rest is in the store. `count` has all of them.
 - The outbox counts in the size of the entity. No receiver, tap or clock reaches it.
 - Which fragment of a partitioned target a message goes to follows from its key. Messages without a key go to all of them in

@@ -9,8 +9,9 @@ Rules
   lost, the record would look as if it had been taken.
 - The answer says how many records from there on are refused for the same reason: all of them if the entity is disabled or
   full, else one.
-- The fence rises with each attempt of a source. A command with a lower one than was seen is refused: the mover gave it up,
-  or its process is gone. The highest is kept in memory, since a late command does not outlive the process either.
+- The fence rises with each attempt of a source. A command whose fence is not higher than all that were seen is refused. It
+  comes late or twice, and what it brings may have gone to a dead-letter queue since. The highest fence is kept in memory:
+  a late command does not outlive the process either.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from busbar.model.effects import MovedTaken
 from busbar.model.errors import ArgumentError, InvalidOperation, QuotaExceeded
 from busbar.model.message import Draft, Publication
 
-LATE: Final = "A later attempt to move messages of this source was seen: this one is not applied."
+LATE: Final = (
+    "This attempt to move messages of the source, or a later one, was seen before: it is not applied."
+)
 
 
 def _skipped(state: State, command: TakeMoved) -> i64:

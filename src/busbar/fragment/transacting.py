@@ -7,7 +7,7 @@ Rules
 - A lock, and a scheduled message, can be named once in a transaction. Every lock must be held, as in an atomic settlement.
 - Room for the sends counts what the transaction itself frees: a full queue can still be worked off.
 - Duplicates are looked for among the ids that are known and among the messages of the transaction.
-- Probe is the check alone, without the quota. It promises nothing.
+- Probe is the check alone, without the quota. Its answer is no promise.
 - A number that was reserved goes to the message that names it, if that is still to be scheduled; else the message gets a new
   one. A number that is not reserved here any more refuses the transaction. Reserved numbers are kept in memory: the
   commit that reserves them only raises the last number, so that no other message ever gets them.

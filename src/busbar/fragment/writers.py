@@ -222,9 +222,9 @@ class Writers:
         ledger.set_writer(mark_name(source), n, now)
 
     def is_late(self, source: i64, fence: i64) -> bool:
-        """Whether a command with a higher fence was seen. This fence counts as seen from now on."""
+        """Whether a command with this fence, or a higher one, was seen. This one counts as seen from now on."""
         highest = self._seen.get(source, -1)
-        if fence < highest:
+        if fence <= highest:
             return True
         self._seen[source] = fence
         return False

@@ -24,7 +24,7 @@ class NodeKind(Enum):
 class Node:
     """What an address names: `path` is the entity's, without sub-queue.
 
-    If it names a `dead_letter` queue, `transfer` says that it is the one of failed transfers.
+    If it names a `dead_letter` queue, `transfer` is true for the transfer dead-letter queue.
     """
 
     kind: NodeKind
@@ -48,7 +48,7 @@ class Node:
 
     @property
     def key(self) -> str:
-        """The same for every spelling of the same node."""
+        """A key that is the same for every spelling of the node."""
         return f"{self.kind.value}:{self.resource.lower()}"
 
 

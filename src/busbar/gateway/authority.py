@@ -110,7 +110,7 @@ class Authority:
 
     def renewed(self, grant: Grant) -> Grant | None:
         """The rest of a grant after its rule was changed or deleted."""
-        for rule in self._of(grant.owner, grant.rule):
+        for rule in self._find_rules(grant.owner, grant.rule):
             if any(hmac.compare_digest(key.encode(), grant.key.encode()) for key in rule.keys):
                 return replace(grant, rights=rule.grants())
         return None
@@ -120,7 +120,7 @@ class Authority:
         found: Grant | None = None
         tried = 0
         for owner in (*_owners(path), ""):
-            for rule in self._of(owner, name):
+            for rule in self._find_rules(owner, name):
                 for key in filter(None, rule.keys):
                     tried += 1
                     if proves(key) and found is None:
@@ -129,7 +129,7 @@ class Authority:
             proves("")  # a missing rule takes as long to detect as a wrong key
         return found
 
-    def _of(self, owner: str, name: str) -> list[SasRule]:
+    def _find_rules(self, owner: str, name: str) -> list[SasRule]:
         # The Python SDK encodes a rule's name twice when it has special characters.
         names = (name, unquote_plus(name))
         if not owner:

@@ -4,8 +4,8 @@
     dataset(directory)         a pyarrow dataset, without a Spark session
     files(directory)           the paths, for everything else that reads Parquet
 
-These go by the manifest (manifest.py) and see every message once at every instant, also while a capture writes or
-compacts. What they list stays readable for the grace period of compaction (an hour), whatever happens meanwhile.
+These use the manifest (manifest.py) and return every message once at every moment, also while a capture writes or compacts.
+The listed files stay readable for the grace period of compaction (an hour).
 
 An archive is a directory:
 
@@ -13,15 +13,15 @@ An archive is a directory:
     _files/entity=…/date=…/hour=…/*.pq  the same files under names that readers by the manifest use
     _manifest                           what belongs to the archive
     _checkpoints                        of Spark, one for each entity
-    _staging                            what is being written
-    _archive.json                       what the archive is: its id, and which stream it holds
-    _lock                               who writes
+    _staging                            files that are being written
+    _archive.json                       the archive's id, and the stream it holds
+    _lock                               the lock of its writer
 
 Hours are UTC, those of the enqueued time (of events: of their time).
 
-`_files` is the archive; the tree beside it is a view of it, made of second names (hard links) of the same files. So a file
-gets its place in the view after the commit that adds it, and loses it before its data goes. The view never shows a message
-twice; after a crash it may lack the last batch, or an hour that was being compacted, until the next capture starts.
+`_files` is the archive. The tree beside it is a view of it, made of second names (hard links) of the same files. So a file
+gets its name in the view after the commit that adds it, and loses it before its data is deleted. The view never shows a
+message twice. After a crash it may lack the last batch, or an hour that was being compacted, until the next capture starts.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class ArchiveIdentity:
     """What an archive is."""
 
     id: str
-    """Of the directory: checkpoints and taps of an archive follow from it, wherever it is moved."""
+    """The id of the directory: checkpoints and taps of an archive follow from it, also after it is moved."""
     stream: str
 
 
 def identity(directory: str | Path) -> ArchiveIdentity:
-    """Raises ArchiveError if there is no archive."""
+    """The identity of an archive. Raises ArchiveError if there is none."""
     path = Path(directory) / IDENTITY
     try:
         document = json.loads(path.read_bytes())
@@ -82,7 +82,7 @@ def identity(directory: str | Path) -> ArchiveIdentity:
 
 
 def make(directory: Path, stream: str) -> ArchiveIdentity:
-    """The archive of this directory, a new one if there is none."""
+    """The archive of this directory; it is created if there is none."""
     directory.mkdir(parents=True, exist_ok=True)
     document = {"busbar": VERSION, "id": uuid.uuid4().hex, "stream": stream}
     try:
@@ -105,14 +105,15 @@ def files(directory: str | Path) -> list[str]:
 
 
 def base_of(directory: str | Path) -> Path:
-    """Below it, paths are entity=…/date=…/hour=…/file. A copy of an archive may lack the names for the manifest."""
+    """The directory below which paths are entity=…/date=…/hour=…/file. A copy of an archive may lack the names for the
+    manifest."""
     identity(directory)
     kept = Path(directory) / FILES
     return kept if kept.is_dir() else Path(directory)
 
 
 def read(spark: SparkSession, directory: str | Path) -> DataFrame:
-    """The columns of the stream (busbar.spark.schema), then `date` and `hour`."""
+    """A DataFrame with the columns of the stream (busbar.spark.schema), then `date` and `hour`."""
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
     from busbar.spark.schema import schema_of

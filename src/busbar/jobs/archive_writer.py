@@ -1,11 +1,11 @@
-"""The one writer of an archive (archive.py): what it publishes is in the archive for good, or was never there.
+"""The one writer of an archive (archive.py). A published batch is in the archive for good, as a whole or not at all.
 
-A file is written and synced in _staging, under a name that nobody else has; moved to _files under its own name, which
-follows from the query and the batch; added by a commit to the manifest; shown in the tree. Repeating a batch replaces what a
-crash has left of it; a batch that was committed is not written again.
+A file is written and synced in _staging, under a unique name. It is moved to _files under its own name, which follows from
+the query and the batch, added by a commit to the manifest, and then linked into the tree. If a batch is repeated, it
+replaces what a crash has left of it. A committed batch is not written again.
 
-What a crash leaves is put in order when the archive is opened: files that no commit names go, files that are missing in the
-tree are shown there.
+Opening the archive repairs what a crash has left: files that no commit names are deleted, and files that are missing in the
+tree are linked there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class StagedFile:
 
 
 class ArchiveWriter:
-    """Opened by `open`, which takes the archive for this process until `close`. May be used from several threads."""
+    """The writer, created by `open`, which locks the archive for this process until `close`. May be used from several
+    threads."""
 
     def __init__(self, directory: Path, identity: ArchiveIdentity, lock: int, grace: float) -> None:
         self.directory = directory
@@ -57,7 +58,7 @@ class ArchiveWriter:
 
     @classmethod
     def open(cls, directory: str | Path, stream: str, *, grace: float = GRACE_SECONDS) -> ArchiveWriter:
-        """Raises ArchiveError if another process has it."""
+        """Open an archive. Raises ArchiveError if another process has it open."""
         path = Path(directory).absolute()
         path.mkdir(parents=True, exist_ok=True)
         lock = _locked(path)
@@ -71,11 +72,11 @@ class ArchiveWriter:
 
     def close(self) -> None:
         os.ftruncate(self._lock, 0)
-        os.close(self._lock)  # which gives it back; the file stays, so that all lock the same one
+        os.close(self._lock)  # which releases it; the file stays, so that all lock the same one
 
     @property
     def contents(self) -> Contents:
-        """Not to be changed. It moves with every commit."""
+        """The contents, not to be changed. They change with every commit."""
         return self._manifest.contents
 
     def files(self) -> list[ArchivedFile]:
@@ -83,8 +84,8 @@ class ArchiveWriter:
             return list(self.contents.files.values())
 
     def has(self, mark: BatchMark) -> bool:
-        """Whether a batch was committed. Raises ArchiveError if the archive has another batch of that number, which is
-        what a checkpoint brings that was put back to an earlier state."""
+        """Whether a batch was committed. Raises ArchiveError if the archive has another batch of that number, which happens
+        after a checkpoint was restored to an earlier state."""
         with self._turn:
             if mark.batch > self.contents.batches.get(mark.query, -1):
                 return False
@@ -102,13 +103,13 @@ class ArchiveWriter:
         return self.directory / (path + SHOWN_SUFFIX)
 
     def stage(self) -> Path:
-        """A fresh directory to write files of a batch to."""
+        """A new directory for the files of a batch."""
         path = self.directory / STAGING / uuid.uuid4().hex
         path.mkdir(parents=True)
         return path
 
     def publish(self, staged: Sequence[StagedFile], mark: BatchMark) -> None:
-        """Let a batch be part of the archive."""
+        """Add a batch to the archive."""
         with self._turn:
             if self.has(mark):
                 return
@@ -120,7 +121,7 @@ class ArchiveWriter:
             self._show(added)
 
     def replace(self, old: Sequence[ArchivedFile], staged: Sequence[StagedFile], entity: str) -> None:
-        """Let files take the place of others that have the same rows."""
+        """Replace files by others that have the same rows."""
         if sum(file.rows for file in old) != sum(file.rows for file in staged):
             raise ArchiveError(
                 f"The files that replace {len(old)} files of {entity!r} have not as many rows."
@@ -131,13 +132,13 @@ class ArchiveWriter:
             reached("inside-compaction")
             self._manifest.commit(Commit(_now(), added, tuple(file.path for file in old)))
             reached("before-replace")
-            # Plain readers rather miss them for a moment than see them twice.
+            # For a moment plain readers may miss them, but never see them twice.
             for file in old:
                 self.shown_path(file.path).unlink(missing_ok=True)
             self._show(added)
 
     def drop_replaced(self) -> None:
-        """Delete what was replaced longer ago than the grace period."""
+        """Delete files that were replaced longer ago than the grace period."""
         with self._turn:
             over = _now() - int(self._grace * 1000)
             gone = [path for path, when in self.contents.removed.items() if when <= over]
@@ -148,7 +149,7 @@ class ArchiveWriter:
     # ----------------------------------------------------------------------------------------------
 
     def _moved(self, staged: Sequence[StagedFile], entity: str, name: str) -> tuple[ArchivedFile, ...]:
-        """Staged files, under the names that they keep."""
+        """Move staged files to their final names."""
         added: list[ArchivedFile] = []
         for number, file in enumerate(sorted(staged, key=lambda file: (file.date, file.hour, file.path))):
             path = f"{hour_path(entity, file.date, file.hour)}/{name}-{number:04d}"
@@ -170,7 +171,7 @@ class ArchiveWriter:
         durable_files.sync_directories(directories, self.directory)
 
     def _put_in_order(self) -> None:
-        """What a crash has left goes, what it kept from being done is done."""
+        """Delete what a crash has left, and finish what it interrupted."""
         shutil.rmtree(self.directory / STAGING, ignore_errors=True)
         self.drop_replaced()
         live = self.contents.files
@@ -196,7 +197,7 @@ class ArchiveWriter:
 
 
 def _locked(directory: Path) -> int:
-    """The archive's lock. The kernel gives it back when the process ends, however it ends."""
+    """The archive's lock. The kernel releases it when the process ends, however it ends."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,11 +1,11 @@
-"""Capture: every message of an entity, once, in Parquet files that anything can read (archive.py).
+"""Capture: writes every message of an entity, once, to Parquet files that any program can read (archive.py).
 
     capture(["orders"], "/data/orders", connection=Secret(variable="ORDERS_CONNECTION"), available_now=True)
     busbar capture orders --output /data/orders --available-now
     spark-submit …/busbar/jobs/capture.py orders --output /data/orders --available-now
 
-The same call goes on where the last one stopped, or was killed. Each entity has a query and a checkpoint of its own, so that
-others can be added. docs/capture.md says what a data engineer has to know.
+The same call continues where the last one stopped or was killed. Each entity has a query and a checkpoint of its own, so
+that others can be added. docs/capture.md is for users.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from busbar.spark.secrets import Secret
 INTERVAL = "10 seconds"
 POLL_SECONDS = 0.2
 STOP_SECONDS = 18.0
-"""For the batch under way; with Spark's own end it is less than 30 s."""
+"""Time for the batch under way; with Spark's own end it is less than 30 s."""
 COMPACT_SECONDS = 60.0
 
 log = logging.getLogger("busbar.jobs")
 
 
 class CaptureFailed(Exception):
-    """A capture cannot go on. The text says why."""
+    """A capture cannot continue. The text states why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a capture did, by the label of what it captured."""
+    """The result of a capture, by the label of each source."""
 
     rows: Mapping[str, int]
 
@@ -73,9 +73,9 @@ def capture(
 ) -> Summary:
     """Capture until `stop` is set, or, with `available_now`, what is there now.
 
-    `output` is the directory of the archive, `events` that of a second one for what happens to messages. Both must be
-    seen by the driver and by all workers under the same path. `options` are those of the source (docs/spark.md).
-    Raises CaptureFailed, ArchiveError, and what the source raises for options that are wrong.
+    `output` is the directory of the archive, `events` that of a second one for what happens to messages. The driver and all
+    workers must reach both under the same path. `options` are those of the source (docs/spark.md). Raises CaptureFailed,
+    ArchiveError, and what the source raises for wrong options.
     """
     job = _CaptureJob(on_progress or (lambda _progress: None), stop or threading.Event(), session is None)
     with ExitStack() as exits:
@@ -96,7 +96,7 @@ def capture(
 
 
 def _own_settings(spark: SparkSession) -> SparkSession:
-    """A session on the same Spark whose settings are the job's."""
+    """A session on the same Spark with the job's own settings."""
     own = spark.newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.streaming.stopTimeout", "5s")
@@ -107,7 +107,7 @@ def _own_settings(spark: SparkSession) -> SparkSession:
 
 
 class _CaptureJob:
-    """The queries of a capture, and what runs beside them."""
+    """The queries of a capture, and the work beside them."""
 
     def __init__(
         self, on_progress: Callable[[BatchProgress], None], stop: threading.Event, owns_spark: bool
@@ -170,16 +170,16 @@ class _CaptureJob:
         for query in self._queries:
             error = query.failure()
             if error is not None:
-                raise CaptureFailed(f"{query.source.label}: {_said(error)}") from None
+                raise CaptureFailed(f"{query.source.label}: {_describe(error)}") from None
 
     def _finish(self, spark: SparkSession) -> None:
-        """End the queries: batches that are under way are finished, if they take not too long."""
+        """End the queries: batches under way are finished, if they do not take too long."""
         deadline = time.monotonic() + STOP_SECONDS
         running = [query for query in self._queries if query.active]
         for query in running:
             query.finish_batch(deadline)
         if running and self._owns_spark:
-            # A batch that begins now is refused and repeated by the next start: nothing to alarm anybody with.
+            # A batch that begins now is refused, and the next start repeats it. This is not logged as an error.
             spark.sparkContext.setLogLevel("OFF")
         for query in running:
             query.stop()
@@ -203,8 +203,8 @@ class _CaptureJob:
             )
 
 
-def _said(error: Exception) -> str:
-    """What a query says when it fails, without the ways that Spark took to say it."""
+def _describe(error: Exception) -> str:
+    """The message of a failed query, without Spark's stack traces."""
     found = re.search(r"\[BUSBAR_[A-Z_]+\][^\n]*", str(error))
     return found.group(0) if found else str(error)
 
@@ -213,7 +213,7 @@ def _said(error: Exception) -> str:
 
 
 def run_until_stopped(work: Callable[[threading.Event, Callable[[BatchProgress], None]], Summary]) -> Summary:
-    """Run a capture with its progress on standard error; SIGTERM and Ctrl-C let it finish its batches and end well."""
+    """Run a capture with its progress on standard error; SIGTERM and Ctrl-C let it finish its batches and exit with 0."""
     stop = threading.Event()
     display = display_for(sys.stderr)
 
@@ -233,7 +233,7 @@ def run_until_stopped(work: Callable[[threading.Event, Callable[[BatchProgress],
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program for spark-submit; the exit code."""
+    """The program for spark-submit; returns the exit code."""
     parser = argparse.ArgumentParser("capture", description="Capture messages to Parquet files.")
     parser.add_argument("entities", nargs="+", metavar="ENTITY")
     parser.add_argument("--output", required=True, metavar="DIR", help="the archive")

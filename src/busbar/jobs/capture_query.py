@@ -1,15 +1,14 @@
-"""One entity on its way into an archive: a tap, a checkpoint, and a Spark query between them.
+"""Captures one entity into an archive: a tap, a checkpoint, and a Spark query between them.
 
-The order of a batch, so that every message gets into the archive once, whatever ends the process:
+The order of a batch, so that every message gets into the archive once, whenever the process ends:
 
-1. Spark writes down which span of positions the batch is. The tap keeps that span: it has the same messages whenever it is
-   read.
-2. The batch is written, and committed to the manifest with its number. If Spark repeats it, it is known there.
-3. Spark writes down that the batch is committed.
-4. The tap is advanced to what Spark has committed: only now may the broker forget it.
+1. Spark records the span of positions of the batch. The tap keeps that span: every read returns the same messages.
+2. The batch is written, and committed to the manifest with its number. If Spark repeats it, the manifest has it already.
+3. Spark records that the batch is committed.
+4. The tap is advanced to what Spark has committed: only now may the broker delete it.
 
-The name of the tap, its owner and the place of the checkpoint follow from the archive and the entity. A checkpoint that was
-lost costs nothing: the archive knows how far it has come.
+The name of the tap, its owner and the place of the checkpoint follow from the archive and the entity. If a checkpoint is
+lost, nothing else is: the archive has its own progress.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from busbar.spark.secrets import Secret
 from busbar.spark.stream_tap import StreamTap
 
 MOST_MESSAGES = 200_000
-"""Of a batch, unless maxMessagesPerTrigger says otherwise: what a crash costs to repeat."""
+"""Messages of a batch, unless maxMessagesPerTrigger is set: this bounds what is repeated after a crash."""
 DEAD_LETTERS = "/$deadletterqueue"
 COMMIT_SECONDS = 5.0
 BEGIN_SECONDS = 60.0
@@ -51,7 +50,7 @@ INITIALIZING = "Initializing"
 
 
 class Stopping(Exception):
-    """A batch began after the job was told to stop; it is left to the next start."""
+    """A batch began after the job was stopped; the next start handles it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +71,13 @@ class Source:
 
 
 def source_of(text: str, stream: str) -> Source:
-    """An entity as people write it."""
+    """Parse an entity as users write it."""
     entity, dead_letters = without_dead_letters(text.strip("/"))
     return Source(entity, "deadletter" if dead_letters else "", stream)
 
 
 class CaptureQuery:
-    """Prepared before Spark starts, which takes longer than a sender that deletes after sending."""
+    """The capture of one entity. Its tap is created before Spark starts, so that messages completed meanwhile are kept."""
 
     def __init__(
         self, writer: ArchiveWriter, source: Source, secret: Secret, options: Mapping[str, str]
@@ -111,7 +110,7 @@ class CaptureQuery:
     # ---- before Spark ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """The tap is there and is ours; what the last run has committed, the broker may forget. Raises SourceError."""
+        """Acquire the tap, and advance it to what the last run has committed. Raises SourceError."""
         if committed_offsets(self.checkpoint):
             self.follow()
             return
@@ -121,13 +120,13 @@ class CaptureQuery:
             StreamTap(self._parsed()).start()
 
     def _canonical(self, source: Source) -> Source:
-        """The entity by the name that the broker has for it: two ways to write it are not two entities."""
+        """The entity as the broker spells it: two spellings are not two entities."""
         self._options |= {"entity": source.entity, "subQueue": source.sub_queue}
         with client_errors(self._parsed()):
             return Source(self._taps(source).ends().entity, source.sub_queue, source.stream)
 
     def _beginning(self) -> str:
-        """Behind what the archive holds of this entity; all that is there, if it holds nothing."""
+        """The position behind what the archive holds of this entity; the earliest, if it holds nothing."""
         mark = self._writer.contents.reached.get(self.source.name)
         with client_errors(self._parsed()):
             if mark is None or mark.incarnation != self._taps(self.source).ends().incarnation:
@@ -137,7 +136,7 @@ class CaptureQuery:
     # ---- running ---------------------------------------------------------------------------------
 
     def start(self, spark: SparkSession, interval: str | None) -> None:
-        """With an interval until it is stopped, without one to the end of what is there now."""
+        """Start the query: with an interval until it is stopped, without one to the end of what is there now."""
         options = {"maxPartitions": str(spark.sparkContext.defaultParallelism), **self._options}
         frame = spark.readStream.format("busbar").options(**options).load()
         writer = (
@@ -158,8 +157,8 @@ class CaptureQuery:
             )
 
     def _begun(self) -> bool:
-        """Whether the query runs, or failed for a reason of its own. On a machine that is busy Spark may give up on the
-        process that a source runs in; so queries begin one after the other, and such a failure is not one."""
+        """Whether the query runs, or failed for a reason of its own. On a busy machine Spark may abandon the process of a
+        source. So queries begin one after the other, and such a failure does not count."""
         query = self._query
         assert query is not None
         until = time.monotonic() + BEGIN_SECONDS
@@ -174,20 +173,20 @@ class CaptureQuery:
         return self._query is not None and bool(self._query.isActive)
 
     def failure(self) -> Exception | None:
-        """Why the query ended."""
+        """The error that ended the query."""
         return None if self._query is None else self._query.exception()
 
     def finish_batch(self, deadline: float) -> None:
-        """No batch begins any more, and the one under way is over, if the deadline (of time.monotonic) allows it."""
+        """Let no batch begin any more, and wait for the one under way until the deadline (of time.monotonic)."""
         self._stopping = True
         if self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self._busy.release()
             until = min(deadline, time.monotonic() + COMMIT_SECONDS)
-            while self.active and not self._committed(self._last[0]) and time.monotonic() < until:
+            while self.active and not self._is_committed(self._last[0]) and time.monotonic() < until:
                 time.sleep(0.02)
 
     def stop(self) -> None:
-        """Whatever Spark says: the process is about to end, and a batch that does not is repeated."""
+        """Stop the query and ignore errors of Spark: the process is about to end, and an unfinished batch is repeated."""
         if self._query is not None:
             try:
                 self._query.stop()
@@ -206,7 +205,7 @@ class CaptureQuery:
         try:
             lag = self._advance(offset)
         except BusbarClientError as error:
-            # Nothing is lost by it. If it lasts, the source of the query finds the words.
+            # Nothing is lost by it. If it lasts, the source of the query reports it.
             log.warning("The tap %r of %s could not be advanced: %s", self.tap, self.source.label, error)
             return None
         self._advanced = offset.positions
@@ -226,13 +225,13 @@ class CaptureQuery:
             began = time.monotonic()
             rows = 0
             if not self._writer.has(mark):
-                staged = self._staged(frame)
+                staged = self._stage(frame)
                 self._writer.publish(staged, mark)
                 rows = sum(file.rows for file in staged)
             self._total += rows
             self._last = (batch, rows, time.monotonic() - began)
 
-    def _staged(self, frame: DataFrame) -> list[StagedFile]:
+    def _stage(self, frame: DataFrame) -> list[StagedFile]:
         staging = self._writer.stage()
         watch = reached_when_written("mid-write", staging)
         write = partial(write_task, staging=str(staging), stream=self.source.stream)
@@ -246,18 +245,18 @@ class CaptureQuery:
         lines = (self.checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").split("\n")
         return parse(json.loads(lines[2]))
 
-    def _committed(self, batch: int) -> bool:
+    def _is_committed(self, batch: int) -> bool:
         return batch < 0 or (self.checkpoint / "commits" / str(batch)).exists()
 
     def _advance(self, offset: Offset) -> int:
-        """How much lies behind the offset."""
+        """Advance the tap; returns how much is behind the offset."""
         taps = self._taps(self.source)
         view = taps.show(self.tap)
         if view.incarnation != offset.incarnation:
-            return 0  # the source of the query will say what became of its entity
+            return 0  # the source of the query will report what happened to its entity
         taps.advance(self.tap, offset.owner, offset.positions, stream=self.source.stream)
         if self.source.stream == EVENTS:
-            # A tap for events keeps messages as well, which nobody reads here.
+            # A tap for events keeps messages as well, which are not read here.
             ends = {each.index: each.end for each in view.fragments if each.available}
             taps.advance(self.tap, offset.owner, ends, stream=MESSAGES)
         return sum(max(0, end - offset.positions.get(index, 0)) for index, end in self._ends(view).items())

@@ -1,12 +1,12 @@
-"""Few large files instead of many small ones, for hours that are over.
+"""Merges many small files into few large ones, for hours that are over.
 
-An hour is over when it ended some time ago; what comes later for it is another file, and two of them are reason enough to
-compact it again. The rows stay what they are, in the order of the batches. Readers are not disturbed: the commit that adds
+An hour is over when it ended some time ago. Later rows for it are in another file, and as soon as there are two, the hour is
+compacted again. The rows do not change, and keep the order of the batches. Readers are not disturbed: the commit that adds
 the new files removes the old ones, and those remain readable for a while (archive.py).
 
     python -m busbar.jobs.compaction DIR [--closed-before 2026-01-31T12:00]
 
-compacts an archive to which nothing is being captured. A capture does it by itself.
+compacts an archive while no capture writes to it. A capture compacts its own archive.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from busbar.jobs.parquet_files import HourlyFiles
 
 CLOSED_AFTER = timedelta(minutes=15)
 LARGE = 256 * 1024 * 1024
-"""A file of this size stays as it is, and none grows much beyond it."""
+"""A file of this size is not merged, and none grows much beyond it."""
 ROWS_AT_ONCE = 10_000
 
 
 def compact(
     writer: ArchiveWriter, closed_before: datetime, stopping: Callable[[], bool] = lambda: False
 ) -> int:
-    """Compact the hours that ended at `closed_before` or earlier; how many files were replaced. It ends early, between two
-    files or inside of one, when it should be `stopping`."""
+    """Compact the hours that ended at `closed_before` or earlier; returns the number of replaced files. If `stopping`
+    returns True, it ends early, between two files or inside one."""
     writer.drop_replaced()
     replaced = 0
     for group in _groups(writer.files(), closed_before):
@@ -49,7 +49,7 @@ def closed_before(now: datetime) -> datetime:
 
 
 def _groups(files: list[ArchivedFile], before: datetime) -> list[list[ArchivedFile]]:
-    """Files that become one."""
+    """Groups of files that are merged to one."""
     hours: dict[str, list[ArchivedFile]] = defaultdict(list)
     for file in files:
         if file.bytes < LARGE and _end_of(file) <= before:
@@ -67,7 +67,7 @@ def _groups(files: list[ArchivedFile], before: datetime) -> list[list[ArchivedFi
 
 
 def _batch_order(file: ArchivedFile) -> tuple[bool, str]:
-    """What was compacted before is older than what came since."""
+    """The order of a file: compacted files are older than later ones."""
     name = file.path.rpartition("/")[2]
     return (not name.startswith("compacted-"), name)
 
@@ -105,7 +105,7 @@ def _written(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; the exit code."""
+    """The command; returns the exit code."""
     parser = argparse.ArgumentParser(
         "python -m busbar.jobs.compaction", description="Compact the closed hours of an archive."
     )

@@ -1,4 +1,4 @@
-"""Files that are there after a power cut once a function here has returned."""
+"""Makes files durable: they survive a power cut once a function here has returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLIN
 
 
 def create(path: Path, content: bytes) -> None:
-    """A file with this content, whole or not at all. Raises FileExistsError."""
+    """Create a file with this content, as a whole or not at all. Raises FileExistsError."""
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(fresh, "xb") as file:
@@ -21,7 +21,7 @@ def create(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(fresh, path)  # unlike a rename it does not replace what somebody else has put there
+            os.link(fresh, path)  # unlike a rename it does not replace a file of another process
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -34,7 +34,7 @@ def create(path: Path, content: bytes) -> None:
 
 
 def place(source: Path, path: Path) -> None:
-    """A second name for a file, or a copy where the file system has no second names. One that is there stays. The caller
+    """Create a second name for a file, or a copy if the file system has no hard links. An existing file stays. The caller
     syncs the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -52,7 +52,7 @@ def place(source: Path, path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Names that were made or removed in a directory."""
+    """Make the names in a directory durable, created and removed ones."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -61,7 +61,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_directories(paths: Iterable[Path], root: Path) -> None:
-    """Directories, and those between them and `root`: they may be new as well."""
+    """Sync directories, and those between them and `root`, which may be new as well."""
     seen: set[Path] = set()
     for path in paths:
         while path not in seen and path != root.parent:

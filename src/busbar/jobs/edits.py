@@ -1,4 +1,4 @@
-"""Edits: what is changed in a message before it is sent again, and all else stays as it was.
+"""Edits: changes fields of a message before it is sent again, and leaves everything else unchanged.
 
 An edit sets a field to the value of an expression (Spark SQL, over the columns of the source):
 
@@ -11,10 +11,10 @@ An edit sets a field to the value of an expression (Spark SQL, over the columns 
     scheduled_enqueue_time    a timestamp
     properties.NAME           text, boolean, any integer (a long), float or double (a double), timestamp, binary
 
-Null takes a field away. A message cannot keep a partition key that is not its session's: whoever sets the session alone
-loses the key.
+Null removes a field. A message cannot have a partition key that differs from its session. So if an edit sets only the
+session, the key is removed.
 
-Only the sections that an edit touches are written anew. The others, the body above all, are copied byte for byte.
+Only the sections that an edit touches are encoded again. The others, above all the body, are copied byte for byte.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TEXTS: Final = {
     "session_id": 10,
     "reply_to_session_id": 12,
 }
-"""Fields of the properties section, and where they stand in it (AMQP 1.0, part 3, section 3.2.4)."""
+"""Fields of the properties section, and their index in it (AMQP 1.0, part 3, section 3.2.4)."""
 PARTITION_KEY: Final = "partition_key"
 SCHEDULED: Final = "scheduled_enqueue_time"
 TIME_TO_LIVE: Final = "time_to_live"
@@ -56,7 +56,7 @@ FIELDS: Final = (*TEXTS, PARTITION_KEY, SCHEDULED, TIME_TO_LIVE, BODY)
 PROPERTY: Final = "properties."
 
 ORIGINAL_ID: Final = "original-message-id"
-"""The application property that keeps the id which a message had before it was sent again under another one."""
+"""The application property with the id that a message had before it was sent again under another one."""
 DEAD_LETTER_PROPERTIES: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
 
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
@@ -65,11 +65,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 BODY_SHOWN: Final = 80
 Changes = Mapping[str, object]
-"""The new values of fields, by their names; None takes one away."""
+"""The new values of fields, by their names; None removes one."""
 
 
 class EditError(ValueError):
-    """An edit that says nothing that could be done."""
+    """An edit that cannot be performed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class FieldEdit:
 
     @classmethod
     def parse(cls, text: str) -> FieldEdit:
-        """From FIELD=EXPRESSION. Raises EditError."""
+        """Parse FIELD=EXPRESSION. Raises EditError."""
         field, equals, expression = text.partition("=")
         field, expression = field.strip(), expression.strip()
         if not equals or not field or not expression:
@@ -97,7 +97,7 @@ class FieldEdit:
 
 
 def parse_edits(edits: Iterable[str] | Mapping[str, str]) -> tuple[FieldEdit, ...]:
-    """Raises EditError, also for a field that is set twice."""
+    """Parse edits. Raises EditError, also for a field that is set twice."""
     texts = [f"{field}={text}" for field, text in edits.items()] if isinstance(edits, Mapping) else edits
     parsed = tuple(FieldEdit.parse(text) for text in texts)
     fields = [edit.field for edit in parsed]
@@ -135,7 +135,7 @@ def shown_value(value: object) -> object:
 
 
 def check_type(edit: FieldEdit, kind: str) -> None:
-    """`kind` is the type of the expression as Spark calls it (void: always null). Raises EditError."""
+    """Check the type of an expression; `kind` is its name in Spark (void: always null). Raises EditError."""
     allowed = _OF_PROPERTIES if edit.field.startswith(PROPERTY) else ALLOWED[edit.field]
     if re.sub(r"\(\d+\)| collate .*", "", kind) not in (*allowed, "void"):
         raise EditError(
@@ -153,9 +153,9 @@ def rewritten(
 ) -> bytes:
     """An encoded message with these changes.
 
-    With `message_id` that becomes its id; the one it had stands in the property ORIGINAL_ID, unless there is one already.
-    `time_to_live` (ms) is given to a message that does not say one itself. The application properties `without` go.
-    What only a broker says (how often it was delivered) is left out. Raises MalformedMessage, EncodeError, EditError.
+    With `message_id` that becomes its id; the old one is in the property ORIGINAL_ID, unless there is one already. A message
+    without a time to live gets `time_to_live` (ms). The application properties `without` are removed. What only a broker
+    sets (the delivery count) is left out. Raises MalformedMessage, EncodeError, EditError.
     """
     found = find_sections(message, 0, len(message))
     header = _list(message, found.header, found.delivery_annotations, found.end)
@@ -187,7 +187,7 @@ def rewritten(
 
 
 def _header(fields: list[object], changes: Changes, time_to_live: int) -> bytes:
-    """Durable, priority and the time to live; what else a header has is between a broker and its receiver."""
+    """Durable, priority and the time to live; other fields of a header are between a broker and its receiver."""
     said = [*fields[:3], None, None, None][:3]
     if TIME_TO_LIVE in changes:
         time_to_live = _positive(changes[TIME_TO_LIVE])

@@ -1,10 +1,10 @@
 """Named points at which a test may end the process, as a power cut would.
 
-`BUSBAR_FAULT_POINT=before-commit` kills the process with SIGKILL when it comes to that point, `before-commit:3` when it
-comes there for the third time. Nothing else reads the variable, and without it nothing happens.
+`BUSBAR_FAULT_POINT=before-commit` kills the process with SIGKILL when it reaches that point, `before-commit:3` when it
+reaches it for the third time. No other code reads the variable, and without it nothing happens.
 
-A job of capture passes, for each batch: after-offset-log, mid-write, before-commit, before-place, before-advance; and when
-it compacts: inside-compaction, before-replace.
+For each batch, a capture passes: after-offset-log, mid-write, before-commit, before-place, before-advance. When it compacts,
+it passes: inside-compaction, before-replace.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _lock = threading.Lock()
 
 
 def reached(point: str) -> None:
-    """The process is at `point`."""
+    """End the process here, if `point` is the configured one."""
     if _is_due(point):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def reached_when_written(point: str, directory: Path) -> threading.Thread | None:
-    """The process is at `point` as soon as other processes have begun to write a file below the directory. Who waits for the
-    thread does not go beyond it."""
+    """End the process at `point` as soon as other processes have begun to write a file below the directory. A caller that
+    joins the thread does not go beyond it."""
     if not _is_due(point):
         return None
     watch = threading.Thread(target=_kill_when_written, args=(directory,), daemon=True)

@@ -1,4 +1,4 @@
-"""`busbar insight`: what went through entities, how long it took, where it gathered, and what to set differently.
+"""`busbar insight`: measures throughput, latency and skew of entities, and advises which settings to change.
 
 From a tap with events of each entity (insight_sources.py), or from archives of `busbar capture`:
 
@@ -54,10 +54,10 @@ def insight(
     master: str | None = None,
     on_progress: Progress = lambda text: None,
 ) -> Report:
-    """A report on entities of a namespace, or on those of archives (all of them, unless some are named).
+    """Report on entities of a namespace, or on those of archives (all of them, unless some are named).
 
-    `watch`: look at what happens in the next so many seconds, by taps that are gone afterwards. `advance`: the next report
-    begins where this one ends. `clients` and `settings` are what the figures do not say (insight_advice.py).
+    `watch`: measure the next so many seconds, with taps that are deleted afterwards. `advance`: the next report begins where
+    this one ends. `clients` and `settings` are what the figures do not contain (insight_advice.py).
     """
     if archives and (connection is not None or watch is not None or advance):
         raise ValueError(
@@ -72,7 +72,7 @@ def insight(
     elif watch is None:
         figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
     else:
-        figures = _watched(connection_of(connection), names, watch, session, master, on_progress)
+        figures = _watch(connection_of(connection), names, watch, session, master, on_progress)
     reports = advise_all(figures, clients or Clients(), settings or {})
     return Report(int(time.time() * 1000), reports)
 
@@ -94,7 +94,8 @@ def _of_taps(
     master: str | None,
     on_progress: Progress,
 ) -> list[EntityFigures]:
-    """Taps are looked at before Spark starts: what is wrong with them is said at once, and what is missing is made."""
+    """Choose the spans of taps before Spark starts: problems with them are reported at once, and missing taps
+    are created."""
     tapped = [sources.look(connection, name, tap) for name in names]
     with _session(session, master, on_progress) as spark:
         on_progress("measuring")
@@ -106,7 +107,7 @@ def _of_taps(
     return figures
 
 
-def _watched(
+def _watch(
     connection: Secret,
     names: Sequence[str],
     seconds: float,
@@ -130,7 +131,7 @@ def _watched(
 def _session(
     session: SparkSession | None, master: str | None, on_progress: Progress
 ) -> Iterator[SparkSession]:
-    """The session that is given, or one for this report alone."""
+    """The given session, or one for this report only."""
     if session is not None:
         yield session
         return
@@ -143,7 +144,7 @@ def _session(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program for spark-submit; the exit code."""
+    """The program for spark-submit; returns the exit code."""
     parser = argparse.ArgumentParser("insight", description="Report on entities, or on archives.")
     parser.add_argument("entities", nargs="*", metavar="ENTITY")
     parser.add_argument(

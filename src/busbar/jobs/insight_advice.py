@@ -1,5 +1,4 @@
-"""Advice from what was measured: which of the documented scenarios an entity is in, the settings that belong to it, how much
-to prefetch, and what stands out.
+"""Advice from measured figures: the documented scenario of an entity, its settings, the prefetch count, and findings.
 
 The scenario follows from the rate and the number of clients:
 
@@ -12,11 +11,12 @@ The scenario follows from the rate and the number of clients:
     a high rate, or the goal "throughput"          high throughput; several, if another entity has a moderate or high rate
     else, or the goal "latency"                    low latency
 
-Prefetch, at locks of 60 seconds: 20 × the rate of all receivers together; in proportion for other locks, because what waits
-in the cache must be done before its lock ends. 10 for a large number of receivers, so that none is idle while others hold
-messages. 0 for several receivers where latency counts: the second one gets the second message at once.
+Prefetch, at locks of 60 seconds: 20 × the rate of all receivers together. For other locks it is in proportion, because
+cached messages must be completed before their locks end. It is 10 for a large number of receivers, so that none is idle
+while others hold messages. It is 0 for several receivers where latency counts: the second one gets the second message at
+once.
 
-Nobody counts clients for us: their numbers are given, or taken to be small. The rate is that of the busiest minute.
+The number of clients is not measured: it is given, or assumed to be small. The rate is that of the busiest minute.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PREFETCH_OF_MANY = 10
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What cannot be measured. None: not known, taken to be small."""
+    """What cannot be measured. None: unknown, assumed to be small."""
 
     senders: int | None = None
     receivers: int | None = None
@@ -62,7 +62,7 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class EntitySettings:
-    """Settings of the entity as they are, where known."""
+    """The current settings of the entity, where known."""
 
     lock_seconds: float | None = None
 
@@ -96,7 +96,7 @@ def scenario_of(figures: EntityFigures, clients: Clients, others: Sequence[Entit
 def prefetch_of(
     scenario: str, receive_rate: float | None, receivers: int | None, lock_seconds: float
 ) -> tuple[int | None, str]:
-    """How much to prefetch, and why."""
+    """The prefetch count, and the reason."""
     if scenario == LOW_LATENCY and receivers is not None and receivers > 1:
         return 0, f"with {receivers} receivers, the next message should go to one that is free"
     if scenario == MANY_RECEIVERS:
@@ -159,7 +159,7 @@ def _because(scenario: str, figures: EntityFigures, clients: Clients) -> str:
 
 
 def _settings(scenario: str, figures: EntityFigures, clients: Clients) -> list[Setting]:
-    """Those that have an effect: batched store access, which the documents name too, is always on."""
+    """The settings that have an effect: batched store access, which the documents name too, is always on."""
     topic = scenario in (FEW_SUBSCRIPTIONS, MANY_SUBSCRIPTIONS)
     latency = scenario == LOW_LATENCY
     several_senders = clients.senders is not None and clients.senders > 1

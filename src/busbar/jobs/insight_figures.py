@@ -1,4 +1,4 @@
-"""What insight finds, as values: measured figures, what they cover, and what follows from them.
+"""The results of insight as values: measured figures, their coverage, and conclusions.
 
 Times are ms since 1970, latencies ms, rates messages per second. A figure that was not measured is None, never 0.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Messages that passed one point: came in, or were done with."""
+    """Messages that passed one point: enqueued, or finished."""
 
     count: int = 0
     first_time: int | None = None
@@ -47,7 +47,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From enqueue to completion."""
+    """The time from enqueue to completion."""
 
     count: int
     mean: float
@@ -72,7 +72,7 @@ class FragmentFigures:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A key, a session, a reason … and how much of the whole it makes."""
+    """A key, a session, a reason … and its share of the whole."""
 
     name: str
     count: int
@@ -81,17 +81,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The most frequent of their kind."""
+    """The most frequent values of their kind."""
 
     count: int = 0
-    """Messages that have one at all."""
+    """The number of messages that have a value."""
     distinct: int = 0
     top: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentCoverage:
-    """Positions that were read: behind `after`, up to `upto`. Something up to `lost` went unseen (0: nothing)."""
+    """The positions that were read: behind `after`, up to `upto`. Something up to `lost` was not read (0: nothing)."""
 
     index: int
     after: int
@@ -104,20 +104,20 @@ class FragmentCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the figures of an entity rest on."""
+    """The basis of the figures of an entity."""
 
     source: str
     began_time: int | None
     """When recording began, if that is known."""
     messages: int
     events: int | None
-    """None: what became of messages was not recorded."""
+    """None: events were not recorded."""
     fragments: tuple[FragmentCoverage, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Nothing was lost within the span."""
+        """Whether nothing was lost within the span."""
         return not any(each.lost or each.event_lost for each in self.fragments)
 
 
@@ -137,10 +137,10 @@ class EntityFigures:
     dead_letters: Ranking
     """By reason."""
     duplicates: Ranking
-    """That were dropped, by message id."""
+    """Dropped duplicates, by message id."""
     outcomes: Mapping[str, int]
     redelivered: int | None
-    """Completions of messages whose delivery had failed before."""
+    """Completions of messages with an earlier failed delivery."""
 
     @property
     def partitioned(self) -> bool:
@@ -149,18 +149,18 @@ class EntityFigures:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a scenario asks for."""
+    """A setting of a scenario."""
 
     name: str
     value: str
     now: str | None
-    """As it is, if that is known."""
+    """Its current value, if known."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to know; `grave` if something should be done."""
+    """A finding; `grave` if something should be done."""
 
     text: str
     grave: bool = False
@@ -171,7 +171,7 @@ class Advice:
     scenario: str
     because: str
     prefetch: int | None
-    """None: nothing was received, so nothing can be said."""
+    """None: nothing was received, so there is no advice."""
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
 
@@ -188,7 +188,7 @@ class Report:
     entities: tuple[EntityReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps: names in camel case, times in ISO 8601."""
+        """The report for json.dumps: names in camel case, times in ISO 8601."""
         document: dict[str, Any] = _plain(self)
         return document
 

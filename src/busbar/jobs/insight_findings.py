@@ -1,4 +1,4 @@
-"""What stands out in the figures of an entity, in words."""
+"""Finds what is notable in the figures of an entity, in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from busbar.jobs.insight_figures import EntityFigures, Finding
 
 ENOUGH: Final = 100
-"""Messages, before shares mean anything."""
+"""The minimum number of messages for meaningful shares."""
 
 
 def findings_of(figures: EntityFigures) -> list[Finding]:

@@ -1,6 +1,6 @@
-"""The report for people: one HTML file that needs nothing else, in light and dark, on a phone and on paper.
+"""The report for people: one HTML file without other files, in light and dark, on a phone and on paper.
 
-Whatever came from messages (names, keys, reasons) is text that somebody else wrote: it is escaped, without exception.
+Names, keys and reasons come from messages. They are text of clients and are always escaped.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def _coverage(coverage: Coverage) -> str:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
-    """Escapes everything; heads say whether a column is of numbers."""
+    """A table with escaped cells; heads state whether a column has numbers."""
     kinds = [' class="number"' if numeric else "" for _, numeric in heads]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for (name, _), kind in zip(heads, kinds, strict=True))
     body = "".join(

@@ -1,11 +1,11 @@
-"""Measures messages and events with Spark. Nothing but aggregates leaves the cluster.
+"""Measures messages and events with Spark. Only aggregates leave the cluster.
 
-All of it is one frame, the history of any number of entities: a row for each message when it came, and for each event. It is
-looked at several times, and kept (on disk, if memory is short) for the time of a measurement:
+Everything is in one frame, the history of any number of entities: a row for each enqueued message, and for each event. It is
+read several times, and kept (on disk, if memory is short) for the time of a measurement:
 
     entity, fragment, position, outcome, ms, latency, failed, session_id, partition_key, reason
 
-`outcome` of a message is "sent"; that of an event is its own. `failed`: deliveries had failed before. `reason` is that of
+`outcome` of a message is "sent"; that of an event is its own. `failed`: an earlier delivery had failed. `reason` is that of
 dead-lettering, and the message id of a duplicate.
 """
 
@@ -45,12 +45,12 @@ ACCURACY: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An entity to measure, with what is known of it beforehand; counts are filled in, and spans if there are none."""
+    """An entity to measure, with what is known before; counts are filled in, and spans if there are none."""
 
     entity: str
     coverage: Coverage
     fragments: int | None
-    """None: as many as are seen."""
+    """None: the number that is found."""
 
 
 def of_messages(frame: DataFrame) -> DataFrame:
@@ -71,7 +71,7 @@ def of_messages(frame: DataFrame) -> DataFrame:
 
 
 def of_events(frame: DataFrame) -> DataFrame:
-    """The history of events, likewise."""
+    """The history of events, from the columns of the source's schema."""
     ms = f.unix_millis("time")
     nothing = f.lit(None).cast("string")
     return frame.select(
@@ -98,7 +98,7 @@ def measure(subjects: Sequence[Subject], history: DataFrame) -> list[EntityFigur
 
 
 class _Measurement:
-    """Collects every aggregate by entity first; then puts an entity's together."""
+    """Collects every aggregate by entity first, then combines those of an entity."""
 
     def __init__(self, history: DataFrame) -> None:
         done = history.where(f.col("outcome").isin(*DONE))
@@ -150,7 +150,7 @@ class _Measurement:
             fragments=self._fragment_figures(entity, subject.fragments),
             keys=ranked["key"],
             sessions=ranked["session"],
-            # Without events the dead letters that are there say something, too.
+            # Without events, existing dead letters are used instead.
             dead_letters=ranked["reason" if recorded else "held reason"],
             duplicates=ranked["duplicate"],
             outcomes=dict(sorted(outcomes.items())),
@@ -237,7 +237,7 @@ class _Measurement:
         found: dict[str, Ranking] = defaultdict(Ranking)
         for kind, of_kind in rows.items():
             of_kind.sort(key=lambda row: row.place)
-            # Keys and sessions as a share of all messages, reasons of their own kind.
+            # Keys and sessions as a share of all messages, reasons as a share of their own kind.
             whole = total if kind in ("key", "session") else of_kind[0].whole
             top = tuple(Share(row.name, row["count"], row["count"] / whole) for row in of_kind)
             found[kind] = Ranking(of_kind[0].whole, of_kind[0].distinct, top)
@@ -245,7 +245,7 @@ class _Measurement:
 
 
 def _span(index: int, sent: Sequence[Row], events: Sequence[Row] | None) -> FragmentCoverage:
-    """From the first to the last position that was seen; events are None if there are none to see."""
+    """The span from the first to the last position that was found; events are None if there are none."""
 
     def ends(rows: Sequence[Row]) -> tuple[int, int]:
         return min((row.first for row in rows), default=1) - 1, max((row.last for row in rows), default=0)
@@ -256,7 +256,7 @@ def _span(index: int, sent: Sequence[Row], events: Sequence[Row] | None) -> Frag
 
 
 def _rates(flows: DataFrame) -> DataFrame:
-    """The most messages of a second, and of a minute."""
+    """The maximum number of messages in a second, and in a minute."""
     second, minute = f.floor(f.col("ms") / 1000), f.floor(f.col("at") / 60)
     seconds = flows.groupBy("entity", "sent", second.alias("at")).agg(f.count("*").alias("count"))
     minutes = seconds.groupBy("entity", "sent", minute.alias("at")).agg(
@@ -268,7 +268,7 @@ def _rates(flows: DataFrame) -> DataFrame:
 
 
 def _latencies(done: DataFrame) -> DataFrame:
-    """By fragment, and of all (fragment is null)."""
+    """The latencies by fragment, and of all (fragment is null)."""
     measured = (
         f.count("*").alias("count"),
         f.mean("latency").alias("mean"),
@@ -315,7 +315,7 @@ def _by_entity(frame: DataFrame) -> dict[str, list[Any]]:
 
 
 def _width(groups: dict[str, list[Any]]) -> int:
-    """The slot in seconds that cuts the longest span into a number that can be looked at."""
+    """The bucket in seconds that divides the longest span into a readable number of buckets."""
     spans = [
         (max(row.last_ms for row in rows) - min(row.first_ms for row in rows)) / 1000
         for rows in groups.values()

@@ -1,8 +1,8 @@
-"""Where insight takes messages and events from: a tap of each entity, or an archive that was captured.
+"""The sources of insight: a tap of each entity, or captured archives.
 
-A tap named "insight" is made on an entity that has none yet: from then on it records what becomes of messages, and keeps
-them, within its limits, for the next report. It is not moved unless that is asked for, so reports of the same span agree.
-What a truncated tap has lost is part of the report's coverage; the tap is resumed, so that it records again.
+If an entity has no tap named "insight", one is created. From then on it records events and keeps messages, within its
+limits, for the next report. It is advanced only on request, so reports of the same span agree. What a truncated tap has lost
+is part of the report's coverage; the tap is resumed, so that it records again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TapSpan:
-    """An entity and the span of its tap that is looked at."""
+    """An entity and the measured span of its tap."""
 
     entity: str
     path: str
     sub_queue: str
     view: TapView
-    """As it was when the span was chosen; of a truncated tap, after it was resumed."""
+    """The state when the span was chosen; of a truncated tap, after it was resumed."""
     losses: Mapping[int, tuple[int, int]]
-    """By fragment, what messages and events were lost up to, if they were."""
+    """By fragment, the position up to which messages and events were lost."""
     fresh: bool
 
     @property
@@ -67,7 +67,7 @@ class TapSpan:
         return FragmentCoverage(at.index, after, at.end, lost, event_after, at.event_end, event_lost)
 
     def options(self, stream: str) -> dict[str, str]:
-        """Of a reader that stops where the span does: what comes meanwhile belongs to the next report."""
+        """The options of a reader that stops at the end of the span: later messages belong to the next report."""
         ends = {
             str(each.index): (each.event_end if stream == "events" else each.end) + 1
             for each in self.view.fragments
@@ -92,9 +92,9 @@ def taps_of(secret: Secret, entity: str) -> tuple[BlockingTaps, str, str]:
 
 
 def look(secret: Secret, entity: str, name: str) -> TapSpan:
-    """Choose the span: everything that the tap has recorded by now. Makes the tap if there is none."""
+    """Choose the span: everything that the tap has recorded by now. Creates the tap if there is none."""
     taps, path, sub_queue = taps_of(secret, entity)
-    view, fresh = _found_or_made(taps, name, from_earliest=True)
+    view, fresh = _find_or_create(taps, name, from_earliest=True)
     until = time.monotonic() + WAIT_SECONDS
     while not all(each.available for each in view.fragments):
         if time.monotonic() > until:
@@ -117,13 +117,13 @@ def look(secret: Secret, entity: str, name: str) -> TapSpan:
 
 
 def begin(secret: Secret, entity: str, name: str) -> None:
-    """Make a tap that records from now on."""
+    """Create a tap that records from now on."""
     taps, _, _ = taps_of(secret, entity)
-    _found_or_made(taps, name, from_earliest=False)
+    _find_or_create(taps, name, from_earliest=False)
 
 
 def end(secret: Secret, entity: str, name: str) -> None:
-    """Delete such a tap, with what it kept."""
+    """Delete such a tap, with everything that it kept."""
     taps, _, _ = taps_of(secret, entity)
     try:
         taps.delete(name)
@@ -141,11 +141,11 @@ def advance(secret: Secret, tapped: TapSpan) -> None:
         taps.advance(view.name, view.owner, positions, stream="events")
 
 
-def _found_or_made(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tuple[TapView, bool]:
+def _find_or_create(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tuple[TapView, bool]:
     try:
         return taps.show(name), False
     except NotFound:
-        taps.ends()  # raises NotFound if it is the entity that is missing
+        taps.ends()  # raises NotFound if the entity itself is missing
     try:
         view = taps.create(
             name,
@@ -155,7 +155,7 @@ def _found_or_made(taps: BlockingTaps, name: str, *, from_earliest: bool) -> tup
             max_age=MAX_AGE_MS,
             max_size=MAX_BYTES,
         )
-    except AlreadyExists:  # by somebody else, just now
+    except AlreadyExists:  # by another process, just now
         return taps.show(name), False
     return view, True
 
@@ -168,7 +168,7 @@ def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan
 
     def read(each: TapSpan, stream: str) -> DataFrame:
         reader = spark.read.format("busbar").options(**secret.options(), **each.options(stream))
-        # The source names the queue or subscription; a dead-letter queue is an entity of its own here.
+        # The source names the queue or subscription; here a dead-letter queue is an entity of its own.
         return reader.load().withColumn("entity", f.lit(each.entity))
 
     messages = [of_messages(read(each, "messages")) for each in tapped]
@@ -179,13 +179,13 @@ def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan
 def archived_history(
     spark: SparkSession, directories: Sequence[Path], entities: Sequence[str]
 ) -> tuple[DataFrame, list[Subject]]:
-    """The same of archives, of all entities that they have unless some are named."""
+    """The history in archives, of all entities that they have unless some are named."""
     histories: list[DataFrame] = []
     seen: dict[str, bool] = {}  # whether there are events of it
     for directory in directories:
         frame = archive.read(spark, directory)
         if entities:
-            # People write names in any case, the archive has them as the broker writes them.
+            # Users write names in any case; the archive has them as the broker spells them.
             frame = frame.where(f.lower("entity").isin(*[key_of(entity) for entity in entities]))
         recorded = archive.identity(directory).stream == archive.EVENTS
         histories.append(of_events(frame) if recorded else of_messages(frame))

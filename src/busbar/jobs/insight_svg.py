@@ -1,7 +1,7 @@
-"""Plots as SVG that stands inside a page: no script, no font, no file beside it.
+"""Plots as SVG inside a page: no script, no font, no other file.
 
 They are drawn for the width of a phone and grow with the page. Colours are those of the page (--ink, --faint, --first,
---second), so that light and dark need no second plot. Every mark has its value as a title.
+--second), so light and dark use the same plot. Every mark has its value as a title.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PlotLine:
 
 
 def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: str) -> str:
-    """Lines over time. Of `labels`, one for each position, as many are written as there is room for."""
+    """Lines over time. `labels` has one for each position; as many are written as there is room for."""
     count = len(labels)
     most = max((value for line in series for value in line.values if value is not None), default=0.0)
     ceiling = _ceiling(most)
@@ -49,7 +49,7 @@ def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: s
                 )
         parts += [
             f'<rect x="{LEFT + (at - 0.5) * step:.1f}" y="{TOP}" width="{step:.1f}" height="{HEIGHT - TOP - BOTTOM}" '
-            f'fill="transparent"><title>{escape(_said(labels, series, at, unit))}</title></rect>'
+            f'fill="transparent"><title>{escape(_describe(labels, series, at, unit))}</title></rect>'
             for at in range(count)
             if line is series[-1]
         ]
@@ -59,7 +59,7 @@ def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: s
 def bars(
     title: str, labels: Sequence[str], values: Sequence[float], unit: str, even: float | None = None
 ) -> str:
-    """Upright bars. `even` draws a line where all would be if they were equal."""
+    """Upright bars. `even` draws a line at the height that all would have if they were equal."""
     ceiling = _ceiling(max([*values, even or 0.0], default=0.0))
     step = (WIDTH - LEFT - RIGHT) / max(1, len(values))
     parts = _grid(ceiling, unit)
@@ -102,7 +102,7 @@ def _grid(ceiling: float, unit: str) -> list[str]:
 
 
 def _time_axis(labels: Sequence[str], step: float) -> list[str]:
-    """The first, the last, and what fits between."""
+    """The first label, the last, and those that fit between."""
     count = len(labels)
     if count == 0:
         return []
@@ -123,7 +123,7 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _said(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str) -> str:
+def _describe(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str) -> str:
     values = ((line.name, line.values[at]) for line in series)
     return f"{labels[at]} · " + ", ".join(
         f"{name} {_number(value)} {unit}" for name, value in values if value is not None
@@ -131,7 +131,7 @@ def _said(labels: Sequence[str], series: Sequence[PlotLine], at: int, unit: str)
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """Stretches without gaps."""
+    """Parts without gaps."""
     runs: list[list[tuple[int, float]]] = []
     fresh = True
     for at, value in enumerate(values):
@@ -150,7 +150,7 @@ def _y(value: float, ceiling: float) -> float:
 
 
 def _ceiling(most: float) -> float:
-    """A round number that is not below it."""
+    """A round number that is not below `most`."""
     if most <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))

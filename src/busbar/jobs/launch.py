@@ -1,4 +1,4 @@
-"""How a job comes by its Spark session and its connection string, in a process of its own or under spark-submit."""
+"""Gives a job its Spark session and its connection string, in its own process or under spark-submit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def job_session(name: str, master: str | None, config: Mapping[str, str] | None 
 
 
 def connection_of(given: Secret | str | None) -> Secret:
-    """A connection string as jobs take it: a place, the string itself, or nothing for the environment variable."""
+    """A connection string in the form of jobs: a place, the string itself, or None for the environment variable."""
     if given is None:
         return Secret(variable=CONNECTION_VARIABLE)
     return Secret(literal=given) if isinstance(given, str) else given
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """How programs for spark-submit are told where the connection string is: it is never on the command line itself."""
+    """Add the options of programs for spark-submit that name the place of the connection string: it is never on the command
+    line itself."""
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--connection-env", metavar="NAME", help="the variable that has it, on every node")
     place.add_argument("--connection-file", metavar="FILE", help="the file that has it, on every node")
@@ -48,9 +49,9 @@ def given_connection(given: argparse.Namespace) -> Secret:
 
 
 def shared_connection(text: str, master: str | None, trust: str = "") -> Secret:
-    """A connection string that this process knows, for its workers, and a file with the authorities to trust. Workers on
-    this machine inherit the environment, which says less to others than anything that Spark carries; those elsewhere get
-    it inside of what they run."""
+    """A connection string that this process has, for its workers, and a file with the authorities to trust. Workers on this
+    machine inherit the environment, which exposes less than anything that Spark carries. Workers elsewhere get the string
+    inside the code that they run."""
     if master is None or master.startswith("local"):
         os.environ[CONNECTION_VARIABLE] = text
         return Secret(variable=CONNECTION_VARIABLE, trust=trust)

@@ -1,11 +1,10 @@
-"""The manifest of an archive: what belongs to it, decided by one file that appears or does not.
+"""The manifest of an archive: which files belong to it, decided by one file that appears or does not.
 
-`_manifest/<number>.json` are commits, numbered without gaps. A commit adds files, removes files, and says which batch of
-which query it is. What the archive holds is the sum of its commits. Now and then the sum is written down as
-`_manifest/<number>.sum.json`, and commits before the last but one of these are deleted: a reader that was about to read them
-begins again with the newer sum.
+`_manifest/<number>.json` are commits, numbered without gaps. A commit adds files, removes files, and names its batch and
+query. The archive holds the sum of its commits. Now and then the sum is written as `_manifest/<number>.sum.json`, and
+commits before the last but one of these are deleted. A reader that was about to read them begins again with the newer sum.
 
-A commit appears whole or not at all, is never changed, and no number is given twice: two writers cannot both commit.
+A commit appears as a whole or not at all, is never changed, and no number is used twice: two writers cannot both commit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NAME = re.compile(r"(\d{12})(\.sum)?\.json")
 
 
 class ArchiveError(Exception):
-    """An archive cannot be read or written. The text says why, and what to do."""
+    """An archive cannot be read or written. The text states why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """A batch of a query, and where it has got to: by fragment, the last position that the archive holds."""
+    """A batch of a query, and its end: by fragment, the last position that the archive holds."""
 
     query: str
     batch: int
@@ -59,7 +58,7 @@ class BatchMark:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One step of an archive; `time` is in ms."""
+    """One commit of an archive; `time` is in ms."""
 
     time: int
     added: tuple[ArchivedFile, ...] = ()
@@ -74,11 +73,11 @@ class Contents:
     number: int = 0
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
-    """Files that others have replaced, and when: readers may still be at them."""
+    """Replaced files, and when: readers may still use them."""
     batches: dict[str, int] = field(default_factory=dict)
     """By query, the last batch."""
     reached: dict[str, BatchMark] = field(default_factory=dict)
-    """By entity, the last batch of whatever query."""
+    """By entity, the last batch of any query."""
 
     def apply(self, commit: Commit) -> None:
         self.number += 1
@@ -102,7 +101,7 @@ class Manifest:
         self.contents = load(archive)
 
     def commit(self, commit: Commit) -> None:
-        """When it returns, the commit is there for good. Raises ArchiveError if somebody else has committed."""
+        """Add a commit; when this returns, it is durable. Raises ArchiveError if another process has committed."""
         number = self.contents.number + 1
         try:
             durable_files.create(self._directory / f"{number:012d}.json", _encoded(_of_commit(commit)))
@@ -115,14 +114,14 @@ class Manifest:
             self._sum_up()
 
     def forget(self, paths: list[str]) -> None:
-        """Removed files that nobody reads any more; written down with the next sum."""
+        """Forget removed files that have no readers any more; written with the next sum."""
         for path in paths:
             self.contents.removed.pop(path, None)
 
     def _sum_up(self) -> None:
         number = self.contents.number
         path = self._directory / f"{number:012d}.sum.json"
-        path.unlink(missing_ok=True)  # of a crash, before the commits that it replaces were gone
+        path.unlink(missing_ok=True)  # left by a crash that came before its old commits were deleted
         durable_files.create(path, _encoded(_of_contents(self.contents)))
         numbers = _numbers(self._directory)
         sums = sorted(each for each, is_sum in numbers if is_sum)
@@ -132,13 +131,13 @@ class Manifest:
 
 
 def load(archive: Path) -> Contents:
-    """What an archive holds now. Raises ArchiveError."""
+    """Read what an archive holds now. Raises ArchiveError."""
     directory = archive / DIRECTORY
     for _ in range(ATTEMPTS):
         try:
             return _loaded(directory)
         except FileNotFoundError:
-            continue  # summed up meanwhile
+            continue  # a newer sum has replaced it meanwhile
     raise ArchiveError(f"The commits in {directory} have gaps: files of the manifest were deleted.")
 
 

@@ -1,6 +1,6 @@
-"""Writing Parquet: zstd, timestamps in microseconds, a file for each hour of the rows that a task has.
+"""Writes Parquet: zstd, timestamps in microseconds, a file for each hour of the rows of a task.
 
-It runs in the workers. The files are synced before the driver hears of them.
+It runs in the workers. The files are synced before they are reported to the driver.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUP_BYTES: Final = 32 * 1024 * 1024
 BUFFER_BYTES: Final = 128 * 1024 * 1024
 HOUR_MICROSECONDS: Final = 3_600_000_000
 
-# A dictionary for what is different in every row costs time and space, and nobody asks for the least body.
+# A dictionary for values that differ in every row costs time and space, and statistics of bodies have no use.
 PLAIN: Final = frozenset(
     ("body", "raw", "message_id", "sequence_number", "position", "enqueued_time", "time")
 )
@@ -42,7 +42,7 @@ UNRANKED: Final = frozenset(("body", "raw"))
 
 
 def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[Any]:
-    """What a task does with its rows (for DataFrame.mapInArrow); its result has a row for each file."""
+    """Write the rows of a task (for DataFrame.mapInArrow); its result has a row for each file."""
     files = HourlyFiles(Path(staging), stream)
     try:
         for batch in batches:
@@ -57,7 +57,7 @@ def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[An
 
 
 class HourlyFiles:
-    """Files of one writer, by the hour of their rows. Memory is bounded by BUFFER_BYTES and the rows of one batch."""
+    """The files of one writer, by the hour of their rows. Memory is bounded by BUFFER_BYTES and the rows of one batch."""
 
     def __init__(self, staging: Path, stream: str) -> None:
         self._staging = staging
@@ -69,7 +69,7 @@ class HourlyFiles:
         self._files: dict[int, _HourFile] = {}
 
     def add(self, batch: Any) -> None:
-        """Rows with the columns of the stream; those of an archive lack the entity, which is in the path."""
+        """Add rows with the columns of the stream; those of an archive lack the entity, which is in the path."""
         if "entity" in batch.schema.names:
             batch = batch.drop_columns(["entity"])
         if batch.schema != self._schema:
@@ -81,7 +81,7 @@ class HourlyFiles:
             self._add(batch)
 
     def finish(self) -> list[StagedFile]:
-        """All is written and synced."""
+        """Write and sync everything that is left."""
         return [file.finish(hour) for hour, file in sorted(self._files.items())]
 
     def discard(self) -> None:
@@ -135,7 +135,7 @@ class _HourFile:
             self.write()
 
     def write(self) -> None:
-        """A row group of what waits."""
+        """Write the waiting rows as a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches, self._schema)
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -159,7 +159,7 @@ class _HourFile:
 
 
 def _leaves(schema: Any) -> list[str]:
-    """The columns as Parquet has them: those of a map are its keys and the fields of its values."""
+    """The columns as in Parquet: those of a map are its keys and the fields of its values."""
     names: list[str] = []
     for field in schema:
         if pa.types.is_map(field.type):

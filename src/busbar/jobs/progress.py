@@ -1,4 +1,4 @@
-"""What a job shows while it runs: a table on a terminal, else a line for each batch."""
+"""Shows the progress of a job: a table on a terminal, otherwise a line for each batch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """A batch of a query that is durable, and that the broker may forget."""
+    """A batch of a query that is durable, and that the broker may delete."""
 
     name: str
-    """The entity; for other streams than messages, with the stream behind it."""
+    """The entity; for streams other than messages, followed by the stream."""
     batch: int
     rows: int
     seconds: float

@@ -1,23 +1,23 @@
-"""`busbar redrive`: dead letters back to their queue, or to another one.
+"""`busbar redrive`: moves dead letters back to their queue, or to another one.
 
     redrive("orders", connection=..., reasons=["MaxDeliveryCountExceeded"])
     redrive("events/Subscriptions/audit", connection=..., target="events")
 
-1. Select. The dead-letter queue is browsed, up to where it ends now, and locks nobody out. What is dead-lettered later,
-   among it what fails again, is left for the next run. Reasons are compared here; a condition or edits in Spark SQL are
-   evaluated by a session that is started for them alone: without them no Spark is needed, not even installed.
-2. Move. Dead letters are received under lock. Each one that was selected is sent to the target, and completed when the
-   target has made it durable, never before. Others that come along are held until the end, so that they do not come
-   again, and given back then, as if they had not been delivered. What somebody else has locked, a run that was killed
-   perhaps, is waited for. A lock that ends too early only means that its dead letter comes again.
-3. Again. The target remembers what came from which fragment and number (resending.py): a run that was killed between
-   sending and completing is repeated without a second copy. It remembers for FORGET_AFTER at least, and until a run has been
-   through the whole dead-letter queue.
-4. A redriven message is as it was delivered last, without the properties that say why it was dead-lettered, under an id that
-   follows from its source; its own stands in `original-message-id`. Its time to live begins anew.
-5. What the target does not take because of what it is stays in the dead-letter queue, and is told.
-6. Nothing can be sent to a subscription alone, so the dead letters of one need a target. Its topic is not taken by itself:
-   all its subscriptions would get messages that they have had, and nobody could take that back.
+1. Select. The dead-letter queue is read up to its current end, without locks. Later dead letters, among them messages that
+   fail again, are left for the next run. Reasons are compared here. A condition or edits in Spark SQL are evaluated by a
+   session that is started only for them. Without them Spark is not needed, not even installed.
+2. Move. Dead letters are received under lock. Each selected one is sent to the target, and completed when the target has
+   made it durable, never before. Others are held until the end, so that they are not delivered again, and then released
+   without a higher delivery count. If another receiver has locked a dead letter, perhaps a killed run, the run waits for it.
+   If a lock ends too early, its dead letter is only delivered again.
+3. Repeat. The target remembers the fragment and number of each source (resending.py). So if a run was killed between sending
+   and completing, its repetition makes no second copy. The target remembers for FORGET_AFTER at least, and until a run has
+   been through the whole dead-letter queue.
+4. A redriven message is as it was delivered last, without the properties with the reason of its dead-lettering. Its id
+   follows from its source; its own id is in `original-message-id`. Its time to live starts again.
+5. If the target refuses a message because of its content, it stays in the dead-letter queue, and is reported.
+6. Nothing can be sent to one subscription only, so the dead letters of a subscription need a target. Its topic is not the
+   default: all its subscriptions would get messages again, which cannot be undone.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ if TYPE_CHECKING:
 FORGET_AFTER: Final = 7 * 24 * 3_600_000
 REASON: Final = DEAD_LETTER_PROPERTIES[0]
 PACED_SECONDS: Final = 2
-"""So much is received ahead at a given pace: locks must not end while messages wait."""
+"""Seconds of messages that are received ahead at a given rate: locks must not end while messages wait."""
 NUMBER_BITS: Final = 48
 
 
 class RedriveError(Exception):
-    """A redrive that cannot be done as it was asked for."""
+    """A redrive cannot be done as requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class RedriveProgress:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport:
-    """Of `there` dead letters `found` were selected, `moved` are in the target and deleted here, `refused` were not taken;
-    `left` could not be received: somebody else has them locked, or took them."""
+    """The result. Of `there` dead letters `found` were selected, `moved` are in the target and deleted here, and the target
+    refused `refused`. `left` could not be received, because another receiver has locked or taken them."""
 
     entity: str
     target: str
@@ -101,7 +101,7 @@ class RedriveReport:
     left: int
     seconds: float
     reasons: dict[str, int] = field(default_factory=dict)
-    """Of those that were selected."""
+    """Of the selected ones."""
     examples: list[str] = field(default_factory=list)
     """Of refused ones."""
     sample: list[dict[str, Any]] = field(default_factory=list)
@@ -129,30 +129,25 @@ def redrive(
 ) -> RedriveReport:
     """Move dead letters of a queue back to it, or those of a queue or subscription to `target`, a queue or topic.
 
-    `most` moves the oldest ones alone. `rate` is the most messages a second, `wait` how long a broker may be away, in
-    seconds, `lock_wait` how long dead letters are waited for that others have locked (a lock lasts a minute, unless the
-    entity says otherwise), `trust` a file with certificate authorities. Raises RedriveError, EditError, BusbarClientError.
+    `most` moves only the oldest ones. `rate` is the maximum number of messages a second. `wait` is how long a broker may be
+    unreachable, in seconds. `lock_wait` is how long to wait for dead letters that others have locked (a lock lasts a minute,
+    unless the entity has another duration). `trust` is a file with certificate authorities. Raises RedriveError, EditError,
+    BusbarClientError.
     """
     entity = without_dead_letters(entity.strip("/"))[0]
     target = _checked_target(entity, target.strip("/"))
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
-    if isinstance(connection, str):
-        text = connection
-    else:
-        text, trust = connection.reveal(), trust or connection.authorities()
+    text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         taps = factory.taps(entity, sub_queue="deadletter")
         ends = taps.ends()
-        entity = (
-            ends.entity
-        )  # as the broker spells it: the same entity under another spelling is the same source
+        # As the broker spells it: the same entity under another spelling is the same source.
+        entity = ends.entity
         selection = _Selection(set(reasons))
-        for index, end in sorted(ends.dead_ends.items()):
-            for page in taps.pages(None, index, 0, end):
-                selection.look_at(index, page.rows)
+        selection.browse(taps, ends)
         if where or parsed:
             selection.narrow(_evaluated(entity, connection, where, parsed, wait, session, master))
         selection.keep_oldest(most)
@@ -164,24 +159,43 @@ def redrive(
             mover.run()
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
+    return _report(entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+
+
+def _revealed(connection: Secret | str, trust: Path | None) -> tuple[str, Path | None]:
+    """The connection string, and the file with the authorities to trust."""
+    if isinstance(connection, str):
+        return connection, trust
+    return connection.reveal(), trust or connection.authorities()
+
+
+def _report(
+    entity: str,
+    target: str,
+    dry_run: bool,
+    selection: _Selection,
+    done: ResendResult,
+    shown: list[dict[str, Any]],
+    seconds: float,
+) -> RedriveReport:
     return RedriveReport(
         entity=entity,
         target=target,
         dry_run=dry_run,
         there=selection.there,
         found=selection.found,
-        moved=mover.done.sent,
-        refused=mover.done.refused,
+        moved=done.sent,
+        refused=done.refused,
         left=0 if dry_run else len(selection.wanted),
-        seconds=round(time.monotonic() - began, 3),
+        seconds=round(seconds, 3),
         reasons=dict(selection.reasons.most_common()),
-        examples=mover.done.examples,
+        examples=done.examples,
         sample=shown,
     )
 
 
 def _checked_target(entity: str, target: str) -> str:
-    """Where dead letters of an entity go. Raises RedriveError."""
+    """The target for dead letters of an entity. Raises RedriveError."""
     topic, _ = parent_and_name(entity)
     if topic and not target:
         raise RedriveError(
@@ -198,7 +212,7 @@ def _checked_target(entity: str, target: str) -> str:
 
 
 class _Selection:
-    """Which dead letters are to be moved, by sequence number, and how each is changed."""
+    """The dead letters to move, by sequence number, and the changes of each."""
 
     def __init__(self, reasons: set[str]) -> None:
         self._reasons = reasons
@@ -208,9 +222,15 @@ class _Selection:
         self.found = 0
         self.reasons: Counter[str] = Counter()
 
-    def look_at(self, index: int, rows: bytes) -> None:
+    def browse(self, taps: BlockingTaps, ends: Ends) -> None:
+        """Select among all dead letters up to the ends."""
+        for index, end in sorted(ends.dead_ends.items()):
+            for page in taps.pages(None, index, 0, end):
+                self._look_at(index, page.rows)
+
+    def _look_at(self, index: int, rows: bytes) -> None:
         for row in decode_messages(rows):
-            if row.lane != DEAD:  # one that somebody deferred can only be received by its number
+            if row.lane != DEAD:  # a deferred one can only be received by its number
                 continue
             self.there += 1
             reason = _reason(row)
@@ -221,11 +241,11 @@ class _Selection:
             self._about[number] = (row.enqueued, reason)
 
     def narrow(self, evaluated: Mapping[int, Changes]) -> None:
-        """Keep those that a condition chose, with the changes of the edits."""
+        """Keep those that a condition selected, with the changes of the edits."""
         self.wanted = {number: evaluated[number] for number in self.wanted if number in evaluated}
 
     def keep_oldest(self, most: int | None) -> None:
-        """The selection is made; at most so many."""
+        """Keep at most the `most` oldest ones."""
         if most is not None and len(self.wanted) > most:
             oldest = sorted(self.wanted, key=lambda number: (self._about[number][0], number))[:most]
             self.wanted = {number: self.wanted[number] for number in oldest}
@@ -235,7 +255,7 @@ class _Selection:
 
 
 class _Mover:
-    """Receives dead letters, sends them on, completes them."""
+    """Receives dead letters, sends them to the target, completes them."""
 
     def __init__(
         self,
@@ -251,7 +271,7 @@ class _Mover:
         self._factory = factory
         self._entity = entity
         self._target = target
-        # A batch is a run. Those of one writer rise with the time, and none is over before it is old.
+        # A batch is a run. The batch numbers of one writer rise with time, and a batch is committed only when it is old.
         self._writer = Writer(
             writer_name("redrive", entity, incarnation, key_of(target)), time.time_ns() // 1_000_000
         )
@@ -284,7 +304,7 @@ class _Mover:
             receiver.close(release=True)
 
     def _received(self, receiver: BlockingReceiver, most: int) -> Iterator[list[Received]]:
-        """Dead letters as they come, until nothing comes that was not here before."""
+        """Dead letters as they are delivered, until no new one comes."""
         wanted = self._selection.wanted
         held: set[int] = set()
         quiet = time.monotonic()
@@ -292,7 +312,7 @@ class _Mover:
             try:
                 received = receiver.receive(most, 1.0)
             except ConnectionLost:
-                continue  # the next call opens another one, or says that it cannot
+                continue  # the next call opens another one, or raises
             if not received:
                 continue
             # In order of number, as they were sent: fragments keep that order, and so does each session.
@@ -317,7 +337,8 @@ class _Mover:
             self.done.add(ResendResult(len(settled), len(refused), resender.told[:MOST_EXAMPLES]))
 
     def _complete(self, receiver: BlockingReceiver, messages: list[Received]) -> list[Received]:
-        """Those that are deleted. The others come again, and the target knows them then."""
+        """Complete dead letters; returns the deleted ones. The others are delivered again, and the target recognizes them
+        then."""
         try:
             receiver.complete(messages)
         except SettleFailed as error:
@@ -338,7 +359,7 @@ class _Mover:
         return ResendMessage(made, name)
 
     def forget(self) -> None:
-        """Let the target forget what came from this dead-letter queue, since a run has been through all of it."""
+        """Let the target forget the messages of this dead-letter queue, because a run has been through all of it."""
         old = self._writer.batch - FORGET_AFTER
         self._factory.taps(self._target).commit_writes(self._writer.name, old)
 
@@ -352,7 +373,7 @@ def _evaluated(
     session: SparkSession | None,
     master: str | None,
 ) -> Mapping[int, Changes]:
-    """The dead letters that meet a condition, with the new values of what is edited."""
+    """The dead letters that match a condition, with the new values of the edits."""
     from busbar.jobs.launch import connection_of
     from busbar.jobs.replay_source import DEAD_LETTERS, ReplayError, evaluate
 
@@ -371,7 +392,7 @@ def _reason(row: TapMessageRow) -> str:
 
 
 def _samples(taps: BlockingTaps, ends: Ends, wanted: Mapping[int, Changes]) -> Iterator[dict[str, Any]]:
-    """The dead letters that were selected, and what the edits make of each."""
+    """Selected dead letters, and the result of the edits on each."""
     for index, end in sorted(ends.dead_ends.items()):
         for page in taps.pages(None, index, 0, end):
             for row in decode_messages(page.rows):

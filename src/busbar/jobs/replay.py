@@ -1,20 +1,20 @@
-"""`busbar replay`: messages of an archive, or of a dead-letter queue, into an entity.
+"""`busbar replay`: sends messages of an archive, or of a dead-letter queue, to an entity.
 
     replay("archive/", "orders-again", where="subject = 'refund'", edits={"subject": "'again'"})
 
 - The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or the dead-letter queue of a
   queue or subscription (`orders/$deadletterqueue`). A replay only reads it. The target is a queue or a topic.
-- `where` is a condition of Spark SQL over the columns of the source, `edits` say what is changed (edits.py).
-- A message arrives as it was sent, under an id that follows from where it came from (resending.py); its own id stands in
-  the application property `original-message-id`. With ids="message" it keeps its own: they have to be unique then.
-- Doing the same again sends nothing twice, whatever was killed when: the writer's name follows from source, target,
-  condition, edits and ids. What has come into the source meanwhile is sent. `run` gives a repetition a name of its own.
-- The broker remembers the ids of a replay. `forget` says afterwards that it is done for good: the memory is given back, and
+- `where` is a condition of Spark SQL over the columns of the source, `edits` are changes (edits.py).
+- A message arrives as it was sent, under an id that follows from its source (resending.py). Its own id is in the application
+  property `original-message-id`. With ids="message" it keeps its own id: ids have to be unique then.
+- A repetition sends nothing twice, whichever process was killed at any time. The writer's name follows from source, target,
+  condition, edits and ids. Messages that are new in the source are sent. `run` gives a repetition a name of its own.
+- The broker remembers the ids of a replay. `forget` declares afterwards that it is done for good: the memory is freed, and
   the same replay is refused for seven days.
-- Order: "key" keeps the order of every session and of every partition key; "all" that of all messages, by the time when
-  they were enqueued (one task sends them); "none" needs no shuffle.
-- A message that the target does not take because of what it is is counted as refused, and the others go on.
-- A time to live begins anew.
+- Order: "key" keeps the order of every session and of every partition key; "all" that of all messages by their enqueued time
+  (one task sends them); "none" needs no shuffle.
+- If the target refuses a message because of its content, it is counted as refused, and the others continue.
+- A time to live starts again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
@@ -51,7 +52,7 @@ POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a job is. `sent` counts what whole tasks have sent."""
+    """The progress of a job. `sent` counts messages of finished tasks."""
 
     total: int
     sent: int
@@ -60,7 +61,7 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """`found` messages met the condition; `sent` were taken by the target, now or in an earlier run."""
+    """The result: `found` messages matched the condition; the target accepted `sent`, now or in an earlier run."""
 
     source: str
     target: str
@@ -74,7 +75,7 @@ class ReplayReport:
     """Of refused messages."""
     entities: dict[str, int] = field(default_factory=dict)
     first: str | None = None
-    """When the oldest one was enqueued."""
+    """The enqueued time of the oldest one."""
     last: str | None = None
     sample: list[dict[str, Any]] = field(default_factory=list)
     """Of a dry run."""
@@ -101,49 +102,53 @@ def replay(
 ) -> ReplayReport:
     """Send the messages of a source to a target, each once.
 
-    `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the most
-    messages a second, `wait` how long a broker may be away, in seconds. Without a `session`, and if there is none, one
-    is opened on `master` (all cores of this machine, or what spark-submit says) and stopped afterwards.
-    Raises ReplayError, EditError, BusbarClientError.
+    `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the maximum
+    number of messages a second, `wait` how long a broker may be unreachable, in seconds. Without a `session`, and if there
+    is none, one is opened on `master` (all cores of this machine, or that of spark-submit) and stopped afterwards. Raises
+    ReplayError, EditError, BusbarClientError.
     """
     _check(order, ids, rate, target)
     began = time.monotonic()
-    from pyspark.errors import PySparkException
-
-    from busbar.jobs.launch import connection_of
-
-    job = _Replay(
-        str(source), target.strip("/"), connection_of(connection), where, parse_edits(edits), ids, run, wait
-    )
     done = ResendResult()
-    try:
+    with _failures_of_spark():
+        from busbar.jobs.launch import connection_of
+
+        secret = connection_of(connection)
+        job = _Replay(str(source), target.strip("/"), secret, where, parse_edits(edits), ids, run, wait)
         with spark_session(session, "busbar-replay", master) as spark:
             selection = job.select(spark)
-            found, entities, first, last = job.count(selection)
+            found = job.count(selection)
             shown = job.sample(selection, sample) if dry_run else []
-            if found and not dry_run:
-                if ids == "message":
-                    job.check_unique(selection)
-                done = job.send(spark, selection, found, order, rate, on_progress)
+            if found.messages and not dry_run:
+                done = job.send(spark, selection, found.messages, order, rate, on_progress)
         if forget and not dry_run:
             job.forget()
-    except PySparkException as error:
-        raise ReplayError(in_short(error)) from error
     return ReplayReport(
         source=str(source),
         target=job.target,
         writer=job.writer,
         dry_run=dry_run,
-        found=found,
+        found=found.messages,
         sent=done.sent,
         refused=done.refused,
         seconds=round(time.monotonic() - began, 3),
         examples=done.examples,
-        entities=entities,
-        first=first,
-        last=last,
+        entities=found.entities,
+        first=found.first,
+        last=found.last,
         sample=shown,
     )
+
+
+@contextmanager
+def _failures_of_spark() -> Iterator[None]:
+    """Raise failures of Spark as a ReplayError."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise ReplayError(in_short(error)) from error
 
 
 def _check(order: str, ids: str, rate: float, target: str) -> None:
@@ -162,7 +167,18 @@ def _check(order: str, ids: str, rate: float, target: str) -> None:
         raise ReplayError(f"nothing can be sent to the dead-letter queue {target!r}")
 
 
+class _Found(NamedTuple):
+    """How many messages meet the condition, of which entities, and when the first and the last were enqueued."""
+
+    messages: int
+    entities: dict[str, int]
+    first: str | None
+    last: str | None
+
+
 class _Replay:
+    """One replay. Its writer's name follows from what it does."""
+
     def __init__(
         self,
         source: str,
@@ -189,8 +205,8 @@ class _Replay:
     def select(self, spark: SparkSession) -> DataFrame:
         return selected(spark, self.source, self._secret, self._where, self._edits, self._wait)
 
-    def count(self, selection: DataFrame) -> tuple[int, dict[str, int], str | None, str | None]:
-        """How many there are, of which entities, and the times of the first and the last."""
+    def count(self, selection: DataFrame) -> _Found:
+        """The number of messages, by entity, and the times of the first and the last."""
         from pyspark.sql import functions as F
 
         rows = (
@@ -205,11 +221,15 @@ class _Replay:
         entities = {
             row["entity"]: row["messages"] for row in sorted(rows, key=lambda row: str(row["entity"]))
         }
-        first = min((row["first"] for row in rows), default=None)
-        return sum(entities.values()), entities, first, max((row["last"] for row in rows), default=None)
+        return _Found(
+            sum(entities.values()),
+            entities,
+            min((row["first"] for row in rows), default=None),
+            max((row["last"] for row in rows), default=None),
+        )
 
     def sample(self, selection: DataFrame, count: int) -> list[dict[str, Any]]:
-        """Some messages, and what the edits make of them."""
+        """Some messages, and the result of the edits on them."""
         from busbar.jobs.replay_task import EDIT
 
         columns = [
@@ -231,8 +251,8 @@ class _Replay:
             shown.append({**about, "edits": changes} if changes else about)
         return shown
 
-    def check_unique(self, selection: DataFrame) -> None:
-        """Of messages with the same id the target would take one."""
+    def _check_unique(self, selection: DataFrame) -> None:
+        """Raise ReplayError if two messages have the same id: the target would accept one of them."""
         from pyspark.sql import functions as F
 
         twice = selection.groupBy("message_id").count().where(F.col("count") > 1)
@@ -258,22 +278,9 @@ class _Replay:
 
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
 
-        cores = spark.sparkContext.defaultParallelism
-        # A task has its price, and a report comes when one is done.
-        tasks = max(min(cores, -(-found // LEAST_PER_TASK)), min(MOST_TASKS, -(-found // PER_TASK)))
-        together = cores
-        if order == "all":
-            together = 1
-            ordered = selection.repartition(1).sortWithinPartitions(
-                "enqueued_time", "entity", "fragment", "sequence_number"
-            )
-        elif order == "key":
-            together = min(tasks, cores)
-            ordered = selection.repartition(tasks, self._key()).sortWithinPartitions(
-                "entity", "fragment", "sequence_number"
-            )
-        else:
-            ordered = selection
+        if self._own_ids:
+            self._check_unique(selection)
+        ordered, together = self._in_order(selection, found, order, spark.sparkContext.defaultParallelism)
         task = Task(
             self._secret,
             self._wait,
@@ -288,13 +295,29 @@ class _Replay:
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
         done = ResendResult()
         with _Watch(spark, found, on_progress):
-            # Spark wants a plain function.
+            # Spark needs a plain function.
             for row in rows.mapInArrow(lambda batches: task(batches), RESULT).collect():
                 done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
         return done
 
+    def _in_order(self, selection: DataFrame, found: int, order: str, cores: int) -> tuple[DataFrame, int]:
+        """The messages, divided among tasks as their order asks, and how many tasks send at a time."""
+        if order == "all":
+            by_time = selection.repartition(1).sortWithinPartitions(
+                "enqueued_time", "entity", "fragment", "sequence_number"
+            )
+            return by_time, 1
+        if order == "key":
+            # A task has its price, and a report comes when one is done.
+            tasks = max(min(cores, -(-found // LEAST_PER_TASK)), min(MOST_TASKS, -(-found // PER_TASK)))
+            by_key = selection.repartition(tasks, self._key()).sortWithinPartitions(
+                "entity", "fragment", "sequence_number"
+            )
+            return by_key, min(tasks, cores)
+        return selection, cores
+
     def _key(self) -> Column:
-        """What messages whose order counts have in common: their session, else their key, as it will be. The others are
+        """The common value of messages whose order counts: their session, else their key, after the edits. The others are
         spread."""
         from pyspark.sql import functions as F
 
@@ -312,7 +335,7 @@ class _Replay:
 
 
 class _Watch:
-    """Tells the progress of the tasks of this thread's job while a block runs."""
+    """Reports the progress of the tasks of this thread's job while a block runs."""
 
     def __init__(
         self, spark: SparkSession, total: int, on_progress: Callable[[ReplayProgress], None] | None

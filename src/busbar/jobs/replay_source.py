@@ -1,4 +1,4 @@
-"""Where a replay reads: an archive, Parquet files with its columns, or a dead-letter queue; and which rows it takes."""
+"""Selects the rows of a replay: from an archive, Parquet files with its columns, or a dead-letter queue."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEAD_LETTERS: Final = "/$deadletterqueue"
 
 
 class ReplayError(Exception):
-    """A replay that cannot be done as it was asked for."""
+    """A replay cannot be done as requested."""
 
 
 def identity_of(source: str, secret: Secret, wait: float) -> str:
-    """What a source is, whatever its name: an archive that was moved is the same, a queue that was re-created another."""
+    """The identity of a source, independent of its name: a moved archive is the same, a re-created queue another."""
     entity = dead_letter_queue(source)
     if entity is not None:
         from busbar.spark.connection import client_of_process
@@ -45,7 +45,7 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
 def selected(
     spark: SparkSession, source: str, secret: Secret, where: str, edits: tuple[FieldEdit, ...], wait: float
 ) -> DataFrame:
-    """The messages of a source that meet a condition, with a column for each edit. Raises ReplayError, EditError."""
+    """The messages of a source that match a condition, with a column for each edit. Raises ReplayError, EditError."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
@@ -60,7 +60,7 @@ def selected(
     try:
         if where:
             frame = frame.where(F.expr(where))
-        # All see the message as it was, whatever the others set.
+        # All see the original message, independently of other edits.
         frame = frame.select(
             "*", *[F.expr(edit.expression).alias(f"{EDIT}{i}") for i, edit in enumerate(edits)]
         )
@@ -87,7 +87,7 @@ def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> Dat
 
 @contextmanager
 def spark_session(session: SparkSession | None, name: str, master: str | None) -> Iterator[SparkSession]:
-    """The session that was given, the one that is there, or else one for the time of the block."""
+    """The given session, the existing one, or else one for the time of the block."""
     from pyspark.sql import SparkSession
 
     from busbar.jobs.launch import job_session
@@ -112,7 +112,7 @@ def evaluate(
     session: SparkSession | None,
     master: str | None,
 ) -> dict[int, dict[str, object]]:
-    """The sequence numbers of the messages of an entity that meet a condition, and what the edits set on each."""
+    """The sequence numbers of the messages of an entity that match a condition, and the values of the edits on each."""
     from pyspark.errors import PySparkException
 
     from busbar.jobs.replay_task import EDIT
@@ -129,7 +129,7 @@ def evaluate(
 
 
 def dead_letter_queue(source: str) -> str | None:
-    """The entity whose dead-letter queue a source names; None for a directory. Raises ReplayError for neither."""
+    """The entity of the dead-letter queue that a source names; None for a directory. Raises ReplayError for neither."""
     entity, dead_letters = without_dead_letters(source.rstrip("/"))
     if dead_letters:
         return entity.strip("/")
@@ -145,7 +145,7 @@ def _first_line(error: Exception) -> str:
 
 
 def in_short(error: Exception) -> str:
-    """What a task said, without the stack of the worker that it passed through."""
+    """The error message of a task, without the stack of its worker."""
     text = str(error).strip()
     found = re.search(r"\[(BUSBAR_\w+)\] ([^\n]+)", text)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a task of a replay does: rows of messages → encoded messages → the target, in the order of the rows."""
+"""Runs in a task of a replay: rows of messages → encoded messages → the target, in the order of the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from busbar.spark.sink_options import SinkOptions
 
 COLUMNS: Final = ("raw", "entity", "sequence_number", "enqueued_time", "expires_at")
 EDIT: Final = "edit"
-"""Behind these columns stand those of the edits: edit0, edit1, ..."""
+"""Behind these columns are those of the edits: edit0, edit1, ..."""
 RESULT: Final = "sent LONG, refused LONG, examples ARRAY<STRING>"
 RESULT_ARROW: Final = pa.schema(
     [("sent", pa.int64()), ("refused", pa.int64()), ("examples", pa.list_(pa.string()))]
@@ -30,18 +30,18 @@ RESULT_ARROW: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that tasks have to know; the same for all of them."""
+    """What tasks need; the same for all of them."""
 
     secret: Secret
     wait: float
     target: str
     writer: Writer
     rate: float
-    """Of one task."""
+    """The rate of one task."""
     own_ids: bool
     """Messages keep their ids."""
     fields: tuple[str, ...]
-    """That the edits set, in their order."""
+    """The fields that the edits set, in their order."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         done = ResendResult()
@@ -76,7 +76,7 @@ class Task:
         return done
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | Exception]]:
-        """Each message of a batch, or why it cannot be one."""
+        """Each message of a batch, or the reason why it cannot be one."""
         raw, entities, numbers = (batch.column(index).to_pylist() for index in range(3))
         enqueued, expires = (_milliseconds(batch.column(index)) for index in (3, 4))
         edits = [batch.column(len(COLUMNS) + index).to_pylist() for index in range(len(self.fields))]

@@ -1,12 +1,12 @@
-"""Sending messages of a source again: under ids that follow from it, in order, at a pace.
+"""Sends messages of a source again: under ids that follow from it, in order, at a limited rate.
 
-1. A message is known by where it came from: its entity, its sequence number (which has the fragment's index in it) and
-   the time when it was enqueued there, which tells a queue from one of the same name that was made later. That is its
-   message id at the target, unless it is to keep its own. A writer (docs/taps.md) sends each of them once, however often
-   a run is repeated.
-2. Messages go out chunk by chunk; each chunk is one delivery, and the next one waits for its answer. So what a store
-   refuses for a while is sent again before anything that stands behind it: the order of every session and key holds.
-3. A message that the target does not take because of what it is (too large, no session id) is told, and the others go on.
+1. A message is identified by its source: its entity, its sequence number (which contains the fragment's index) and its
+   enqueued time. The time distinguishes a queue from a later one of the same name. That is its message id at the target,
+   unless it keeps its own. A writer (docs/taps.md) sends each of them once, however often a run is repeated.
+2. Messages are sent chunk by chunk. Each chunk is one delivery, and the next one waits for its answer. So if a store refuses
+   a message for a while, it is sent again before later ones, and every session and key keeps its order.
+3. If the target refuses a message because of its content (too large, no session id), it is reported, and the others
+   continue.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from busbar.spark.sink_ids import hashed_id
 
 CHUNK_MESSAGES: Final = 1_000
 CHUNK_BYTES: Final = 1024 * 1024 - 64 * 1024
-"""Below what a sender puts into one delivery, with room for what stands around the messages."""
+"""Less than a sender puts into one delivery, with room for the framing of the messages."""
 LONGEST_ID: Final = 128
 MOST_EXAMPLES: Final = 10
 LONGEST_PAUSE: Final = 1.0
 
 
 def source_id(entity: str, sequence_number: int, enqueued: int) -> str:
-    """The id of a message at the target, made of where it came from; `enqueued` in ms."""
+    """The id of a message at the target, from its source; `enqueued` in ms."""
     readable = f"{entity}:{sequence_number}:{enqueued}"
     return readable if len(readable) <= LONGEST_ID else hashed_id((entity, sequence_number, enqueued))
 
 
 def writer_name(job: str, *parts: str) -> str:
-    """A writer that follows from what a job does: doing the same again makes the same writer."""
+    """The name of a writer that follows from what a job does: the same job has the same writer."""
     return f"{job}-{hashed_id(parts)}"
 
 
 @dataclass(slots=True)
 class ResendMessage:
-    """An encoded message, and what to call it if it is refused."""
+    """An encoded message, and its label if it is refused."""
 
     message: bytes
     name: str
@@ -50,7 +50,7 @@ class ResendMessage:
 
 @dataclass(slots=True)
 class ResendResult:
-    """What became of messages. `examples` has some of the refused ones, with the reason."""
+    """The outcome of messages. `examples` has some of the refused ones, with the reason."""
 
     sent: int = 0
     refused: int = 0
@@ -63,7 +63,7 @@ class ResendResult:
 
 
 class Pace:
-    """At most `rate` messages a second; 0: as fast as it goes."""
+    """Limits the rate to `rate` messages a second; 0: no limit."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -71,11 +71,11 @@ class Pace:
 
     @property
     def chunk(self) -> int:
-        """As many as may go at once: a fifth of a second's, so that a slow pace is an even one."""
+        """The number of messages that may be sent at once: a fifth of a second's, so that a low rate is even."""
         return max(1, min(CHUNK_MESSAGES, int(self.rate / 5))) if self.rate else CHUNK_MESSAGES
 
     def wait(self, messages: int) -> None:
-        """Until so many may go."""
+        """Wait until so many may be sent."""
         if not self.rate:
             return
         now = time.monotonic()
@@ -90,12 +90,12 @@ class Resender:
 
     def __init__(self, factory: BlockingFactory, target: str, writer: Writer, pace: Pace) -> None:
         self._pace = pace
-        # In flight are four deliveries; of a chunk there is one.
+        # Four deliveries can be in flight; a chunk is one.
         self._sender = factory.sender(target, writer=writer, in_flight=4 * CHUNK_MESSAGES)
 
     def send(self, outgoing: Sequence[ResendMessage], sent: Callable[[int], None] | None = None) -> set[int]:
-        """Returns when all are durable; the indexes of those that the target does not take are in `refused`.
-        Raises BusbarClientError if the target does not take anything."""
+        """Send messages and return when all are durable; `refused` has the indexes of those that the target refuses. Raises
+        BusbarClientError if the target accepts nothing."""
         self.told: list[str] = []
         refused: set[int] = set()
         for start, stop in _chunks(outgoing, self._pace.chunk):

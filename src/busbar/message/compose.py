@@ -1,10 +1,10 @@
-"""Messages as a client sends them: sections written straight from their fields, and batches of them.
+"""Encodes messages as a client sends them: sections written directly from their fields, and batches of them.
 
-Sections come in the order of the specification (3.2) and only where they say something: header (ttl), message annotations
-(scheduled time, partition key), properties up to the last field that is set, application properties, one data section.
-A batch is a delivery of the format BATCH_FORMAT: each message stands in a data section of its own.
+Sections come in the order of the specification (3.2) and only if they have content. They are header (ttl), message
+annotations (scheduled time, partition key), properties up to the last field that is set, application properties, one data
+section. A batch is a delivery of the format BATCH_FORMAT: each message is in a data section of its own.
 
-A message that somebody else wrote is sent on as it is; what may be changed of it is its id.
+A message that is already encoded is sent unchanged; only its id can be replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from busbar.message.sections import Sections, find_sections, open_compound, valu
 
 BATCH_FORMAT: Final = 0x80013700
 BATCH_OVERHEAD: Final = 8  # of each message in a batch
-LONGEST_TTL: Final = 0xFFFFFFFE  # that a header can say; one more means "for ever"
+LONGEST_TTL: Final = 0xFFFFFFFE  # that fits into a header; one more means "for ever"
 
 _SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
@@ -42,8 +42,8 @@ def compose(
     application_properties: dict[str, object] | None = None,
     created: i64 = 0,
 ) -> bytes:
-    """An encoded message. Times are ms (0: not set). `created`, a time since 1970, is needed for a life that is longer than
-    LONGEST_TTL: it is then said as the time of its end."""
+    """Encode a message. Times are ms (0: not set). `created`, a time since 1970, is needed for a time to live above
+    LONGEST_TTL, which is then written as the time of its end."""
     w = BytesWriter()
     expiry: i64 = 0
     if time_to_live > LONGEST_TTL:
@@ -67,7 +67,8 @@ def compose(
 
 
 def pack_batch(messages: list[bytes], start: i64, stop: i64, limit: i64) -> tuple[bytes, i64]:
-    """As many of messages[start:stop] as fit into `limit` bytes, at least one, as a batch; and the index behind the last."""
+    """Encode as many of messages[start:stop] as fit into `limit` bytes, at least one, as a batch; returns it and the index
+    behind the last."""
     w = BytesWriter()
     i = start
     while i < stop:
@@ -82,7 +83,7 @@ def pack_batch(messages: list[bytes], start: i64, stop: i64, limit: i64) -> tupl
 
 
 def has_message_id(message: bytes) -> bool:
-    """Whether an encoded message has an id that says something. Raises MalformedMessage."""
+    """Whether an encoded message has a non-empty id. Raises MalformedMessage."""
     sections = find_sections(message, 0, len(message))
     count, first = _property_list(message, sections)
     if count == 0:
@@ -93,7 +94,8 @@ def has_message_id(message: bytes) -> bool:
 
 
 def with_message_id(message: bytes, message_id: str) -> bytes:
-    """An encoded message with this id instead of its own; all else stays as it is. Raises MalformedMessage, EncodeError."""
+    """An encoded message with this id instead of its own; everything else is unchanged. Raises MalformedMessage,
+    EncodeError."""
     sections = find_sections(message, 0, len(message))
     count, first = _property_list(message, sections)
     fields = BytesWriter()
@@ -109,7 +111,7 @@ def with_message_id(message: bytes, message_id: str) -> bytes:
 
 
 def _property_list(message: bytes, sections: Sections) -> tuple[i64, i64]:
-    """How many properties a message has, and where the first of them is."""
+    """The number of properties of a message, and the position of the first."""
     end = sections.application
     if sections.properties == end:
         return 0, end

@@ -1,13 +1,13 @@
-"""Contents (__init__.py has the format) that a topic hands on, or that move to another entity: what is read of them, and
-what becomes of them.
+"""Contents (__init__.py has the format) that a topic passes on, or that move to another entity: what is read of them, and
+how they are changed.
 
-- Every copy carries the number that the topic gave, as the first of its kept annotations: `with_enqueued_number`.
-- What is read is decoded value by value. One that cannot be decoded (text that is not UTF-8, a compound that does not
-  hold) is not there for its reader: a content is what some sender chose, and reading never fails for that.
-- `rewritten` encodes what changes. All other fields, pairs and sections keep their bytes, and the result is again what
-  parsing.py makes: plain descriptors, annotations that are counted.
+- Every copy has the number that the topic assigned, as the first of its kept annotations: `with_enqueued_number`.
+- Contents are decoded value by value. If a value cannot be decoded (text that is not UTF-8, a malformed compound), it counts
+  as missing. A sender chose the content, so reading never fails for that.
+- `rewritten` encodes what changes. All other fields, pairs and sections keep their bytes, and the result has the form that
+  parsing.py creates: plain descriptors, annotations that are counted.
 
-Names of application properties have no case for whoever changes them; a changed one keeps its spelling and its place.
+Changes ignore the case of application property names; a changed property keeps its spelling and its place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from busbar.model.errors import InternalError
 from busbar.model.message import DEAD_FORWARD, Draft, Record
 
 REMOVED: Final = b""
-"""In place of an encoded value: there is none any more."""
+"""In place of an encoded value: the value is removed."""
 
 _HEAD: Final = 8
 _MAX_VALUES: Final = 0xFFFF  # in the kept annotations: their count has two bytes
@@ -45,8 +45,8 @@ _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 
 
 def with_enqueued_number(content: bytes, number: i64) -> bytes:
-    """The content with the sequence number that its topic gave, in place of one from an earlier topic. A message whose
-    annotations cannot be counted with one more stays as it is."""
+    """The content with the sequence number that its topic assigned, in place of one from an earlier topic. If its
+    annotations cannot be counted with one more, it stays unchanged."""
     count: i64 = i64(read_i16_be(content, 2)) & 0xFFFF
     kept = read_u32(content, 4)
     first: i64 = _HEAD
@@ -92,7 +92,7 @@ def is_durable(content: bytes) -> bool:
 
 
 def size_around_body(content: bytes) -> int:
-    """Bytes of annotations, properties and footer: what a header may have."""
+    """Bytes of annotations, properties and footer, which the limit of a header covers."""
     found = find_sections(content, _HEAD + read_u32(content, 4), len(content))
     return int(len(content) - (found.footer - found.body) - _HEAD)
 
@@ -120,7 +120,7 @@ def property_fields(content: bytes) -> list[object]:
 
 
 def application_properties(content: bytes) -> dict[str, object]:
-    """By their names as they were sent; of two with one name the first."""
+    """The properties by their names as they were sent; of two with one name the first."""
     found = find_sections(content, _HEAD + read_u32(content, 4), len(content))
     if found.application == found.body:
         return {}
@@ -136,7 +136,7 @@ def rewritten(
     properties: dict[str, tuple[str, bytes]],
 ) -> bytes:
     """The content with other annotations, fields of the properties section (by their index) and application properties (by
-    their names in lower case; with the spelling for one that is new). Values come encoded, or as REMOVED."""
+    their names in lower case; with the spelling for a new one). Values come encoded, or as REMOVED."""
     bare: i64 = _HEAD + read_u32(content, 4)
     found = find_sections(content, bare, len(content))
     count: i64 = i64(read_i16_be(content, 2)) & 0xFFFF
@@ -183,7 +183,7 @@ def _decoded(content: bytes, pos: i64, end: i64) -> object:
 
 
 def _text(content: bytes, pos: i64, end: i64) -> str | None:
-    """The key at `pos`; one that is no text is nobody's name."""
+    """The key at `pos`; None if it is not text."""
     kind: i64 = content[pos]
     if kind == 0xA1 or kind == 0xA3:
         return content[pos + 2 : end].decode("utf-8", "replace")

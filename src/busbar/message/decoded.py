@@ -64,7 +64,8 @@ class DecodedMessage:
 
 
 def decode_message(payload: bytes, most: i64 = 0) -> DecodedMessage:
-    """Raises MalformedMessage. `most`: so many elements in the compounds of a section; 0 for no such limit."""
+    """Decode a message. Raises MalformedMessage. `most`: the maximum number of elements in the compounds of a section; 0 for
+    no limit."""
     found = find_sections(payload, 0, len(payload))
     message = DecodedMessage()
     try:
@@ -78,8 +79,8 @@ def decode_message(payload: bytes, most: i64 = 0) -> DecodedMessage:
 
 @final
 class BinaryParts:
-    """A binary value, in pieces that follow one another, of a map that is a message's body: putting them together before
-    would cost a copy more."""
+    """A binary value in consecutive pieces, in a map that is a message's body. Joining them first would cost one
+    more copy."""
 
     def __init__(self, parts: list[bytes]) -> None:
         self.parts = parts
@@ -92,7 +93,7 @@ class BinaryParts:
 
 
 def encode_message(message: DecodedMessage) -> bytes:
-    """Properties (without trailing nulls), application properties, and the body."""
+    """Encode properties (without trailing nulls), application properties, and the body."""
     w = BytesWriter()
     fields = [
         message.message_id,
@@ -129,7 +130,7 @@ def encode_message(message: DecodedMessage) -> bytes:
 
 def _with_large_map(front: bytes, value: dict[object, object]) -> bytes:
     """The sections in front, and that of a map with a large binary value. That value is copied once: `write_value` would
-    copy it for each compound that is around it, through buffers that grow."""
+    copy it for each compound around it, through buffers that grow."""
     parts: list[bytes] = [front, b""]
     for key, item in value.items():
         parts.append(encode_value(key))

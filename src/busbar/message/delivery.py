@@ -1,13 +1,14 @@
-"""A message on its way out: the broker's header and annotations in front of the content (its format: __init__.py).
+"""Encodes a delivery: the broker's header and annotations in front of the content (its format: __init__.py).
 
-Clients cast these values hard, so the types are fixed: long for sequence numbers, timestamp for times, short for a
-partition id, int for a state, uuid for a lock token. The header is always there, with the number of earlier deliveries.
+Clients cast these values without checks, so the types are fixed. They are long for sequence numbers, timestamp for times,
+short for a partition id, int for a state, uuid for a lock token. The header is always present, with the number of earlier
+deliveries.
 
-Delivery annotations are there in every delivery: with the lock token if the message is locked, and with those that the
-sender set. A peek has no more than the sender's.
+Delivery annotations are present in every delivery: with the lock token if the message is locked, and with those that the
+sender set. A peek has only the sender's.
 
-Properties that were changed after the send (the record's overlay) are merged into the application properties pair by pair:
-the pairs that are not replaced keep their bytes.
+Properties that were changed after the send (the record's overlay) are merged into the application properties pair by pair.
+Pairs that are not replaced keep their bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MESSAGE_STATE: Final = b"\xa3\x13x-opt-message-state\x71"
 _EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
-# What the annotations of every delivery take, and what each of the others adds.
+# The size of the annotations of every delivery, and what each of the others adds.
 _OWN_COUNT: Final = 6
 _OWN_SIZE: Final = 24 + 8 + 22 + 8 + 22 + 4
 _NOT_ENQUEUED_SIZE: Final = 40
@@ -57,8 +58,8 @@ _CONTENT_HEAD: Final = 8
 def encode_deliveries(
     records: list[Record], fragment: i64, index: i64, nonce: i64, locked_until: i64, partition_id: i64
 ) -> tuple[list[bytes], list[bytes]]:
-    """The tags and the payloads of messages that go to one receiver. On the wire a sequence number carries the index
-    of its fragment: index << 48 | n."""
+    """The tags and the payloads of messages for one receiver. On the wire a sequence number has the index of its fragment:
+    index << 48 | n."""
     tags: list[bytes] = []
     payloads: list[bytes] = []
     base = index << 48
@@ -93,8 +94,8 @@ def encode_delivery(
     tag: bytes = b"",
     state: i64 = STATE_ACTIVE,
 ) -> bytes:
-    """The message as a receiver gets it; `locked_until` 0 and no `tag`: without a lock, `partition_id` below 0: without
-    one."""
+    """The message as a receiver gets it; `locked_until` 0 and no `tag`: without a lock, `partition_id` below 0:
+    without one."""
     content = _content(record)
     w = BytesWriter()
     _write_header(w, content, record.ttl, record.deliveries)
@@ -124,7 +125,7 @@ def _content(record: Record) -> bytes:
 
 
 def _write_delivery_annotations(w: BytesWriter, content: bytes, tag: bytes) -> None:
-    """The lock token, if there is a tag, and behind it what the sender set."""
+    """Write the lock token, if there is a tag, and then the annotations that the sender set."""
     pairs = BytesWriter()
     count: i64 = 0
     if tag:
@@ -161,7 +162,7 @@ def _write_annotations(
     partition_id: i64,
     state: i64,
 ) -> None:
-    """The message annotations up to where the kept ones follow."""
+    """Write the message annotations up to where the kept ones follow."""
     count: i64 = _OWN_COUNT + (i64(read_i16_be(content, 2)) & 0xFFFF)
     size: i64 = _OWN_SIZE + read_u32(content, 4)
     numbered = content[0] & ENQUEUED != 0  # by the topic it came through: among the kept annotations
@@ -278,7 +279,7 @@ def merged_properties(content: bytes, section: i64, end: i64, overlay: Overlay) 
 
 
 def _name(content: bytes, pos: i64, end: i64) -> str:
-    """The key at `pos`; one that is no text is nobody's name."""
+    """The key at `pos`; empty if it is not text."""
     kind: i64 = content[pos]
     if kind == 0xA1 or kind == 0xA3:
         return content[pos + 2 : end].decode("utf-8", "replace")

@@ -1,12 +1,11 @@
-"""The lock token of a delivery: 16 bytes from which any node can tell whose lock it is.
+"""The lock token of a delivery: 16 bytes that identify the lock at any node.
 
     0  4 bytes  fragment id
     4  6 bytes  number of the message in the fragment
     10 6 bytes  nonce of the lock, so that a later lock of the same message has another token
 
-Integers are big-endian. On a receiving link these bytes are the delivery tag, which .NET reads as a GUID in its own
-byte order; the management link shows the same GUID as an AMQP uuid, in RFC order. So a token means the same
-wherever a client took it from.
+Integers are big-endian. On a receiving link these bytes are the delivery tag, which .NET reads as a GUID in its own byte
+order. The management link has the same GUID as an AMQP uuid, in RFC order. So a token is the same in both places.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def write_tag(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
 
 
 def write_uuid(w: BytesWriter, fragment: i64, n: i64, nonce: i64) -> None:
-    """The same token as the 16 bytes of an AMQP uuid: the first three groups of a GUID have the other byte order."""
+    """Write the same token as the 16 bytes of an AMQP uuid: the first three groups of a GUID have the other byte order."""
     write_i32_le(w, i32(fragment - 0x100000000 if fragment > 0x7FFFFFFF else fragment))
     write_i16_le(w, _i16(n >> 32))
     write_i16_le(w, _i16(n >> 16))
@@ -55,7 +54,7 @@ def split_tags(tags: list[bytes]) -> tuple[list[int], list[int]]:
 def split_by_fragment(tags: list[bytes]) -> list[tuple[int, list[int], list[int], list[int]]]:
     """Tags of any fragments: for each fragment its id, and the indexes, numbers and nonces of its tags."""
     parts: dict[int, tuple[int, list[int], list[int], list[int]]] = {}
-    # Tags of one fragment mostly follow each other: where they came together.
+    # Tags of one fragment are mostly next to each other.
     current: i64 = -1
     indexes: list[int] = []
     numbers: list[int] = []
@@ -82,7 +81,7 @@ def tag_fragment(tag: bytes) -> int:
 
 
 def uuid_of_tag(tag: bytes) -> bytes:
-    """What `write_uuid` writes, of a tag."""
+    """The bytes that `write_uuid` writes, from a tag."""
     return tag_to_uuid(tag).bytes
 
 

@@ -1,4 +1,4 @@
-"""The words everyone uses: messages, entities, limits, errors, and the values that gateways and brokers exchange.
+"""The values that all rooms share: messages, entities, limits, errors, and what gateways and brokers exchange.
 
-Nothing here reads a clock, a socket or a file, and nothing here imports another room.
+No code here reads a clock, a socket or a file, and none imports another room.
 """

@@ -1,6 +1,7 @@
-"""What a gateway can ask of a broker: batched commands down, batched effects up, and the catalogue of entities.
+"""What a gateway can request of a broker: batched commands down, batched effects up, and the catalogue of entities.
 
-A gateway knows fragments and entities only by this. Behind it may stand a broker of the same process or of another one.
+A gateway reaches fragments and entities only through this. The broker behind it may be in the same process or in another
+one.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class EntityView:
     updated: int = 0
     """ms since 1970."""
     stores: tuple[str, ...] = ()
-    """The name of the store that each fragment lives in."""
+    """The name of the store of each fragment."""
     taps: tuple[TapDescription, ...] = ()
 
 
 EntityChangeSink = Callable[[str, EntityView | None], None]
-"""Gets the path of what was created or updated, with its view, or of what was deleted, with None."""
+"""Gets the path and the view of an entity that was created or updated, or the path of a deleted one with None."""
 NamedRule = tuple[str, RuleDescription]
 RuleChange = tuple[str, RuleDescription | None]
 """The path of a rule, and its description, or None if it is removed."""
@@ -99,9 +100,12 @@ class FragmentView:
     dead_letter: int = 0
     scheduled: int = 0
     deferred: int = 0
+    transfer: int = 0
+    """On the way to other entities."""
+    transfer_dead_letter: int = 0
     size: int = 0
     oldest: int = 0
-    """When its first message came (0: it has none)."""
+    """When its first message was enqueued (0: it has none)."""
     broker: str = ""
     """The broker process that handles it (empty: the controller)."""
 
@@ -120,27 +124,62 @@ class StoreView:
     size: int = 0
     """Bytes on the disk."""
     lost_at: int = 0
-    """When it was re-created because the old one had vanished (0: never, since the broker started)."""
+    """When it was re-created because its file had disappeared (0: never, since the broker started)."""
     lost_messages: int = 0
-    """-1: nobody knows."""
+    """-1: unknown."""
     lost_size: int = 0
     broker: str = ""
     """The broker process that owns it (empty: the controller)."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransferView:
+    """Messages of one fragment on their way to one fragment of another entity, for operators. Times in ms since 1970."""
+
+    fragment: int
+    target_fragment: int
+    target: str = ""
+    """The path of the target's entity; empty while it is not known yet."""
+    source: str = ""
+    """The path of the entity that they leave."""
+    index: int = 0
+    """Of the fragment in that entity."""
+    waiting: int = 0
+    """Messages in the outbox of the fragment, those for other targets included."""
+    oldest: int = 0
+    """When the first of them came there (0: not known)."""
+    state: str = "moving"
+    """`moving` or `held`."""
+    since: int = 0
+    """When it was held first, and nothing moved since."""
+    cause: str = ""
+    """Of what is held: `full`, `unavailable`, `missing` or `refused`."""
+    reason: str = ""
+    """The same, as the broker reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    moved: int
+    """Messages that were moved since the brokers started."""
+    transfers: Sequence[TransferView]
+    """All that are under way or held, each source fragment and target fragment once."""
+
+
 class FragmentApi(Protocol):
-    """Where a gateway sends commands and from where it gets effects."""
+    """Takes the commands of a gateway and returns their effects."""
 
     def connect(self, sink: EffectSink, failed: Callable[[], None] | None = None) -> int:
-        """Register a gateway connection; the number is the `origin` of its commands. If its sink raises, the origin is
-        forgotten as by `disconnect`, what the sink was given is released, and `failed` is called to end the connection."""
+        """Register a gateway connection; the number is the `origin` of its commands. If its sink raises, the
+        origin is removed as by `disconnect`, the messages of that call are released, and `failed` is called to
+        close the connection."""
 
     def disconnect(self, origin: int) -> None:
-        """Forget the origin: its consumers leave every fragment; later effects for it are dropped, and messages
-        that were on their way to it are released."""
+        """Remove the origin: its consumers leave every fragment. Later effects for it are dropped, and messages that were on
+        their way to it are released."""
 
     def submit(self, commands: Commands) -> None:
-        """Hand over commands. Every one that has an answer gets it: its effect, or Refused."""
+        """Submit commands. Every command with an answer gets it: its effect, or Refused."""
 
     async def entity(self, path: str) -> EntityView:
         """The entity (or rule) of that path, in any case. Raises EntityNotFound or another BusbarError."""
@@ -150,72 +189,75 @@ class CatalogueApi(Protocol):
     """Management of a namespace. Every error is a BusbarError; a change that returned is durable."""
 
     async def entity(self, path: str) -> EntityView:
-        """By path in any case. Raises EntityNotFound."""
+        """The entity (or rule) of that path, in any case. Raises EntityNotFound."""
 
     async def create(
         self, path: str, description: Description, default_rule: NamedRule | None = None
     ) -> EntityView:
-        """Raises EntityAlreadyExists, ArgumentError, ArgumentOutOfRange, QuotaExceeded, InvalidOperation (tier).
-        A subscription gets `default_rule` or `$Default` (TrueFilter)."""
+        """Create an entity. A subscription gets `default_rule` or `$Default` (TrueFilter). Raises EntityAlreadyExists,
+        ArgumentError, ArgumentOutOfRange, QuotaExceeded, InvalidOperation (tier)."""
 
     async def update(self, path: str, description: Description) -> EntityView:
-        """Raises EntityNotFound, ArgumentError for what is fixed at creation."""
+        """Update an entity. Raises EntityNotFound, ArgumentError for what is fixed at creation."""
 
     async def delete(self, path: str) -> None:
-        """A topic goes with its subscriptions and rules. Raises EntityNotFound."""
+        """Delete an entity; a topic with its subscriptions and rules. Raises EntityNotFound."""
 
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
-        """In the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
-        Raises EntityNotFound for a parent that is not there."""
+        """Entities in the order of names. `parent` is the topic of subscriptions, the subscription of rules, '' otherwise.
+        Raises EntityNotFound if the parent does not exist."""
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises
         EntityNotFound, EntityAlreadyExists, ArgumentError, QuotaExceeded."""
 
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
-        """Add a tap to an entity (`tap.id` is given here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,
+        """Add a tap to an entity (`tap.id` is assigned here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,
         QuotaExceeded, InvalidOperation (a second one that consumes)."""
 
     async def change_tap(self, path: str, name: str, dead_letter: bool, change: TapChange) -> EntityView:
-        """Let somebody own a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
+        """Change the owner of a tap, or delete it. Raises EntityNotFound, InvalidOperation if it has another owner."""
 
     async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
-        """As `list`, with what each entity holds."""
+        """A page of `list`, with what each entity holds."""
 
     async def runtime(self, path: str) -> RuntimeProperties:
-        """Raises EntityNotFound."""
+        """What an entity holds now. Raises EntityNotFound."""
 
     async def runtimes(self, paths: Sequence[str]) -> Sequence[RuntimeProperties | None]:
-        """What several entities hold; None for one that is not there."""
+        """What several entities hold; None for one that does not exist."""
 
     async def namespace(self) -> NamespaceProperties: ...
 
     def watch(self, changed: EntityChangeSink) -> Callable[[], None]:
-        """Hear of every change when it is durable; the answer ends it."""
+        """Call `changed` for every change when it is durable; the returned function ends this."""
 
     def in_use(self, paths: Sequence[str]) -> None:
-        """Links of this gateway are attached to these entities, which keeps them from being idle until `out_of_use`. Said
-        again from time to time."""
+        """Report that links of this gateway are attached to these entities, which are not idle until `out_of_use`. The
+        gateway repeats this from time to time."""
 
     def out_of_use(self, paths: Sequence[str]) -> None:
-        """The last links of this gateway to these entities have ended."""
+        """Report that the last links of this gateway to these entities have ended."""
 
 
 class StoreApi(Protocol):
-    """Where a namespace is kept: for operators. Every error is a BusbarError."""
+    """The stores of a namespace, for operators. Every error is a BusbarError."""
 
     async def fragments(self, path: str) -> Sequence[FragmentView]:
-        """Those of an entity, in the order of their index. Raises EntityNotFound."""
+        """The fragments of an entity, in the order of their index. Raises EntityNotFound."""
 
     async def stores(self) -> Sequence[StoreView]: ...
 
     async def unavailable_stores(self) -> Sequence[str]:
-        """The names of those that are unavailable."""
+        """The names of the unavailable stores."""
+
+    async def transfers(self) -> TransferReport:
+        """What is moved from entities to others, and what is held. Broker processes that cannot be reached are left out."""
 
     async def change_store(self, name: str, to: str) -> StoreView:
-        """`offline`, `online`, `reset`, or `forced-reset` for one that an operator took offline; the store as it is then.
-        Raises ArgumentError, InvalidOperation."""
+        """Change a store to `offline`, `online`, `reset`, or `forced-reset` (for one that an operator took offline); returns
+        its new state. Raises ArgumentError, InvalidOperation."""
 
 
 class BrokerApi(FragmentApi, CatalogueApi, StoreApi, Protocol):
-    """All that a gateway can ask."""
+    """Everything that a gateway can request."""

@@ -1,14 +1,15 @@
-"""What names and descriptions must keep to. Every error names the value and the rule it breaks.
+"""Checks names and descriptions. Every error names the value and the rule it breaks.
 
-Rules of names:
 1. A queue or topic path has 1 to 260 characters: ASCII letters and digits, '-', '.', '_', '~', and '/' between segments. It
    starts and ends with a letter or digit; segments inside may begin and end with any of these marks. No segment is empty,
-   '.' or '..': those mean something else in a URL. Nothing is decoded or normalised: what has to be decoded is not a name.
-2. A path is no subscription's and no operation's: no segment but the first is 'Subscriptions' or 'messages'.
-   Its first segment is no host: `localhost`, an IP address or the name of a namespace in the cloud. A token for it would be
-   one for the whole namespace.
+   '.' or '..', which have another meaning in a URL. Nothing is decoded or normalised: a text that must be decoded is not a
+   name.
+2. A path cannot be that of a subscription or an operation: no segment but the first is 'Subscriptions' or 'messages'. Its
+   first segment is not a host: `localhost`, an IP address or the name of a namespace in the cloud. A token for such a path
+   would be one for the whole namespace.
 3. Subscriptions and rules have names of 1 to 50 of these characters without '/'; a rule may be called `$Default`.
-What depends on other entities (quotas, forwarding targets) is the catalogue's business.
+
+The catalogue checks what depends on other entities (quotas, forwarding targets).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Parameters = tuple[tuple[str, PropertyValue | TypedText], ...]
 
 
 def check_path(path: str, limits: Limits) -> str:
-    """The path of a queue or topic, or an error that names the rule it breaks."""
+    """Check the path of a queue or topic. An error names the rule it breaks."""
     _check_text("entity name", path, limits.max_path_length, _INSIDE | {"/"}, "'-', '.', '_', '~' and '/'")
     segments = path.split("/")
     if "" in segments:
@@ -69,7 +70,7 @@ def check_path(path: str, limits: Limits) -> str:
 
 
 def check_name(name: str, kind: str, limits: Limits) -> str:
-    """The name of a subscription or of a rule (`kind` says which, for the error)."""
+    """Check the name of a subscription or of a rule (`kind`, for the error)."""
     if kind == "rule" and name.lower() == DEFAULT_RULE.lower():
         return name
     _check_text(f"{kind} name", name, limits.max_name_length, _INSIDE, "'-', '.', '_' and '~'")
@@ -79,12 +80,12 @@ def check_name(name: str, kind: str, limits: Limits) -> str:
 def _check_text(what: str, text: str, longest: int, allowed: frozenset[str], marks: str) -> None:
     if not text or len(text) > longest:
         raise ArgumentOutOfRange(
-            f"The {what} '{_shown(text)}' has {len(text)} characters; 1 to {longest} are allowed."
+            f"The {what} '{_format(text)}' has {len(text)} characters; 1 to {longest} are allowed."
         )
     bad = next((char for char in text if char not in allowed), None)
     if bad is not None:
         raise ArgumentError(
-            f"The {what} '{_shown(text)}' has the character {bad!r}; letters, digits, {marks} are allowed."
+            f"The {what} '{_format(text)}' has the character {bad!r}; letters, digits, {marks} are allowed."
         )
     if text[0] not in _EDGE or text[-1] not in _EDGE:
         raise ArgumentError(
@@ -92,15 +93,15 @@ def _check_text(what: str, text: str, longest: int, allowed: frozenset[str], mar
         )
 
 
-def _shown(text: str) -> str:
-    """Enough of a text to know it again, and nothing that could break a line or a page."""
+def _format(text: str) -> str:
+    """A part of a text that identifies it, without characters that could break a line or a page."""
     return "".join(char if " " <= char < "\x7f" and char not in "<>&" else "?" for char in text[:60])
 
 
 def check_queue(
     path: str, queue: QueueDescription, limits: Limits, tier: Tier = Tier.STANDARD
 ) -> QueueDescription:
-    """The queue's description if every value keeps its rule."""
+    """Check the description of a queue."""
     what = f"Queue '{path}'"
     _check_receiving(what, queue, limits, tier)
     _check_sending(what, queue, limits)
@@ -134,7 +135,7 @@ def check_subscription(
 
 
 def check_rule(path: str, rule: RuleDescription, limits: Limits) -> RuleDescription:
-    """Lengths and values; what an expression may say is in rules/syntax.py."""
+    """Check lengths and values of a rule; rules/syntax.py checks expressions."""
     what = f"Rule '{path}'"
     if isinstance(rule.filter, SqlFilter):
         _check_expression(f"{what}: the filter's SqlExpression", rule.filter, limits)
@@ -150,11 +151,11 @@ def check_authorization_rules(what: str, rules: Iterable[AuthorizationRule], lim
     for rule in rules:
         if not _KEY_NAME.fullmatch(rule.name):
             raise ArgumentError(
-                f"{what}: the authorization rule's KeyName '{_shown(rule.name)}' has to have 1 to 256 characters, "
+                f"{what}: the authorization rule's KeyName '{_format(rule.name)}' has to have 1 to 256 characters, "
                 "without spaces, '&' and '='."
             )
         if rule.name in names:
-            raise ArgumentError(f"{what}: two authorization rules are called '{_shown(rule.name)}'.")
+            raise ArgumentError(f"{what}: two authorization rules are called '{_format(rule.name)}'.")
         names.add(rule.name)
         if not rule.rights:
             raise ArgumentError(f"{what}: the authorization rule '{rule.name}' has no rights.")
@@ -271,7 +272,7 @@ def _check_values(what: str, values: Parameters) -> None:
     for name, value in values:
         if isinstance(value, float) and not math.isfinite(value):
             raise ArgumentError(
-                f"{what}: '{_shown(name)}' is {value}, which is not a number that can be compared."
+                f"{what}: '{_format(name)}' is {value}, which is not a number that can be compared."
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ArgumentOutOfRange(f"{what}: '{_shown(name)}' is {value}; whole numbers have 64 bits.")
+            raise ArgumentOutOfRange(f"{what}: '{_format(name)}' is {value}; whole numbers have 64 bits.")

@@ -470,7 +470,7 @@ class TakeMoved(Command):
 
     `numbers` are those of the records in the outbox of the fragment `source`, ascending. What lies at or below the mark
     of that source was taken before and is skipped. The mark rises in the commit that stores the messages. A command whose
-    `fence` is lower than one that was seen is refused.
+    `fence` is not higher than all that were seen is refused: each attempt has another one.
 
     If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
     """

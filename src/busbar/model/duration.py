@@ -1,7 +1,7 @@
-"""Durations as ISO 8601 writes them (PT1M, P14D, P1DT2H30.5S), in milliseconds; 0 stands for "unlimited".
+"""Durations in ISO 8601 (PT1M, P14D, P1DT2H30.5S), in milliseconds; 0 means "unlimited".
 
-Unlimited is written as the longest time that .NET can express; whatever is that long or longer is read as unlimited, since
-libraries round it differently. Reading raises ValueError with what would be right.
+Unlimited is written as the longest time of .NET. Every duration of that length or longer is read as unlimited, since
+libraries round it differently. Reading raises ValueError, which states what would be right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_duration(text: str) -> int:
     whole = ((days * 24 + int(parts["hours"] or 0)) * 60 + int(parts["minutes"] or 0)) * 60 + int(seconds)
     if whole >= UNLIMITED_DAYS * 86_400:
         return 0
-    # A part of a millisecond counts as one: what is not nothing must not become it.
+    # A part of a millisecond counts as one: a duration above zero must not become zero.
     milliseconds = whole * 1000 + (-(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0)
     if milliseconds == 0:
         raise ValueError("it must be longer than nothing")

@@ -1,7 +1,7 @@
-"""Entities as their creators describe them. Names follow the Azure SDK's; times are ms, 0 = unlimited.
+"""Descriptions of entities. Names follow the Azure SDK's; times are ms, 0 = unlimited.
 
 Paths: a queue or topic has its own (`orders`, `eu/orders`); a subscription is `<topic>/Subscriptions/<name>`, a rule
-`<topic>/Subscriptions/<name>/Rules/<name>`. What every value must keep to stands in model/checks.py.
+`<topic>/Subscriptions/<name>/Rules/<name>`. model/checks.py checks every value.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TopicDescription:
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def fragment_settings(self) -> FragmentSettings:
-        """Without its subscriptions."""
+        """The settings of its fragments, without its subscriptions."""
         return FragmentSettings(
             lock_ms=TRANSFER_LOCK_MS,  # messages are received only from its transfer dead-letter queue
             max_deliveries=0,
@@ -157,7 +157,7 @@ PropertyValue = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class TypedText:
-    """A value of an XML schema type that JSON has no word for (dateTime, duration), as it was written."""
+    """A value of an XML schema type that JSON does not have (dateTime, duration), as it was written."""
 
     type: str
     text: str
@@ -210,9 +210,9 @@ class RuleDescription:
 DEFAULT_RULE = "$Default"
 
 EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
-"""What messages are sent to or received from."""
+"""Entities that messages are sent to or received from."""
 Description = EntityDescription | RuleDescription
-"""Everything that the catalogue holds."""
+"""Everything in the catalogue."""
 
 
 class EntityKind(StrEnum):

@@ -1,6 +1,6 @@
-"""One error tree: what went wrong, how each protocol says it, and whether trying again can help.
+"""The error tree: what went wrong, how each protocol reports it, and whether a retry can help.
 
-Raised anywhere, translated only at the edges. A message names the value that was wrong and the rule it broke.
+Errors are raised anywhere and translated only at the edges. A message names the value that was wrong and the rule it broke.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class BusbarError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = True
     certain = True
-    """False if nobody knows whether what failed has taken place."""
+    """False if it is unknown whether the failed operation took place."""
 
     @property
     def text(self) -> str:
@@ -23,7 +23,7 @@ class BusbarError(Exception):
 
 
 class InternalError(BusbarError):
-    """Our own fault: a bug or a store that failed."""
+    """A fault of Busbar: a bug or a store that failed."""
 
 
 class EntityNotFound(BusbarError):
@@ -32,19 +32,19 @@ class EntityNotFound(BusbarError):
     retryable = False
 
     def __init__(self, path: str) -> None:
-        # JS and Java recognise a missing entity by exactly this wording.
+        # The SDKs for JavaScript and Java recognize a missing entity by exactly this wording.
         super().__init__(f"The messaging entity '{path}' could not be found.")
 
 
 class TapNotFound(EntityNotFound):
-    """The entity is there, and has no such tap."""
+    """The entity exists, but has no such tap."""
 
     def __init__(self, path: str, tap: str) -> None:
         BusbarError.__init__(self, f"'{path}' has no tap '{tap}'.")
 
 
 class TapTruncated(BusbarError):
-    """A tap's limit was reached, and something went that it had not passed."""
+    """A tap reached a limit, and messages that it had not passed were dropped."""
 
     condition = "busbar:tap-truncated"
     status = 410
@@ -52,7 +52,7 @@ class TapTruncated(BusbarError):
 
 
 class TapPassed(BusbarError):
-    """What lies at or below a tap's position need not be there any more."""
+    """Messages at or below a tap's position may be gone."""
 
     condition = "busbar:tap-passed"
     status = 410
@@ -68,7 +68,7 @@ class TapOwned(BusbarError):
 
 
 class BatchOver(BusbarError):
-    """A writer's batch was committed: nothing can be added to an earlier one."""
+    """The batch of a writer was committed: nothing can be added to an earlier one."""
 
     condition = "busbar:batch-over"
     status = 409
@@ -146,7 +146,7 @@ class MessageNotFound(BusbarError):
 
 
 class NoMatchingSubscription(BusbarError):
-    """The topic wants every message to be selected by a subscription, and this one was not."""
+    """The topic requires that a subscription selects every message, and none selected this one."""
 
     condition = "com.microsoft:no-matching-subscription"
     status = 500
@@ -171,7 +171,7 @@ class OperationTimeout(BusbarError):
 
 
 class ServerBusy(BusbarError):
-    """Overload, or a fragment whose store is unavailable: try again later."""
+    """Overload, or a fragment in an unavailable store: retry later."""
 
     condition = "com.microsoft:server-busy"
     status = 503
@@ -242,10 +242,10 @@ _BY_CONDITION: dict[str, type[BusbarError]] = {
 
 
 def error_of(condition: str, text: str, certain: bool = True) -> BusbarError:
-    """The error that a condition and its text stand for (they crossed a process or a machine as plain values)."""
+    """The error for a condition and its text (they crossed a process or a machine as plain values)."""
     if condition == EntityNotFound.condition:
         error: BusbarError = EntityNotFound("")
-        error.args = (text,)  # which is worded already
+        error.args = (text,)  # the text is complete already
     else:
         error = _BY_CONDITION.get(condition, InternalError)(text)
     error.certain = certain

@@ -53,13 +53,13 @@ class Limits:
     max_taps: int = 20  # of an entity, those of its dead-letter queue included
     max_tap_page_bytes: int = 3 * 1024 * 1024  # of messages in one reply; a single larger one is shown too
     max_tap_page_count: int = 20_000
-    max_metrics_samples: int = 60_000  # of entities and their taps, in one scrape: 10,000 queues without taps
+    max_metrics_samples: int = 80_000  # of entities and their taps, in one scrape: 10,000 queues without taps
     # Connections: what a client may hold before and after it has authenticated
     max_frame_size: int = 64 * 1024
     idle_timeout: int = 240_000
     token_timeout: int = 20_000  # no successful put-token by then: the connection is dropped
     token_grace: int = 60_000  # an expired token still counts for as long, so that clocks may differ
-    session_accept_timeout: int = 60_000  # for the next available message session, if the client does not say
+    session_accept_timeout: int = 60_000  # for the next available message session, if the client sets no time
     first_link_timeout: int = 60_000  # no link by then: closed
     max_sessions: int = 256
     max_links: int = 256

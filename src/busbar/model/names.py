@@ -1,11 +1,11 @@
-"""How paths are made of names.
+"""Builds paths from names.
 
     queue or topic      orders, eu/orders
     subscription        <topic>/Subscriptions/<name>
     rule                <topic>/Subscriptions/<name>/Rules/<name>
     dead-letter queue   <queue or subscription>/$DeadLetterQueue
 
-Two paths that differ in letter case alone are the same; `key_of` gives what they have in common.
+Two paths that differ only in letter case are the same; `key_of` returns the same value for both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITH_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}")
 
 
 def is_host(text: str) -> bool:
-    """Whether a token means a host by this: it has a port, is an IP address, `localhost` or the cloud's.
+    """Whether this is a host in a token: it has a port, is an IP address, `localhost` or the cloud's.
 
     No entity's name begins with such a segment.
     """
@@ -77,7 +77,7 @@ def without_dead_letters(path: str) -> tuple[str, bool]:
 
 
 def above(path: str) -> list[str]:
-    """The path, and the paths of what it belongs to: a rule, its subscription, its topic."""
+    """The path, and the paths of the entities it belongs to: a rule, its subscription, its topic."""
     paths = [path]
     parent, _ = parent_and_name(path)
     while parent:

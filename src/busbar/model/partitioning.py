@@ -1,12 +1,12 @@
-"""How many fragments a partitioned entity has, and to which of them a message belongs.
+"""The number of fragments of a partitioned entity, and the fragment of a message.
 
 1. The key of a message is its SessionId; without one, its PartitionKey; without that, its MessageId if the entity detects
    duplicates. A message with a SessionId and another PartitionKey contradicts itself and is refused.
 2. The fragment of a key is the BLAKE2b hash of its UTF-8 bytes with a digest of 8 bytes, read as a big-endian number, modulo
-   the number of fragments. It is part of what is stored: messages of a key lie where this rule put them, so it is the same
-   in every process and in every version, and a test pins it.
-3. A message without a key may lie in any fragment.
-4. On the wire a sequence number carries the index of its fragment: index << 48 | number in the fragment.
+   the number of fragments. The hash is part of the stored format: the messages of a key are where this rule put them. So it
+   is the same in every process and in every version, and a test pins it.
+3. A message without a key may be in any fragment.
+4. On the wire a sequence number has the index of its fragment: index << 48 | number in the fragment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def index_of_key(key: str, fragments: int) -> int:
 
 
 def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
-    """The key that chooses the fragment of a message; None if the message has no key. An empty PartitionKey is none."""
+    """The key that chooses the fragment of a message; None if the message has no key. An empty PartitionKey
+    counts as none."""
     session, partition = draft.session_id, draft.partition_key
     if session is not None:
         if partition and partition != session:

@@ -1,7 +1,7 @@
 """The properties of queues, topics and subscriptions, each described once.
 
-The configuration file, ATOM, the flags of the commands and the forms of the console are made from these rows. Which kinds
-of entity have a property follows from the fields of their descriptions (entities.py).
+The configuration file, ATOM, the flags of the commands and the forms of the console derive from these rows. The fields of
+the descriptions (entities.py) define which kinds of entity have a property.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EntityProperty:
     fixed: bool = False
     """Set at creation only: a change is refused."""
     without_effect: tuple[str, str] | None = None
-    """A value that is kept and not acted on, and what happens instead."""
+    """A value that is stored and has no effect, and what happens instead."""
     only_atom: bool = False
     """The configuration file and the commands do not have it."""
 
@@ -210,6 +210,6 @@ ELEMENTS: dict[type[EntityDescription], tuple[str, ...]] = {
         "UserMetadata", "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle", "EntityAvailabilityStatus",
     ),
 }
-"""Every element of a description in ATOM, in the order of the service. Those that are no property are written by the broker
-alone, except DefaultRuleDescription, which clients send at creation."""
+"""Every element of a description in ATOM, in the order of the service. Elements that are not properties are written by the
+broker only, except DefaultRuleDescription, which clients send at creation."""
 # fmt: on

@@ -1,7 +1,7 @@
-"""Messages for the readers of taps, many at once: one buffer of heads, and the contents as they lie in a store.
+"""A page of messages for the readers of taps: one buffer of heads, and the contents as they are in a store.
 
-A reader wants thousands of messages and looks at none of them here. So there is no object for each: what a store finds is
-written down as the bytes that a page of pages/rows.py is made of, and a content is copied as often as a page is.
+A reader needs thousands of messages and inspects none of them here. So there is no object for each. A store writes its rows
+as the bytes of a page of pages/rows.py, and a content is copied as often as a page is.
 
 A head, big-endian:
 
@@ -10,11 +10,11 @@ A head, big-endian:
     i64  enqueued, ms since 1970                    u32  length of the overlay (here 0: see `overlays`)
     i64  time to live in ms, 0: for ever            u32  length of the content
 
-Rules
 - A page has at most `limit` messages and `max_bytes` bytes, but at least one message. A message counts its content and
   `overhead`.
-- Each content lies in one of the pieces of `contents`, which are in the order of the heads.
-- Columns whose numbers do not rise, or whose contents are not as long as they say, are an InternalError and never a page.
+- Each content is in one of the pieces of `contents`, which are in the order of the heads.
+- If the numbers of columns do not rise, or contents have another length than announced, there is an InternalError and never
+  a page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from busbar.model.errors import InternalError
 from busbar.model.message import Overlay, Record
 
 HEAD: Final = 45
-OVERLAY_SIZE: Final = 37  # where it lies in a head
+OVERLAY_SIZE: Final = 37  # its offset in a head
 CONTENT_SIZE: Final = 41
 
 Changed = dict[int, tuple[int, int, Overlay | None]]
@@ -57,7 +57,8 @@ class TapPageBuilder:
         return self._heads.getvalue()
 
     def room(self) -> i64:
-        """How many more messages fit, if they are as large as those before; at least one, unless the page is full."""
+        """The number of messages that still fit, if they are as large as those before; at least one, unless the page is
+        full."""
         if self.full or self.count >= self._limit:
             return 0
         room = self._limit - self.count
@@ -68,7 +69,7 @@ class TapPageBuilder:
         return room
 
     def add(self, record: Record, lane: int) -> bool:
-        """False: there is no room for it."""
+        """Add a message. False: there is no room for it."""
         content = record.content
         if content is None:
             raise InternalError(f"message {record.n} is to be shown without its content")
@@ -96,11 +97,11 @@ class TapPageBuilder:
         changed: Changed,
     ) -> bool:
         """Add messages of a lane by number, given as columns: in decimal, with a comma between two, and the contents one
-        behind the other.
+        after the other.
 
-        Without `numbers` they are consecutive, from the first. A time is when a message was enqueued and, if there is one,
-        a semicolon and its time to live. Contents larger than `largest` are not in it: the first such message ends the
-        columns, and so does the one for which there is no room. False: not all were added.
+        Without `numbers` they are consecutive, from the first. A time is the enqueued time and, if there is one, a semicolon
+        and the time to live. Contents larger than `largest` are not included: the first such message ends the columns, and
+        so does the one for which there is no room. False: not all were added.
         """
         number_at: i64 = 0
         time_at: i64 = 0
@@ -131,11 +132,15 @@ class TapPageBuilder:
                     self.overlays[n] = overlay
             else:
                 self._head(n, 0, enqueued, ttl, 0, lane, size)
-        if used > len(contents) or (added == count and used < len(contents)):
+        self._add_contents(contents, used, added == count)
+        return added == count
+
+    def _add_contents(self, contents: bytes, used: i64, whole: bool) -> None:
+        """Add the contents of the messages that were added: all of it if they are the `whole` columns, else a part."""
+        if used > len(contents) or (whole and used < len(contents)):
             raise InternalError(f"contents of {used} bytes were read as {len(contents)}")
         if used > 0:
             self.contents.append(contents if used == len(contents) else contents[:used])
-        return added == count
 
     def _fits(self, size: i64) -> bool:
         if self.count >= self._limit or (
@@ -164,7 +169,8 @@ class TapPageBuilder:
 
 
 def _decimal(text: bytes, at: i64) -> tuple[i64, i64]:
-    """The number that begins there, and where the next one does: behind what is no digit. Raises InternalError."""
+    """The number that begins there, and where the next one begins: after the character that is not a digit. Raises
+    InternalError."""
     end: i64 = len(text)
     value: i64 = 0
     begin = at
@@ -181,7 +187,7 @@ def _decimal(text: bytes, at: i64) -> tuple[i64, i64]:
 
 
 def _write_u32(w: BytesWriter, value: i64) -> None:
-    # The writers are signed; the interpreted ones refuse what does not fit.
+    # The writers are signed; the interpreted ones refuse values that do not fit.
     if value > 0x7FFFFFFF:
         value -= 0x100000000
     write_i32_be(w, i32(value))

@@ -1,7 +1,7 @@
-"""Taps as their creators describe them: durable, named positions on a queue, a subscription or its dead-letter queue.
+"""Descriptions of taps: durable, named positions on a queue, a subscription or its dead-letter queue.
 
-What a tap has not passed is kept, within the tap's limits, after receivers are done with it. A tap belongs to one reader
-(its owner: a checkpoint), so that two cannot move it by turns.
+Messages that a tap has not passed are kept, within the tap's limits, after receivers have finished them. A tap belongs to
+one reader (its owner: a checkpoint), so that two readers cannot both advance it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class TapDescription:
-    """Times are ms; 0 means no limit, and the defaults are finite."""
+    """A tap as its creator describes it. Times are ms; 0 means no limit, and the defaults are finite."""
 
     name: str
     dead_letter: bool = False
@@ -25,15 +25,15 @@ class TapDescription:
     events: bool = False
     consumes: bool = False
     from_earliest: bool = False
-    """It begins with what the entity holds when the tap is made; else with what comes afterwards."""
+    """The tap begins with everything that the entity holds at its creation; otherwise with later messages."""
     owner: str = ""
     max_age: int = 7 * DAY
     max_size: int = GIGABYTE
     """Bytes kept in each fragment."""
     lease: int = 300_000
-    """Of a tap that consumes: how long nobody else receives after its last word."""
+    """Of a tap that consumes: how long after its last read or advance no client can receive."""
     id: int = 0
-    """Given once in a namespace."""
+    """Assigned once in a namespace."""
     created: int = 0
 
     def settings(self) -> TapSettings:
@@ -53,10 +53,10 @@ class TapDescription:
 
 @dataclass(frozen=True, slots=True)
 class TapChange:
-    """What becomes of a tap."""
+    """A change of a tap."""
 
     delete: bool = False
     owner: str = ""
-    """Who owns it from now on, unless it is deleted."""
+    """The owner from now on, unless the tap is deleted."""
     take_over: bool = False
-    """Also if it has another owner."""
+    """Even if it has another owner."""

@@ -1,7 +1,7 @@
-"""The subscriptions of a topic and their rules, as the topic's fragments act on them: plain data, without compiled rules.
+"""The subscriptions of a topic and their rules, as the topic's fragments use them: plain data, without compiled rules.
 
-Objects are compared by identity. One that did not change is the same object in later settings, so that whoever compiled its
-rules need not compile them again.
+Objects are compared by identity. An unchanged one is the same object in later settings, so that its rules need not be
+compiled again.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ class TopicSettings:
     index: int
     """Of the fragment in its topic."""
     fragments: tuple[int, ...]
-    """Of the subscriptions, one of each, in the order of `rules`. All are in the store of the topic's fragment."""
+    """Fragments of the subscriptions, one of each, in the order of `rules`. All are in the store of the topic's fragment."""
     rules: TopicRules

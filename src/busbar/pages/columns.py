@@ -9,13 +9,14 @@ The rules, for contents that a broker has accepted:
 - Text that is not UTF-8 has its bad bytes replaced. A field of another type than its own is null.
 - An id (message-id, correlation-id) is text: a uuid and a ulong in their usual notation, a binary as its UTF-8 text or, if
   that is not printable, in hexadecimal.
-- A property is its AMQP type by name and a value in the field that holds its kind: `text` (string, symbol, char, uuid),
-  `long` (all integers), `double` (float, double), `boolean`, `time` (timestamp, in µs), `binary` (binary, decimals; lists,
-  maps, arrays and described values as they are encoded). If a value does not fit, it goes to another field: a ulong above
-  the largest long is text, a timestamp that µs cannot hold is a long of ms.
+- A property is its AMQP type by name and a value in the field that holds its kind. The fields are `text` (string, symbol,
+  char, uuid), `long` (all integers), `double` (float, double), `boolean`, `time` (timestamp, in µs), and `binary`. The last
+  one holds binary and decimals, and lists, maps, arrays and described values as they are encoded. If a value does not fit,
+  it goes to another field: a ulong above the largest long is text, a timestamp that µs cannot hold is a long of ms.
 - Properties that were changed after the send (the overlay) replace those of the same name.
-- The body: data sections joined ("data"), a text or binary amqp-value without its constructor ("string", "binary"), any
-  other amqp-value as it is encoded ("value"), sequence sections as they are ("sequence"), or null, if there is none.
+- The body is one of these: data sections joined ("data"), or a text or binary amqp-value without its constructor ("string",
+  "binary"). Any other amqp-value is as it is encoded ("value"), and so are sequence sections ("sequence"). Without a body it
+  is null.
 """
 
 from __future__ import annotations

@@ -204,9 +204,9 @@ def decode_events(rows: bytes) -> list[MessageEvent]:
 
 
 def raw_message(content: bytes) -> bytes:
-    """The message of a content as a client would send it: header (durable and priority, if they were set), the kept message
-    annotations without a number that a topic assigned, and properties to footer as they came. Delivery annotations were for
-    one hop, and are left out. Raises DecodeError."""
+    """The message of a content as a client would send it. It has the header (durable and priority, if they were set), the
+    kept message annotations, and properties to footer as they came. A number that a topic assigned is left out. Delivery
+    annotations were for one hop, and are left out. Raises DecodeError."""
     size: i64 = len(content)
     if size < CONTENT_HEAD or content[0] & 0xF0 != VERSION:
         raise DecodeError("a content of an unknown format")

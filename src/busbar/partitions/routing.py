@@ -69,7 +69,7 @@ class Router:
         return -1 if key is None else index_of_key(key, len(self.fragments))
 
     def index_of_batch(self, drafts: Iterable[Draft]) -> int:
-        """The same for messages that are stored together."""
+        """The index of the fragment for messages of one batch; -1 if they have no key. Raises InvalidOperation."""
         keys = {key_of(draft, self._detects_duplicates) for draft in drafts}
         if len(keys) > 1:
             raise InvalidOperation(DISTINCT_KEYS)

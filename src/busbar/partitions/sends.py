@@ -295,8 +295,8 @@ class MixedBatch:
         failed = sorted(place for place in self._failed if place >= 0)
         unknown = sorted(self._unknown)
         said = (
-            f"Of the {len(self._drafts)} messages of the batch {len(failed)} were not stored ({_listed(failed)}) and of "
-            f"{len(unknown)} it is not known ({_listed(unknown)}). {text}"
+            f"Of the {len(self._drafts)} messages of the batch {len(failed)} were not stored ({_format_indexes(failed)}) "
+            f"and of {len(unknown)} it is not known ({_format_indexes(unknown)}). {text}"
         )
         self._outcomes.reject_delivery(self._delivery_id, condition, said, failed, unknown)
 
@@ -352,6 +352,6 @@ class _Part:
         self._batch.part_done(self._places, effect.refused, None)
 
 
-def _listed(places: list[int]) -> str:
+def _format_indexes(places: list[int]) -> str:
     shown = ", ".join(str(place) for place in places[:20])
     return f"{shown}, ..." if len(places) > 20 else shown or "none"

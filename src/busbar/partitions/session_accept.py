@@ -161,7 +161,7 @@ class SessionAcceptor:
             return
         request = self._awaited.pop(index)
         if isinstance(effect, Refused):
-            self._refused(index, effect, now)
+            self._handle_refusal(index, effect, now)
             return
         assert isinstance(effect, SessionOffered)
         self._unavailable.pop(index, None)
@@ -224,13 +224,13 @@ class SessionAcceptor:
         else:
             if not effect.certain:
                 self._leave(claim.index)
-            self._refused(claim.index, effect, now)
+            self._handle_refusal(claim.index, effect, now)
         if not self._over:
             self._ask_others(now)
             self._lock_next()
             self._origin.wake_at(self, self._next_wake())
 
-    def _refused(self, index: int, effect: Refused, now: int) -> None:
+    def _handle_refusal(self, index: int, effect: Refused, now: int) -> None:
         error = error_of(effect.condition, effect.text, effect.certain)
         if effect.condition in (ServerBusy.condition, InternalError.condition):
             self._unavailable[index] = error

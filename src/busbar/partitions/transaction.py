@@ -94,13 +94,13 @@ class BufferedBytes(Protocol):
     """Bounds what transactions keep until they are discharged."""
 
     def take(self, size: int) -> None:
-        """Raises QuotaExceeded or ServerBusy."""
+        """Reserve bytes for a message of a transaction. Raises QuotaExceeded or ServerBusy."""
 
     def give_back(self, size: int) -> None: ...
 
 
 class TransactionScope:
-    """What the AMQP session of a coordinator says about its transactions."""
+    """What the AMQP session of a coordinator means for its transactions."""
 
     __slots__ = ("via",)
 
@@ -233,7 +233,7 @@ class Transaction:
         right: RightOn,
         now: int,
     ) -> Operation:
-        """Enlist settlements, of which the fragment has still to say whether they can be done (`confirm`, `withdraw`)."""
+        """Enlist settlements, if the fragment finds that they can be done (`confirm`, `withdraw`)."""
         self._check_open()
         index = self._one_index(entity, [fragment for fragment, *_rest in locks])
         operation = self._operation(entity, index, right)
@@ -340,7 +340,7 @@ class Transaction:
 
     @property
     def is_running(self) -> bool:
-        """It can still time out."""
+        """Whether the transaction can still time out."""
         return self.state in (TransactionState.OPEN, TransactionState.FAILED)
 
     @property

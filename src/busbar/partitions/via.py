@@ -53,7 +53,7 @@ def via_key(draft: Draft, entity: EntityView) -> str | None:
 
 
 def set_targets(drafts: Sequence[Draft], destination: EntityView, router: Router) -> None:
-    """Say of each message where it goes. `router` is the destination's. Raises InvalidOperation."""
+    """Set the fragment to which each message goes. `router` is the destination's. Raises InvalidOperation."""
     indexes = [router.index(draft) if router.partitioned else 0 for draft in drafts]
     for draft, index in zip(drafts, indexes, strict=True):
         draft.kind = VIA

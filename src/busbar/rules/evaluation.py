@@ -149,7 +149,7 @@ class Compiler:
         return some
 
     def denial(self, nodes: list[Node]) -> Truth:
-        return _denied(self.truth(nodes[0]))
+        return _negate(self.truth(nodes[0]))
 
     def compare(self, nodes: list[Node]) -> Truth:
         left, right = self.value(nodes[0]), self.value(nodes[2])
@@ -208,7 +208,7 @@ class Compiler:
         return is_in
 
     def is_not_in(self, nodes: list[Node]) -> Truth:
-        return _denied(self.is_in(nodes))
+        return _negate(self.is_in(nodes))
 
     def like(self, nodes: list[Node]) -> Truth:
         subject, pattern, *escape = [self.value(node) for node in nodes]
@@ -247,7 +247,7 @@ class Compiler:
         return like
 
     def not_like(self, nodes: list[Node]) -> Truth:
-        return _denied(self.like(nodes))
+        return _negate(self.like(nodes))
 
     def exists(self, nodes: list[Node]) -> Truth:
         node = nodes[0]
@@ -356,7 +356,7 @@ _VALUES: Final[dict[str, Callable[[Compiler, Tree[Token]], Evaluator]]] = {
 }
 
 
-def _denied(inner: Truth) -> Truth:
+def _negate(inner: Truth) -> Truth:
     def denied(message: RuleMessage) -> bool | None:
         found = inner(message)
         return None if found is None else not found

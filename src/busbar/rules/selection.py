@@ -118,9 +118,9 @@ class SubscriptionRules:
                 matched = rule.matches(message)
             except _FAILURES as error:
                 if rule.act is None:
-                    joined = joined or _said(rule, error)
+                    joined = joined or _describe(rule, error)
                 else:
-                    failure = failure or _said(rule, error)
+                    failure = failure or _describe(rule, error)
                 continue
             if not matched:
                 continue
@@ -145,7 +145,9 @@ class SubscriptionRules:
             copies.append(SubscriptionCopy(fragment, message.changed(act(message), rule.name)))
         except _FAILURES as error:
             if self.dead_letters_errors:
-                copies.append(SubscriptionCopy(fragment, message.content, ACTION_FAILED, _said(rule, error)))
+                copies.append(
+                    SubscriptionCopy(fragment, message.content, ACTION_FAILED, _describe(rule, error))
+                )
 
     def _compiled(self, name: str, rule: RuleDescription) -> CompiledRule:
         act = None if rule.action is None else _action(rule.action, self._ids)
@@ -269,7 +271,7 @@ class _PropertyIndex:
         self.steps = sum(rule.steps for rule in asked_always)  # for a message with short values
 
     def candidates_for(self, message: RuleMessage) -> Iterator[tuple[int, Sequence[CompiledRule] | None]]:
-        """In the order of the subscriptions: each with the rules that may match, None if it matches all."""
+        """Each subscription, in their order, with the rules that may match, None if it matches all."""
         candidates: dict[int, list[CompiledRule]] = {}
         for (system, name), by_value in self._found.items():
             value = message.system(name) if system else message.named.get(name)
@@ -289,7 +291,7 @@ def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids)
 
 
 def _steps(rule_filter: RuleFilter) -> int:
-    """For a message with short values: by the number of conditions that the filter has room for."""
+    """The cost for a message with short values, by the number of conditions that the filter has room for."""
     size = len(rule_filter.expression) if isinstance(rule_filter, SqlFilter) else 0
     return _STEPS_OF_A_CONDITION * (1 + size // _CONDITION)
 
@@ -310,5 +312,5 @@ def _failing(text: str) -> Callable[[RuleMessage], NoReturn]:
     return fail
 
 
-def _said(rule: CompiledRule, error: Exception) -> str:
+def _describe(rule: CompiledRule, error: Exception) -> str:
     return f"Rule '{rule.name}': {error}"

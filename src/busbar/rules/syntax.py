@@ -137,12 +137,12 @@ def _parser() -> Lark:
 
 
 def check_filter(expression: str) -> None:
-    """Raises ArgumentError, with the position, if the text is not a SQL filter."""
+    """Check a SQL filter. Raises ArgumentError with the position of the fault."""
     parse_filter(expression)
 
 
 def check_action(expression: str) -> None:
-    """Raises ArgumentError if the text is not a SQL action."""
+    """Check a SQL action. Raises ArgumentError."""
     parse_action(expression)
 
 

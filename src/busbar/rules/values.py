@@ -155,14 +155,14 @@ def calculate(sign: str, left: Value, right: Value) -> Value:
         return left + right
     if a is int and b is int:
         assert isinstance(left, int) and isinstance(right, int)
-        return _bounded(_integers(sign, left, right))
+        return _check_range(_integers(sign, left, right))
     if a in (int, float) and b in (int, float):
         return _doubles(sign, float(left), float(right))  # type: ignore[arg-type]
     raise EvaluationError(f"'{sign}' is not for {kind_of(left)} and {kind_of(right)}")
 
 
 def negative(value: Value) -> Value:
-    return -positive(value) if type(value) is float else _bounded(-positive(value))  # type: ignore[arg-type]
+    return -positive(value) if type(value) is float else _check_range(-positive(value))  # type: ignore[arg-type]
 
 
 def positive(value: Value) -> int | float:
@@ -200,7 +200,7 @@ def _doubles(sign: str, left: float, right: float) -> float:
     return math.fmod(left, right) if math.isfinite(left) else math.nan
 
 
-def _bounded(number: int) -> int:
+def _check_range(number: int) -> int:
     if _LEAST <= number <= _MOST:
         return number
     raise EvaluationError("a number is beyond 64 bits")
@@ -275,7 +275,7 @@ def converted(value: Value, old: Value) -> Value:
         if kind is float and type(value) is int:
             return float(value)
         if kind is int and isinstance(value, float):
-            return _bounded(int(value)) if value.is_integer() else value
+            return _check_range(int(value)) if value.is_integer() else value
         if isinstance(value, str):
             return _from_text(value, kind)
     except (EvaluationError, ValueError):
@@ -287,7 +287,7 @@ def _from_text(text: str, kind: type) -> Value:
     if kind in _READERS:
         return _read(text, kind)
     if kind is int and len(text) <= 20:
-        return _bounded(int(text))
+        return _check_range(int(text))
     if kind is float:
         return float(text)
     if kind is bool and text.lower() in ("true", "false"):

@@ -1,6 +1,6 @@
-"""Busbar in Spark: source, sink, and what they share. It reaches a broker through `busbar.client` alone.
+"""Busbar in Spark: source, sink, and what they share. It reaches a broker through `busbar.client` only.
 
-`spark.read.format("busbar")` needs no import: pyspark_busbar registers the format by itself.
+`spark.read.format("busbar")` needs no import: pyspark_busbar registers the format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["attach", "detach", "local_session", "open_session"]
 
 
 def __getattr__(name: str) -> object:
-    """Workers import parts of this package for every task: what only drivers need is loaded when it is asked for."""
+    """Load what only drivers need when it is used: workers import parts of this package for every task."""
     if name in ("attach", "detach"):
         from busbar.spark import listener
 

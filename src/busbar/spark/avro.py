@@ -1,8 +1,8 @@
-"""Avro bodies: the columns that a schema means, and a batch of bodies as values of them.
+"""Avro bodies: the column type of a schema, and the decoding of a batch of bodies.
 
-Types are mapped as Spark's own reader of Avro does it, so that an archive of Avro files and a queue of Avro bodies look
-the same. A union of null and one other type is that type; other unions, and records that contain themselves, have no
-column type and are refused.
+Types are mapped as in Spark's own reader of Avro, so that an archive of Avro files and a queue of Avro bodies look the same.
+A union of null and one other type is that type. Other unions, and records that contain themselves, have no column type and
+are refused.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LOGICAL: dict[str, type[DataType]] = {
 
 
 class AvroSchema:
-    """A schema, ready to decode by. It travels to workers as its text."""
+    """A schema, ready to decode with. It is sent to workers as its text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -77,7 +77,7 @@ class AvroSchema:
         return AvroSchema, (self.text,)
 
     def decode(self, body: bytes) -> object:
-        """Raises an exception of any kind for a body that is not of the schema, whole and without a rest."""
+        """Decode a body. Raises an exception of any kind if it is not of the schema, as a whole and without a rest."""
         stream = io.BytesIO(body)
         value = schemaless_reader(stream, self._parsed)
         if stream.tell() != len(body):
@@ -85,18 +85,18 @@ class AvroSchema:
         return _plain(value)
 
     def decode_batches(self, batches: Iterator[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
-        """Batches with a column more: what their `body` says, in a struct that is null where it could not be decoded."""
+        """Batches with one more column: the decoded `body`, in a struct that is null if it could not be decoded."""
         kind = pa.struct([pa.field("value", to_arrow_type(self.type, timezone="UTC"))])
         for batch in batches:
-            values = pa.array([self._wrapped(body.as_py()) for body in batch.column("body")], kind)
+            values = pa.array([self._decode_or_none(body.as_py()) for body in batch.column("body")], kind)
             yield pa.RecordBatch.from_arrays([*batch.columns, values], [*batch.schema.names, column])
 
-    def _wrapped(self, body: bytes | None) -> dict[str, object] | None:
+    def _decode_or_none(self, body: bytes | None) -> dict[str, object] | None:
         if body is None:
             return None
         try:
             return {"value": self.decode(body)}
-        except Exception:  # bytes that are something else fail in every way there is
+        except Exception:  # bytes of another format can raise any exception
             return None
 
 
@@ -154,7 +154,7 @@ def _primitive(name: str) -> type[DataType]:
 
 
 def _without_times(schema: Schema) -> Schema:
-    """Times of day stay the numbers that they are, as in Spark's own reader."""
+    """The schema with times of day as plain numbers, as in Spark's own reader."""
     if isinstance(schema, list):
         return [_without_times(each) for each in schema]
     if not isinstance(schema, dict):
@@ -167,7 +167,7 @@ def _without_times(schema: Schema) -> Schema:
 
 
 def _plain(value: object) -> object:
-    """What pyarrow does not know by itself."""
+    """The value in a type that pyarrow can convert."""
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, dict):

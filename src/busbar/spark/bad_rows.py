@@ -1,12 +1,12 @@
-"""Rows that cannot be messages: what becomes of them.
+"""Handles rows that cannot be messages.
 
 By default the first one fails the write, and the error shows it. With `badRows=drop` they are counted in the log. With a
-directory they are written there as JSON lines, {"reason": ..., "row": {...}}, binary values in base64. The directory
-may be anything that pyarrow has a file system for: a path that all nodes share, s3://..., hdfs://...
+directory they are written there as JSON lines, {"reason": ..., "row": {...}}, binary values in base64. The directory may be
+on any file system of pyarrow: a path that all nodes share, s3://..., hdfs://...
 
-What is published there is as exact as the messages: each task writes a file of its own into `_staging`; when the batch is
-committed, the files of the tasks that count are moved into place under names that follow from writer and batch, in
-the stead of those of an earlier attempt. Leftovers in `_staging` are those of attempts that failed.
+The published files are as exact as the messages. Each task writes a file of its own into `_staging`. When the batch is
+committed, the files of the committed tasks are renamed to names that follow from writer and batch. They replace those of an
+earlier attempt. Leftovers in `_staging` are from failed attempts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from busbar.spark.sink_options import DROP, FAIL
 
 STAGING: Final = "_staging"
 SHOWN: Final = 80
-"""Characters of a value that an error shows."""
+"""Maximum number of characters of a value in an error."""
 
 
 class BadRows:
-    """Of one task."""
+    """The bad rows of one task."""
 
     def __init__(self, where: str, entity: str) -> None:
         self._where = where
@@ -40,13 +40,13 @@ class BadRows:
         self.staged = ""
 
     def add(self, batch: pa.RecordBatch, rows: Iterable[tuple[int, str]]) -> None:
-        """Raises SinkError if bad rows fail the write."""
+        """Add bad rows. Raises SinkError if they fail the write."""
         for index, reason in rows:
             row = batch.slice(index, 1).to_pylist()[0]
             if self._where == FAIL:
                 raise SinkError(
                     "BUSBAR_SINK_BAD_ROW",
-                    f"A row cannot be a message of {self._entity!r}: {_shown(row, reason)}",
+                    f"A row cannot be a message of {self._entity!r}: {_format(row, reason)}",
                 )
             self.count += 1
             if self._where != DROP:
@@ -66,7 +66,7 @@ class BadRows:
 
 
 def publish(where: str, writer: str, batch: int, staged: Iterable[str]) -> None:
-    """Move the files of a committed batch into place."""
+    """Rename the files of a committed batch to their final names."""
     if where in (FAIL, DROP):
         return
     system, root = _open(where)
@@ -84,7 +84,7 @@ def _open(where: str) -> tuple[fs.FileSystem, str]:
     return system, root.rstrip("/")
 
 
-def _shown(row: dict[str, object], reason: str) -> str:
+def _format(row: dict[str, object], reason: str) -> str:
     values = ", ".join(f"{name}={_short(value)}" for name, value in row.items() if value is not None)
     return f"{reason}. The row: {values}"
 

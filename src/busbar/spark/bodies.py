@@ -1,7 +1,7 @@
-"""Bodies as columns, by a given schema: JSON, and Avro (avro.py).
+"""Decodes bodies to columns, by a given schema: JSON, and Avro (avro.py).
 
-A row whose body does not fit fails alone: `decoded` has the others, with a column `value` of the schema in front of their
-own columns, and `failed` those that failed, unchanged, for a side output.
+A row whose body does not fit fails alone. `decoded` has the others, with a column `value` of the schema in front of their
+own columns. `failed` has those that failed, unchanged, for a side output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Bodies:
 
 
 def json_bodies(frame: DataFrame, schema: StructType | str, column: str = "value") -> Bodies:
-    """Bodies that are JSON objects. A body that is none, or has a field of another type, fails; fields that are missing
+    """Decode bodies that are JSON objects. If a body is not one, or has a field of another type, it fails; missing fields
     are null."""
     wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(wanted, StructType)
@@ -46,8 +46,8 @@ def json_bodies(frame: DataFrame, schema: StructType | str, column: str = "value
 
 
 def avro_bodies(frame: DataFrame, schema: str, column: str = "value") -> Bodies:
-    """Bodies in Avro's binary encoding, without a file's header, by a schema in its JSON form. A body that is not of the
-    schema fails, and so does one with bytes left over."""
+    """Decode bodies in Avro's binary encoding, without a file's header, by a schema in its JSON form. If a body is not of
+    the schema, or has bytes left over, it fails."""
     from busbar.spark.avro import AvroSchema
 
     avro = AvroSchema(schema)

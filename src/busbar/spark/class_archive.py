@@ -1,11 +1,11 @@
-"""An archive of Spark's classes for the Java of this machine: sessions start faster.
+"""Creates an archive of Spark's classes for the Java of this machine, with which sessions start faster.
 
     python -m busbar.spark.class_archive
 
-Most of a start goes into finding, reading and checking some twenty thousand classes. A Java can map them into memory as they
-once were loaded (class data sharing). So a small session does once what jobs do, and Java writes the classes that this
-took to a file, which java.py finds from then on. Where the file does not fit, since Spark was put elsewhere or its class
-path is another one, Java leaves it aside: then the start is as long as without.
+Most of a start is spent on finding, reading and checking some twenty thousand classes. Java can map them into memory in the
+form in which they were loaded once (class data sharing). So a small session does once what jobs do, and Java writes the
+loaded classes to a file, which java.py finds from then on. If the file does not fit, because Spark was moved or its class
+path changed, Java ignores it. Then the start takes as long as without.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from busbar.spark.java import archive_of, base_of, installed_home, java_of_wheel
 from busbar.spark.session import local_session
 
 ROWS = 3
-LONGEST = 600.0  # seconds; a start that takes so long is not worth waiting for
+LONGEST = 600.0  # seconds; a longer start is not worth waiting for
 
 
 def make(scratch: Path) -> Path | None:
-    """Makes the archive if it is not there. None if there is no Java. Raises SubprocessError with what was said."""
+    """Create the archive if it does not exist. None if there is no Java. Raises SubprocessError with the output."""
     home = installed_home()
     java = java_of_wheel() if home is None else real_java(home)
     if java is None:
@@ -55,7 +55,7 @@ def make(scratch: Path) -> Path | None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     options = []
     if subprocess.run([java, "-Xshare:on", "-version"], capture_output=True).returncode:
-        # The runtime came without an archive of its own classes, on which ours stands.
+        # The runtime came without an archive of its own classes, which this one needs.
         base = base_of(archive)
         with _renamed_to(base) as fresh:
             _run([str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"])
@@ -69,7 +69,7 @@ def make(scratch: Path) -> Path | None:
 
 @contextmanager
 def _renamed_to(path: Path) -> Iterator[Path]:
-    """A file that is there when it is whole: others may be looking for it."""
+    """A path for a file that is renamed when it is complete: other processes may be looking for it."""
     fresh = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     try:
         yield fresh
@@ -95,7 +95,7 @@ def _run(command: list[str]) -> None:
 
 
 def train(scratch: Path, options: Sequence[str]) -> None:
-    """What jobs do, in small: a source and a sink in Python, Parquet, batches, a stream, functions on Arrow."""
+    """Do in small what jobs do: a source and a sink in Python, Parquet, batches, a stream, functions on Arrow."""
     spark = local_session(
         "busbar-classes", cores=1, config={"spark.driver.extraJavaOptions": " ".join(options)}
     )
@@ -127,7 +127,7 @@ def count(frame: DataFrame, batch: int) -> None:
 
 
 class Numbers(DataSource):
-    """Some numbers, and a place where numbers go."""
+    """A source of some numbers, and a sink for numbers."""
 
     @classmethod
     def name(cls) -> str:

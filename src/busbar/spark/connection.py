@@ -1,7 +1,7 @@
-"""How processes of Spark reach the namespace: a connection for each process, kept between tasks, and errors that a user of
-Spark understands.
+"""Connects processes of Spark to the namespace: a connection for each process, kept between tasks, and errors in Spark's
+terms.
 
-A broker that does not answer is waited for; only when the patience of `waitForBroker` is over does the query fail.
+If a broker does not answer, the process waits. The query fails only when the time of `waitForBroker` has passed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def entity_label(options: SourceOptions) -> str:
 
 @contextmanager
 def client_errors(options: SourceOptions) -> Iterator[None]:
-    """Errors of the client as errors of Spark."""
+    """Translate errors of the client to errors of Spark."""
     try:
         yield
     except BusbarClientError as error:

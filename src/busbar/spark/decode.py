@@ -1,7 +1,7 @@
-"""Pages of a tap as Arrow record batches that equal the schema exactly, one for each page.
+"""Decodes pages of a tap to Arrow record batches that equal the schema exactly, one for each page.
 
-The columns come from pages/columns.py as buffers; they are put together here without a copy. Bodies and raw messages lie in
-the page, from where Arrow copies them all at once.
+The columns come from pages/columns.py as buffers; they are assembled here without a copy. Bodies and raw messages are in the
+page, from which Arrow copies them all at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def event_batch(entity: str, index: int, rows: bytes) -> pa.RecordBatch:
 
 
 def _place(entity: str, index: int, count: int) -> list[pa.Array]:
-    """Entity and fragment, the same for all rows: taken off longer columns, which every page would make again."""
+    """Entity and fragment, the same for all rows: slices of longer columns, which every page would otherwise
+    create again."""
     length = _PLACE_ROWS
     while length < count:
         length *= 2
@@ -114,11 +115,11 @@ def _texts(column: Texts, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def _cut(column: Cuts, count: int) -> pa.Array:
-    """Values that lie in a page."""
+    """The values of a column that are inside a page."""
     if column.valid.there == 0:
         return pa.nulls(count, pa.binary())
     column.skip_to(count)
-    # The page as an array of what is not wanted and what is, in turn: filtering it copies the pieces side by side.
+    # The page as an array of skipped and used parts, in turn: filtering it copies the used parts side by side.
     parts = 2 * int(column.pieces)
     page = [None, pa.py_buffer(column.bounds.getvalue()), pa.py_buffer(column.page)]
     wanted = [None, pa.py_buffer(b"\xaa" * (parts // 8 + 1))]
@@ -131,7 +132,7 @@ def _cut(column: Cuts, count: int) -> pa.Array:
 
 
 def _raw(columns: MessageColumns, count: int) -> pa.Array:
-    """Whole messages: most of each lies in the page."""
+    """Whole messages: most of each is in the page."""
     messages = _cut(columns.raw, count)
     heads = columns.raw_heads
     if heads.valid.there == 0 or not columns.bodies:
@@ -163,7 +164,7 @@ def _integers(data: bytes, count: int) -> pa.Array:
 
 
 def _named(data: bytes, count: int, names: pa.Array) -> pa.Array:
-    """Bytes as the names that they stand for; those of a newer broker have none yet."""
+    """Bytes as the names that they stand for; a value of a newer broker has no name."""
     numbers = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(data)], null_count=0)
     if data and max(data) >= len(names):
         numbers = pa.array([number if number < len(names) else 0 for number in data], pa.uint8())

@@ -1,4 +1,4 @@
-"""Errors in Spark's own terms: a condition in brackets, as Spark's have, and a text that says what would be right."""
+"""Errors in Spark's own terms: a condition in brackets, and a text that states what would be right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OptionError(PySparkValueError):
 
 
 class SourceError(PySparkRuntimeError):
-    """Reading cannot go on. `condition` is one of those that docs/spark.md lists."""
+    """Reading cannot continue. `condition` is one of those that docs/spark.md lists."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(f"[{condition}] {text}")
@@ -25,7 +25,7 @@ class SourceError(PySparkRuntimeError):
 
 
 class SinkError(PySparkRuntimeError):
-    """Writing cannot go on. `condition` is one of those that docs/spark-sink.md lists."""
+    """Writing cannot continue. `condition` is one of those that docs/spark-sink.md lists."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(f"[{condition}] {text}")

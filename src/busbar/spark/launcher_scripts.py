@@ -1,6 +1,6 @@
-"""Scripts of our own in front of programs that Spark starts: they change a little and become the real one.
+"""Scripts in front of programs that Spark starts: they change a little and then execute the real program.
 
-They lie in the user's cache directory and are written anew whenever they are not what they should be.
+They are in the user's cache directory. If the content of a script is not as expected, it is written again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def wrapper(name: str, real: Path, before: str) -> Path:
-    """A script that becomes another program after some lines."""
+    """Create a script that executes another program after some lines."""
     script = f'#!/bin/sh\n# Made by busbar.\n{before}exec {shlex.quote(str(real))} "$@"\n'
     key = hashlib.sha256(script.encode()).hexdigest()[:12]
     program = cache_directory() / f"{name}-{key}" / "bin" / name
@@ -34,7 +34,7 @@ def wrapper(name: str, real: Path, before: str) -> Path:
 
 
 def cache_directory() -> Path:
-    """Of this user alone: what lies there is executed."""
+    """The cache directory, for this user only, because its files are executed."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         base.mkdir(parents=True, exist_ok=True)
@@ -42,9 +42,9 @@ def cache_directory() -> Path:
             return base / "busbar"
     except OSError:
         pass
-    return _of_this_process()
+    return _process_directory()
 
 
 @cache
-def _of_this_process() -> Path:
+def _process_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="busbar-"))

@@ -1,9 +1,9 @@
 """Advances taps to what queries have really committed.
 
-A source hears of a committed batch when Spark asks for the next one; so after the last batch of a query that was
-stopped, its tap would lag by that batch, and what it keeps would stay until the query starts again. The listener
-hears of every batch that was committed and advances the tap then. It makes nothing wrong if it fails: it says so in
-the log, and the query's next start makes good for it.
+Spark reports a committed batch to a source only when it requests the next one. So after the last batch of a stopped query,
+its tap would lag by that batch, and its messages would be kept until the query starts again. Spark reports every committed
+batch to the listener at once, and the listener advances the tap. If that fails, nothing is wrong: the listener logs it, and
+the next start of the query advances the tap.
 
     busbar.spark.attach(spark, connectionStringEnv="BUSBAR_CONNECTION_STRING")
 
@@ -37,7 +37,7 @@ WAIT_SECONDS = 10.0
 
 
 def attach(spark: SparkSession, **secret: str) -> TapListener:
-    """Install the listener; `secret` is one of the options of secrets.py. What it returns can be given to detach."""
+    """Install the listener; `secret` is one of the options of secrets.py. The result can be passed to detach."""
     listener = TapListener(Secret.from_options({name.lower(): value for name, value in secret.items()}))
     spark.streams.addListener(listener)
     return listener
@@ -54,24 +54,24 @@ def advance_to_checkpoint(secret: Secret, checkpoint: Path) -> None:
 
 
 def committed_offsets(checkpoint: Path) -> list[Offset]:
-    """The ends of the last committed batch, of those sources that are ours."""
+    """The ends of the last committed batch, of the sources of this format."""
     commits = _batches(checkpoint / "commits")
     if not commits:
         return []
     # A version line, the metadata of the batch, then a line for each source ("-": it had nothing yet).
     lines = (checkpoint / "offsets" / str(commits[-1])).read_text(encoding="utf-8").split("\n")[2:]
-    return [offset for line in lines if (offset := _ours(line)) is not None]
+    return [offset for line in lines if (offset := _parse_offset(line)) is not None]
 
 
 def advance(secret: Secret, offset: Offset) -> None:
     taps = client_of_process(secret, WAIT_SECONDS).taps(offset.entity, sub_queue=offset.sub_queue)
     if taps.show(offset.tap).incarnation != offset.incarnation:
-        return  # the source of the query will say what became of its entity
+        return  # the source of the query will report what happened to its entity
     taps.advance(offset.tap, offset.owner, offset.positions, stream=offset.stream)
 
 
 class TapListener(StreamingQueryListener):
-    """Made by attach."""
+    """Advances taps. `attach` creates it."""
 
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
@@ -81,7 +81,7 @@ class TapListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         for source in event.progress.sources:
-            offset = _ours(source.endOffset)
+            offset = _parse_offset(source.endOffset)
             if offset is None:
                 continue
             try:
@@ -96,8 +96,8 @@ class TapListener(StreamingQueryListener):
         pass
 
 
-def _ours(text: str | None) -> Offset | None:
-    """An offset of the busbar format; those of other sources are none."""
+def _parse_offset(text: str | None) -> Offset | None:
+    """An offset of the busbar format; None for other sources."""
     try:
         document: Any = json.loads(text or "null")
     except ValueError:

@@ -1,13 +1,14 @@
-"""Where a stream stands: what Spark keeps in the checkpoint of a query.
+"""The offset of a stream: what Spark keeps in the checkpoint of a query.
 
-An offset says whose it is, so that it cannot be taken for another's: a version, the entity (as the broker spells it) with
-its incarnation (a deleted and recreated entity has another), the sub-queue, the stream, the tap and its owner; and for each
-fragment the position of the last message that was read. It holds no secret.
+An offset identifies its query, so that it cannot be used for another. It has a version, the entity (as the broker spells
+it), the sub-queue, the stream, the tap and its owner. It has the incarnation of the entity, which changes when the entity is
+deleted and created again. For each fragment it has the position of the last message that was read. It contains no secret.
 
-Two fields are there at times:
-- `initial`: a query that has not asked the broker for anything yet. Spark writes none of these into a checkpoint.
-- `from`: where the batch that ends here begins, if that is not where the one before ended: the first batch (Spark does
-  not keep its beginning), and one that goes on behind a loss.
+Two fields are optional:
+
+- `initial`: the query has not called the broker yet. Spark writes none of these into a checkpoint.
+- `from`: where the batch that ends here begins, if that is not where the one before ended. This is the case for the first
+  batch (Spark does not keep its beginning), and for one that continues behind a loss.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def is_initial(document: Mapping[str, Any]) -> bool:
 
 
 def parse(document: Mapping[str, Any]) -> Offset:
-    """Raises SourceError for what this version did not write."""
+    """Parse an offset. Raises SourceError if this version did not write it."""
     version = document.get("busbar")
     if not isinstance(version, int):
         raise SourceError(
@@ -93,7 +94,7 @@ def parse(document: Mapping[str, Any]) -> Offset:
 
 
 def checked(document: Mapping[str, Any], options: SourceOptions) -> Offset:
-    """The offset, if it is one of a query with these options."""
+    """The offset, if it belongs to a query with these options."""
     offset = parse(document)
     same = key_of(offset.entity) == key_of(options.entity)
     said = {
@@ -114,7 +115,7 @@ def checked(document: Mapping[str, Any], options: SourceOptions) -> Offset:
 
 
 def _written(positions: Mapping[int, int]) -> dict[str, int]:
-    # In one order: Spark compares offsets as text.
+    # In a fixed order: Spark compares offsets as text.
     return {str(index): positions[index] for index in sorted(positions)}
 
 

@@ -1,21 +1,21 @@
-"""Options of the `busbar` format for reading. Names are not case-sensitive; one that is not known is an error.
+"""Options of the `busbar` format for reading. Names are not case-sensitive; an unknown one is an error.
 
-Where to read: `entity` (or load("orders")), a queue or a subscription ("orders/Subscriptions/audit"); `subQueue` ("" or
-"deadletter"; an entity that ends with "/$DeadLetterQueue" says the same); `stream` (messages or events); and a place for the
-connection string (secrets.py).
+Source: `entity` (or load("orders")) is a queue or a subscription ("orders/Subscriptions/audit"). `subQueue` is "" or
+"deadletter"; an entity that ends with "/$DeadLetterQueue" means the same. `stream` is messages or events. One option names
+the place of the connection string (secrets.py).
 
-How a stream reads: `mode`
+Reading of a stream: `mode`
   tap      what a tap has not passed; receivers are not disturbed
-  consume  what is read is taken out of the queue when its batch is committed, and nobody else receives meanwhile
-with `tap` (its name; without one a stream makes a tap of its own, and its checkpoint remembers the name), `owner` and
-`takeOver` (source.py says whose a tap is), and limits for a tap that is made: `tapMaxAge`, `tapMaxSize`, `lease`.
+  consume  messages are deleted when their batch is committed, and no client can receive meanwhile
+`tap` is its name; a stream without one creates a tap, and its checkpoint has the name. stream_tap.py has the rules for
+`owner` and `takeOver`. `tapMaxAge`, `tapMaxSize` and `lease` are limits for a tap that is created.
 
-Where to begin: `startingPosition`, and where a batch ends: `endingPosition`. Each is one of
-  earliest, latest          all that is there; only what comes
+Beginning: `startingPosition`, and end of a batch: `endingPosition`. Each is one of
+  earliest, latest          everything that is there; only later messages
   2026-01-31T12:00:00Z      the enqueued time; without a zone it is UTC
-  {"0": 1200, "1": 900}     a sequence number for each fragment; those that are missing count from the earliest
-The beginning belongs to what is read, the end does not. They hold when a stream makes its tap; a tap that exists decides
-by its position, a checkpoint before all.
+  {"0": 1200, "1": 900}     a sequence number for each fragment; missing ones count from the earliest
+The beginning is included, the end is not. They apply when a stream creates its tap. An existing tap decides by its
+position, and a checkpoint has precedence over both.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Times are ms, sizes bytes; None means that the option was not given."""
+    """The parsed options. Times are ms, sizes bytes; None means that the option was not given."""
 
     secret: Secret
     entity: str
@@ -118,26 +118,17 @@ class SourceOptions:
     bodies: bool
     fail_on_loss: bool
     wait: float
-    """For a broker that does not answer, in seconds."""
+    """How long to wait for a broker that does not answer, in seconds."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        """Raises OptionError."""
+        """Parse options. Raises OptionError."""
         options = Given(given, _NAMES, "reading")
-        if not streaming:
-            for name in _STREAM_ONLY:
-                if options.get(name) is not None:
-                    raise OptionError(name, "is for streams; a batch reads without moving a tap.")
-        elif options.get("endingPosition") is not None:
-            raise OptionError("endingPosition", "is for batches; a stream has no end.")
+        _check_names(options, streaming)
         consume = options.choice("mode", (TAP, CONSUME)) == CONSUME
         stream = options.choice("stream", (MESSAGES, EVENTS))
-        if consume and not streaming:
-            raise OptionError(
-                "mode", "is 'consume', which needs a stream: its checkpoint says what was taken."
-            )
-        if consume and stream == EVENTS:
-            raise OptionError("mode", "is 'consume'; events cannot be consumed, only messages.")
+        if consume:
+            _check_consume(streaming, stream)
         entity = (options.get("entity") or options.get("path") or "").strip("/")
         if not entity:
             raise OptionError(
@@ -175,8 +166,26 @@ class SourceOptions:
         )
 
 
+def _check_names(options: Given, streaming: bool) -> None:
+    """Raise OptionError for an option that only streams have, or only batches."""
+    if not streaming:
+        for name in _STREAM_ONLY:
+            if options.get(name) is not None:
+                raise OptionError(name, "is for streams; a batch reads without moving a tap.")
+    elif options.get("endingPosition") is not None:
+        raise OptionError("endingPosition", "is for batches; a stream has no end.")
+
+
+def _check_consume(streaming: bool, stream: str) -> None:
+    """Raise OptionError for what cannot be consumed."""
+    if not streaming:
+        raise OptionError("mode", "is 'consume', which needs a stream: its checkpoint says what was taken.")
+    if stream == EVENTS:
+        raise OptionError("mode", "is 'consume'; events cannot be consumed, only messages.")
+
+
 class Given:
-    """Options as they came, by lower-case name. Raises OptionError for one that is not among `names`."""
+    """Options as they were given, by lower-case name. Raises OptionError for one that is not among `names`."""
 
     def __init__(self, given: Mapping[str, str], names: tuple[str, ...], doing: str) -> None:
         known = {name.lower(): name for name in names}
@@ -215,7 +224,7 @@ class Given:
         return int(value)
 
     def milliseconds(self, name: str) -> int | None:
-        """A duration: a number with ms, s, m, h or d behind it; seconds without."""
+        """A duration: a number followed by ms, s, m, h or d; seconds without."""
         value = self.get(name)
         if value is None:
             return None
@@ -239,5 +248,5 @@ def _numbers(option: str, text: str) -> tuple[tuple[int, int], ...]:
         ) from None
     if any(index < 0 or number < 0 for index, number in numbers.items()):
         raise OptionError(option, f"is {text!r}; fragments and sequence numbers are not negative.")
-    # What clients see carries the fragment's index in its upper bits.
+    # A sequence number of a client has the fragment's index in its upper bits.
     return tuple(sorted((index, number & NUMBER_MASK) for index, number in numbers.items()))

@@ -1,8 +1,7 @@
-"""How much of each fragment a batch takes, and which task reads what.
+"""Plans a batch: how much of each fragment it reads, and which task reads which range.
 
-A task costs about as much as reading some thousand messages, so fragments are packed into few partitions: at most as
-many as told, each with ranges of one or more fragments, in order. Positions may have gaps: what is counted here is an
-upper bound.
+A task costs about as much as reading some thousand messages. So fragments are packed into few partitions, up to the given
+maximum, each with ranges of one or more fragments, in order. Positions may have gaps, so the counts here are upper bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Range = tuple[int, int, int]
 
 
 class Ranges(InputPartition):
-    """What one task reads, of the entity with this name; without a tap, of what receivers could still get."""
+    """The ranges that one task reads of an entity; without a tap, of what the entity holds for receivers."""
 
     def __init__(self, entity: str, tap: str | None, owner: str, ranges: list[Range]) -> None:
         super().__init__(None)
@@ -32,15 +31,15 @@ class Ranges(InputPartition):
 
 
 def limit_batch(begins: Mapping[int, int], ends: Mapping[int, int], limit: int | None) -> dict[int, int]:
-    """The ends of a batch of at most `limit` positions: fragments advance in proportion to what they have, so that they stay
-    together in time."""
+    """The ends of a batch of at most `limit` positions. Fragments advance in proportion to what they have, so that they
+    stay close in time."""
     waiting = {index: max(0, ends[index] - begins.get(index, 0)) for index in ends}
     total = sum(waiting.values())
     if limit is None or total <= limit:
         return {index: begins.get(index, 0) + count for index, count in waiting.items()}
     shares = {index: count * limit // total for index, count in waiting.items()}
     left = limit - sum(shares.values())
-    # What rounding left over goes to those that got least of what they have.
+    # The rest of rounding goes to the fragments that got the smallest part of what they have.
     for index in sorted(waiting, key=lambda index: (shares[index] - waiting[index], index)):
         if left == 0:
             break

@@ -1,13 +1,14 @@
-"""What a task does: read ranges of positions, page by page, as Arrow batches.
+"""Reads ranges of positions in a task, page by page, as Arrow batches.
 
-A range lies below a durable end, so it gives the same messages whenever it is read: that is what lets Spark repeat a
-batch. Pages are read ahead while the last one is on its way to Spark, also those of the next range: a task that has
-many fragments does not wait at the beginning of each.
+A range is below a durable end, so every read returns the same messages. That lets Spark repeat a batch. Pages are read ahead
+while the last one is on its way to Spark, also those of the next range. So a task with many fragments does not wait at the
+beginning of each.
 
-Before its first task a worker is made ready for many. Spark has it look for garbage after every one, among all that it ever
-imported, which takes as long as reading some ten thousand messages: so what it has by then is put out of the collector's
-sight. And the C library is shown a large block of memory: it keeps freed memory for its next use up to twice the largest
-block that it has seen, and would give the pages of a tap back to the system, one by one, to have them cleared again.
+A worker is prepared before its first task. Spark runs the garbage collector after every task, over everything that was ever
+imported, which takes as long as reading some ten thousand messages. So the objects that exist by then are excluded from
+collection. Also, the C library keeps freed memory for its next use up to twice the largest block that it has freed. Without
+a large block it would return the pages of a tap to the system, one by one, to have them cleared again. So the worker
+allocates and frees one large block.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
 from busbar.spark.planning import Ranges
 
 LARGE_BLOCK = 31 * 1024 * 1024
-"""Of a larger one (32 MiB) the C library would draw no conclusions."""
+"""For a larger block (32 MiB) the C library would not adapt."""
 
 FragmentPages = Generator[tuple[int, Page], None, None]
-"""Pages with the fragment they are of."""
+"""Pages with their fragment."""
 
 
 def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task yields."""
+    """The batches of a task."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
     _prepare_worker()
@@ -52,7 +53,7 @@ def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[p
 @cache
 def _prepare_worker() -> None:
     gc.freeze()
-    bytes(LARGE_BLOCK)  # never touched, so it is memory by name alone
+    bytes(LARGE_BLOCK)  # never touched, so it uses no physical memory
 
 
 def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
@@ -93,7 +94,7 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> Fra
 def _position_after_loss(
     options: SourceOptions, taps: BlockingTaps, partition: Ranges, fragment: int, position: int, text: str
 ) -> int:
-    """Where reading can go on in a fragment."""
+    """The position at which reading can continue in a fragment."""
     log.warning("%s Going on, as failOnDataLoss is false.", text)
     assert partition.tap is not None
     view = taps.resume(partition.tap, partition.owner) if partition.owner else taps.show(partition.tap)

@@ -1,10 +1,10 @@
-"""The columns that a reader of the `busbar` format gives: of messages, and of events.
+"""The columns of the `busbar` format for reading: of messages, and of events.
 
-Timestamps are UTC. A sequence number is the one that clients see: it carries the index of its fragment, so that it is
-unique in the entity and rises within a fragment.
+Timestamps are UTC. A sequence number is the one that clients see: it contains the index of its fragment, so it is unique in
+the entity and rises within a fragment.
 
-`properties` and `annotations` keep AMQP's types: `type` names it, and the value stands in the field that holds its kind
-(pages/columns.py says which); the others are null. `raw` is the message as a client would have sent it.
+`properties` and `annotations` keep AMQP's types: `type` names it, and the value is in the field that holds its kind
+(pages/columns.py has the rules); the others are null. `raw` is the message as a client would have sent it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ STATES: Final = (
     "done",
     "done",
 )
-"""By lane (model/message.py). "done": receivers are done with it, and a tap has kept it."""
+"""By lane (model/message.py). "done": receivers have finished it, and a tap has kept it."""
 
 OUTCOMES: Final = (
     "unknown",

@@ -1,15 +1,15 @@
-"""Where a connection string comes from.
+"""Finds the connection string.
 
-It is a secret, and options travel: into plans, event logs and the processes of a cluster. So options name a place by
-preference, and every process reads it there:
+It is a secret, and options are copied: into plans, event logs and the processes of a cluster. So options preferably name a
+place, and every process reads the string there:
 
 - `connectionStringEnv`: the name of an environment variable, in the driver and in its workers;
 - `connectionStringFile`: a file that every node has; its first line counts;
-- `connectionString`: the string itself. It reaches the workers inside the serialized reader. Sessions that session.py
-  opens redact it wherever Spark prints options; it is written into no offset.
+- `connectionString`: the string itself. It reaches the workers inside the serialized reader. Sessions that session.py opens
+  redact it wherever Spark prints options; it is written into no offset.
 
-Exactly one of them is given. `trustFile` goes with it where the broker's certificate is not one that the system trusts: a
-file, on every node, with the certificate authorities to believe instead.
+Exactly one of them is given. If the system does not trust the broker's certificate, `trustFile` names a file, on every node,
+with the certificate authorities to trust instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPTIONS = (*PLACES, TRUST)
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A connection string, or the place where it stands, and whom to trust. Printing one shows the places alone."""
+    """A connection string, or its place, and the authorities to trust. Printing one shows only the places."""
 
     variable: str = ""
     file: str = ""
@@ -57,12 +57,12 @@ class Secret:
         )
 
     def options(self) -> dict[str, str]:
-        """The same place as options of a reader or a writer."""
+        """The options of a reader or a writer for this place."""
         pairs = ((LITERAL, self.literal), (VARIABLE, self.variable), (FILE, self.file), (TRUST, self.trust))
         return {name: value for name, value in pairs if value}
 
     def reveal(self) -> str:
-        """The connection string. Raises OptionError if it is not where the option says."""
+        """The connection string. Raises OptionError if it is not in the place that the option names."""
         if self.literal:
             return self.literal
         if self.variable:
@@ -85,7 +85,7 @@ class Secret:
         return lines[0].strip()
 
     def authorities(self) -> Path | None:
-        """The certificate authorities to believe; None for the system's. Raises OptionError if they cannot be read."""
+        """The certificate authorities to trust; None for the system's. Raises OptionError if they cannot be read."""
         if not self.trust:
             return None
         found = Path(self.trust)

@@ -1,9 +1,9 @@
-"""Opens Spark sessions: on this machine alone, also if it has no Java, or on a cluster.
+"""Opens Spark sessions: on this machine, also if it has no Java, or on a cluster.
 
 Workers of a session on this machine start a Python that loads the installed pyspark, not the zipped sources that Spark puts
-in front of it: every read of a data source starts one.
+in front of it. Every read of a data source starts such a Python.
 
-A session on this machine listens on the loopback interface alone. Every session prints connection strings redacted, keeps
+A session on this machine listens on the loopback interface only. Every session prints connection strings redacted, keeps
 time in UTC, and lets its workers run this Python.
 """
 
@@ -23,7 +23,7 @@ from busbar.spark.java import java_home
 from busbar.spark.launcher_scripts import wrapper
 
 REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|connectionString$"
-"""Where a name or a value has this, Spark prints the value redacted."""
+"""If a name or a value matches this, Spark prints the value redacted."""
 REDACTED_TEXT = (
     r"(?i)(?:SharedAccessKey\s*=\s*"
     r"|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s+)?"
@@ -31,20 +31,20 @@ REDACTED_TEXT = (
     r"|\bsig=)"  # in whatever comes of a token, by whatever it was cut
     r"[^;,)\]}\s\"']+"
 )
-"""Keys and tokens in any text that Spark prints. It is an expression of Java, and of Python."""
+"""Keys and tokens in any text that Spark prints. It is a regular expression of Java and of Python."""
 
 
 def local_session(
     name: str = "busbar", *, cores: int | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on this machine, with all cores unless told otherwise."""
+    """Open a session on this machine, by default with all cores."""
     return open_session(name, master=f"local[{cores or '*'}]", config=config)
 
 
 def open_session(
     name: str = "busbar", *, master: str = "local[*]", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on any master; one that exists already in this process is taken. `config` goes over what is set here."""
+    """Open a session on any master; an existing one in this process is reused. `config` overrides the settings here."""
     prepare_environment(local=master.startswith("local"))
     settings = dict(COMMON)
     if master.startswith("local"):
@@ -76,18 +76,18 @@ LOCAL: Mapping[str, str] = {
 
 
 def prepare_environment(*, local: bool = False) -> None:
-    """What Spark's scripts take from the environment: a Java that runs, and this Python for the workers."""
+    """Set what Spark's scripts read from the environment: a Java that runs, and this Python for the workers."""
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     python = (private_python() if local else None) or Path(sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", str(python))
-    # Where Spark finds a data source by its name it runs the driver's Python, also for the workers that read it.
+    # If Spark finds a data source by its name, it runs the driver's Python, also for the workers that read it.
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", str(python))
 
 
 def private_python() -> Path | None:
-    """A `python` for workers that start faster; None if Spark is not the one that is installed with this Python."""
+    """A `python` for workers that starts faster; None if Spark is not installed with this Python."""
     spark = Path(pyspark.__file__).parent
     if os.environ.get("SPARK_HOME", str(spark)) != str(spark):
         return None

@@ -1,16 +1,16 @@
-"""Writing the `busbar` format: batches and streams of rows that become messages.
+"""Writes the `busbar` format: batches and streams of rows that become messages.
 
-Exactly once. All tasks of a batch send as one writer (client.Writer), whose name and batch number follow from what Spark
-itself keeps: a stream is its query's id, with the number of the micro-batch; a batch is a name that the driver makes up
-when it plans the write, or the one that the user gave. The broker drops every message whose id it has had from that batch
-of that writer, however often and wherever its row is sent again. When Spark commits a batch the broker is told: it
-forgets the ids of earlier ones and refuses whoever still sends for them (a task that was given up and does not know it).
-The ids of the batch itself stay until the next one is committed, because Spark may have died before it noted its commit.
+Exactly once. All tasks of a batch send as one writer (client.Writer). Its name and batch number follow from what Spark
+itself keeps. For a stream they are the query's id and the number of the micro-batch. For a batch the name is that of the
+user, or the driver generates one when it plans the write. If the broker has had a message id from that batch of that writer,
+it drops the message, however often and wherever its row is sent again. When Spark commits a batch, the broker gets a commit
+too. It then forgets the ids of earlier batches and refuses sends for them, for example of an abandoned task that still runs.
+The ids of the batch itself stay until the next one is committed, because Spark may have died before it recorded its commit.
 
-A batch is visible as it is written, and one that fails stays visible in part until it is written again: a broker has no
+A batch is visible as it is written. If it fails, its stored messages stay visible until it is written again: a broker has no
 transaction over all tasks.
 
-What a task does: rows → messages (sink_encode.py) → sender. While one chunk is on its way the next one is encoded. A task
+A task does this: rows → messages (sink_encode.py) → sender. While one chunk is being sent, the next one is encoded. A task
 succeeds when all its messages are durable.
 """
 
@@ -47,7 +47,7 @@ from busbar.spark.sink_options import SinkOptions
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives to the tasks of a stream."""
+"""Local properties that Spark sets for the tasks of a stream."""
 
 ABORT_WAIT = 5.0
 FIRST_PAUSE = 0.2
@@ -55,14 +55,14 @@ LONGEST_PAUSE = 5.0
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Raises OptionError, SinkError."""
+    """Create the writer of a batch. Raises OptionError, SinkError."""
     parsed = SinkOptions.parse(options, streaming=False)
     _refuse_overwriting(overwrite, "Use mode('append').")
     return BatchWriter(parsed, plan_of(schema, parsed))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Raises OptionError, SinkError."""
+    """Create the writer of a stream. Raises OptionError, SinkError."""
     parsed = SinkOptions.parse(options, streaming=True)
     _refuse_overwriting(overwrite, "Use outputMode('append') or outputMode('update').")
     return StreamWriter(parsed, plan_of(schema, parsed))
@@ -75,7 +75,7 @@ def _refuse_overwriting(overwrite: bool, hint: str) -> None:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task did: whose it was, how many rows were no messages, and the file that it put them into."""
+    """The result of a task: its writer, the number of bad rows, and their file."""
 
     writer: str
     batch: int
@@ -84,7 +84,7 @@ class TaskCommit(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Made on the driver, for one write; it goes to the tasks with its writer's name in it."""
+    """The writer of one batch. The driver creates it; tasks get it with its writer's name."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan) -> None:
         self._options = options
@@ -96,14 +96,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _report(self._options, messages)
-        publish(self._options.bad_rows, self._writer, self._options.batch, _staged(messages))
-        # Nobody else has a name that was made up for this write: its ids can go. One that was given may come again.
+        publish(self._options.bad_rows, self._writer, self._options.batch, _staged_files(messages))
+        # A generated name is used for this write only, so its ids can be deleted. A given name may be used again.
         batch = self._options.batch if self._options.writer else MAX_BATCH
         if self._options.once:
             _commit(self._options, self._writer, batch, self._options.wait)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was sent stays. Tasks that still run are refused, unless the name may be used again."""
+        """Leave sent messages. Tasks that still run are refused, unless the name may be used again."""
         if self._options.writer or not self._options.once:
             return
         try:
@@ -120,21 +120,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        return _write(self._options, self._plan, _of_the_query(), iterator)
+        return _write(self._options, self._plan, _writer_of_query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _report(self._options, messages)
-        # The driver is not told its query here, but the tasks were. A batch without tasks has nothing to commit.
+        # Spark does not pass the query to the driver here, but to the tasks. A batch without tasks has nothing to commit.
         for writer in {message.writer for message in messages if isinstance(message, TaskCommit)}:
-            publish(self._options.bad_rows, writer, batchId, _staged(messages))
+            publish(self._options.bad_rows, writer, batchId, _staged_files(messages))
             if self._options.once:
                 _commit(self._options, writer, batchId, self._options.wait)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was sent stays, and is known when the batch is written again."""
+        """Do nothing: sent messages stay, and are recognized when the batch is written again."""
 
 
-def _of_the_query() -> Writer:
+def _writer_of_query() -> Writer:
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_ID) if context is not None else None
     batch = context.getLocalProperty(BATCH_ID) if context is not None else None
@@ -152,7 +152,7 @@ def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
         raise translated(error, options) from error
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
     return [message.staged for message in messages if isinstance(message, TaskCommit) and message.staged]
 
 
@@ -194,7 +194,7 @@ def _write(
 def _send(
     sender: BlockingSender, options: SinkOptions, batch: pa.RecordBatch, encoded: Encoded, bad: BadRows
 ) -> None:
-    """Send the messages of a batch; those that the broker does not take because of what they are become bad rows."""
+    """Send the messages of a batch. If the broker refuses a message because of its content, it becomes a bad row."""
     messages, rows = encoded.messages, encoded.rows
     until: float | None = None
     pause = FIRST_PAUSE
@@ -210,7 +210,7 @@ def _send(
             others = sorted({*error.failed, *error.unknown}.difference(refused))
             if not others:
                 return
-            # With ids the sender has tried again for as long as it may. Without them that is for us to do.
+            # With ids the sender has retried for as long as it may. Without them this function retries.
             left = {index: error.failed[index] for index in others if index in error.failed}
             if options.once or not SendFailed(error.text, failed=left).retryable:
                 raise

@@ -1,12 +1,12 @@
-"""Which columns of a frame are which fields of its messages. All is decided before anything is sent.
+"""Maps the columns of a frame to the fields of its messages. Everything is decided before anything is sent.
 
-A column is the field of its name, unless the option `column.<field>` names another one for it; upper and lower case
-are the same, as in Spark. A frame has a `body`, or `raw`: whole messages as AMQP bytes, as the source gives them. One
-that has `raw` and other fields besides needs the option `message` to say which of them count.
+The name of a column is the name of its field, unless the option `column.<field>` names another column for it; upper and
+lower case are the same, as in Spark. A frame has a `body`, or `raw`: whole messages as AMQP bytes, as the source returns
+them. If it has `raw` and other fields, the option `message` must decide which of them count.
 
-A frame that carries `entity`, `fragment` and `sequence_number` was read from a broker. Its other columns that only a
-broker sets (state, enqueued_time, ...) are left out; in any other frame they are unknown. Unknown columns are refused,
-unless `unknownColumns` is ignore.
+If a frame has `entity`, `fragment` and `sequence_number`, it was read from a broker. Its other columns that only a broker
+sets (state, enqueued_time, ...) are left out; in any other frame they are unknown. Unknown columns are refused, unless
+`unknownColumns` is ignore.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TEXTS: Final = (
     "reply_to",
     "reply_to_session_id",
 )
-"""In the order of amqp.compose.compose's arguments."""
+"""In the order of the arguments of message.compose.compose."""
 
 _SCALARS: Final = (StringType, LongType, IntegerType, ShortType, ByteType, DoubleType, FloatType, BooleanType)
 
@@ -61,7 +61,7 @@ def _is_integer(kind: DataType) -> bool:
 
 
 def is_source_property(kind: DataType) -> bool:
-    """The struct that the source gives for a property, whatever of it may be null."""
+    """Whether this is the struct that the source returns for a property; any part of it may be null."""
     return isinstance(kind, StructType) and [(field.name, field.dataType) for field in kind.fields] == [
         (field.name, field.dataType) for field in PROPERTY.fields
     ]
@@ -92,7 +92,7 @@ FIELDS: Final[dict[str, Check]] = {
         "reading gives",
     ),
 }
-"""For each field of a message the types that its column may have, and how they are called."""
+"""For each field of a message the types that its column may have, and their description."""
 
 _SOURCE: Final[dict[str, Check]] = {
     "entity": _TEXT,
@@ -116,10 +116,10 @@ class ColumnPlan:
 
 
 def plan_of(schema: StructType, options: SinkOptions) -> ColumnPlan:
-    """Raises SinkError, OptionError."""
+    """The plan for a schema. Raises SinkError, OptionError."""
     names = _Names(schema)
     fields = _fields(names, options)
-    carried = _carried(names, fields)
+    carried = _find_source_columns(names, fields)
     raw = _is_raw(fields, options)
     id_columns = tuple(names.index_of("idColumns", name) for name in options.id_columns)
     if options.id_from_source and carried is None:
@@ -206,7 +206,7 @@ def _fields(names: _Names, options: SinkOptions) -> dict[str, int]:
     return found
 
 
-def _carried(names: _Names, fields: dict[str, int]) -> tuple[int, int] | None:
+def _find_source_columns(names: _Names, fields: dict[str, int]) -> tuple[int, int] | None:
     indexes = {name: names.find(name) for name in _SOURCE}
     for name, index in indexes.items():
         if index is None or index in fields.values():

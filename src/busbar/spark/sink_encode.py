@@ -1,4 +1,5 @@
-"""Record batches as encoded messages, column by column where that can be done, and a word on each row that cannot be one."""
+"""Encodes record batches to messages, column by column where that is possible, with a reason for each row that cannot be
+one."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ NO_ID = "it has no message id: the columns that make it are null"
 
 _compose: Callable[..., bytes] = compose
 GIVEN = -2
-"""Where its arguments have the application properties."""
+"""The index of the application properties in its arguments."""
 
 
 @dataclass(slots=True)
 class Encoded:
-    """`rows` has, for each message, the row of the batch that it was made of; `bad` the others, each with a reason."""
+    """The result: `rows` has, for each message, its row in the batch; `bad` the others, each with a reason."""
 
     messages: list[bytes] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -38,7 +39,7 @@ class Encoded:
 
 
 class MessageEncoder:
-    """`once`: every message needs an id."""
+    """Encodes the rows of a frame. `once`: every message needs an id."""
 
     def __init__(self, plan: ColumnPlan, once: bool) -> None:
         self._plan = plan
@@ -87,7 +88,7 @@ class MessageEncoder:
             ids,
             *[self._texts(batch, name) for name in TEXTS[1:]],
             repeat(0) if lives is None else [life or 0 for life in lives],
-            # A time before 1970 is as good as none: both are over.
+            # A time before 1970 counts as not set: both are in the past.
             repeat(0) if scheduled is None else [max(0, due or 0) for due in scheduled],
             given,
             repeat(time.time_ns() // 1_000_000),
@@ -115,7 +116,7 @@ class MessageEncoder:
         return made
 
     def _faults(self, ids: Ids, lives: Sequence[int | None] | None, kinds: Ids | None) -> dict[int, str]:
-        """By row, what is wrong with it that its encoding would not say."""
+        """The faults, by row, that its encoding would not report."""
         found: dict[int, str] = {}
         for row, kind in enumerate(kinds or ()):
             if kind is not None and kind != "data":
@@ -184,7 +185,7 @@ class MessageEncoder:
         return self._source_ids(batch) if plan.from_source else None
 
     def _source_ids(self, batch: pa.RecordBatch) -> Ids | None:
-        """Ids of the messages that rows were made of; None if the frame does not know them."""
+        """Ids of the messages that rows were made of; None if the frame does not have them."""
         source = self._plan.source
         if source is None:
             return None

@@ -1,17 +1,17 @@
-"""Message ids that follow from what a row says, so that a repeated row is recognized wherever and whenever it comes again.
+"""Message ids that follow from the content of a row, so that a repeated row is always recognized.
 
-Spark repeats tasks and batches, with other partitions and another order of rows: the position of a row, the number of a
-partition and the attempt say nothing about a message. An id comes from
+Spark repeats tasks and batches, with other partitions and another order of rows. So the position of a row, the number of a
+partition and the attempt do not identify a message. An id comes from
 
 - `idColumns`: a hash of the values of these columns, for all rows;
 - `idFrom=source`: the entity and sequence number of the message that a row was made of, for all rows;
-- else the message's own id, and for a row without one its source, if the frame has that.
+- otherwise the message's own id, and for a row without one its source, if the frame has that.
 
 Rows of a batch that have the same id are one message.
 
-The hash is canonical: each value is written with the family of its type and its length, so that neither ("ab", "c") and
-("a", "bc") nor 1 and "1" are taken for each other, while 1 is the same in integers of all widths, and -0.0 is 0.0. Its
-form never changes: a job must know its messages again after an upgrade. A test pins it.
+The hash is canonical: each value is written with the family of its type and its length. So neither ("ab", "c") and ("a",
+"bc") nor 1 and "1" are confused, while 1 is the same in integers of all widths, and -0.0 is 0.0. Its form never changes,
+because a job must recognize its messages after an upgrade. A test pins it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hashlib import blake2b
 from typing import Final
 
 LONGEST_ID: Final = 128
-"""Characters of a message id that a broker takes."""
+"""Maximum number of characters of a message id."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)
@@ -77,12 +77,12 @@ def _rare(value: object) -> bytes:
 
 
 def _pairs(items: Iterable[tuple[object, object]]) -> list[bytes]:
-    """A map has no order."""
+    """The pairs of a map in a fixed order, because a map has none."""
     return sorted(_tagged(b"p", _canonical(key) + _canonical(value)) for key, value in items)
 
 
 def _plain(value: Decimal) -> str:
-    """1.50 and 1.5 are one number."""
+    """The number without trailing zeros: 1.50 and 1.5 are one number."""
     text = format(value, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")

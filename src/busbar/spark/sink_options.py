@@ -1,20 +1,21 @@
-"""Options of the `busbar` format for writing. Names are not case-sensitive; one that is not known is an error.
+"""Options of the `busbar` format for writing. Names are not case-sensitive; an unknown one is an error.
 
-Where to: `entity` (or save("orders")), a queue or a topic, and a place for the connection string (secrets.py).
+Target: `entity` (or save("orders")), a queue or a topic, and a place for the connection string (secrets.py).
 
-What becomes a message: columns by their names (sink_columns.py), or those that `column.<field>` names instead;
-`message` (columns or raw) decides for a frame that has both; `unknownColumns` (fail or ignore) is for all others.
+Messages: columns by their names (sink_columns.py), or those that `column.<field>` names instead. `message` (columns or raw)
+decides for a frame that has both; `unknownColumns` (fail or ignore) is for all others.
 
-Once or at least once: `delivery`
-  exactly-once   every message has an id, and the broker drops what it has seen of a batch (sink_ids.py says which id:
-                 `idColumns`, `idFrom`)
-  at-least-once  no ids are needed; tasks and batches that are repeated are sent again
+Guarantee: `delivery`
 
-Who writes: a stream is known by the id of its query. A batch is somebody new each time it runs, unless `writer` (and
-`batch`, a number that rises) makes it known: then a second run writes nothing twice.
+    exactly-once   every message has an id, and the broker drops repetitions in a batch (sink_ids.py has the rules for
+                   ids: `idColumns`, `idFrom`)
+    at-least-once  no ids are needed; tasks and batches that are repeated are sent again
 
-`badRows` says what becomes of a row that cannot be a message: fail, drop, or a directory for them (bad_rows.py).
-`waitForBroker` is how long a broker may be away before the write fails.
+Writer: a stream is identified by the id of its query. A batch is a new writer in each run, unless `writer` (and `batch`, a
+number that rises) names it: then a second run writes nothing twice.
+
+`badRows` decides what happens to a row that cannot be a message: fail, drop, or a directory for them (bad_rows.py).
+`waitForBroker` is how long a broker may be unreachable before the write fails.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _NAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """`message` is empty if the columns decide. `bad_rows` is FAIL, DROP or a directory."""
+    """The parsed options. `message` is empty if the columns decide. `bad_rows` is FAIL, DROP or a directory."""
 
     secret: Secret
     entity: str
@@ -74,13 +75,13 @@ class SinkOptions:
     writer: str
     batch: int
     wait: float
-    """For a broker that does not answer, in seconds."""
+    """How long to wait for a broker that does not answer, in seconds."""
     columns: Mapping[str, str]
     """By field, the column that was named for it."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-        """Raises OptionError."""
+        """Parse options. Raises OptionError."""
         columns = {
             name.lower().removeprefix(COLUMN_PREFIX): value
             for name, value in given.items()

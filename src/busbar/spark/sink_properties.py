@@ -1,8 +1,8 @@
 """A column of maps as the application properties of messages.
 
-Values of plain types become what AMQP has for them: a STRING a string, integers a long, FLOAT and DOUBLE a double,
-BOOLEAN, TIMESTAMP and BINARY theirs. The struct that the source gives says the AMQP type itself, so that a property comes
-out as it went in (schema.py).
+Values of plain types become their AMQP types: a STRING a string, integers a long, FLOAT and DOUBLE a double, BOOLEAN,
+TIMESTAMP and BINARY theirs. The struct of the source names the AMQP type itself, so that a property is written as it was
+read (schema.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Values = Sequence[Any]
 
 
 class PropertyColumn:
-    """Made for each batch. `row` raises ValueError for what is no property."""
+    """The properties of a batch. `row` raises ValueError for a value that cannot be a property."""
 
     def __init__(self, column: pa.MapArray, from_source: bool) -> None:
         self._offsets: list[int] = column.offsets.to_pylist()
@@ -130,4 +130,4 @@ _MAKING: Final[dict[str, Making]] = {
     "array": (("binary", _encoded),),
     "described": (("binary", _encoded),),
 }
-"""For each AMQP type the fields of the struct that may hold it, and what is made of them."""
+"""For each AMQP type the fields of the struct that may hold it, and the conversion."""

@@ -1,7 +1,7 @@
-"""Reading the `busbar` format: batches of what is there now, and streams that follow a tap.
+"""Reads the `busbar` format: batches of what is there now, and streams that follow a tap.
 
-A batch reads by a tap (option `tap`: what the tap has not passed, kept messages included) without moving it, or,
-without one, what the entity holds. A stream always has a tap (stream_tap.py). What tasks do is in reading.py.
+A batch with the option `tap` reads what the tap has not passed, kept messages included, without advancing it. Without `tap`
+it reads what the entity holds. A stream always has a tap (stream_tap.py). reading.py runs in the tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Positions = dict[int, int]
 
 
 class BatchReader(DataSourceReader):
-    """spark.read"""
+    """The reader of spark.read."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
         try:
             return taps.show(self._options.tap)
         except NotFound:
-            taps.ends()  # raises NotFound if it is the entity that is missing
+            taps.ends()  # raises NotFound if the entity itself is missing
             raise OptionError(
                 "tap", f"names {self._options.tap!r}, which {entity_label(self._options)!r} does not have."
             ) from None
@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
     def _resolved(
         self, taps: BlockingTaps, position: Position, floors: Positions, ends: Positions
     ) -> Positions:
-        """By fragment, the last position before a given one, within what can be read."""
+        """The last position in each fragment before a given one, within what can be read."""
         if position.word == LATEST:
             return ends
         wanted: Mapping[int, int] = {}
@@ -123,10 +123,10 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """spark.readStream
+    """The reader of spark.readStream.
 
-    Spark calls latestOffset, writes the offset log, says which batch is committed, asks for partitions; when it starts again
-    after a failure, it asks for the partitions of the batch that was under way first.
+    Spark calls latestOffset, writes the offset log, reports which batch is committed, and requests partitions. When it
+    starts again after a failure, it first requests the partitions of the batch that was under way.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -156,10 +156,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             standing = self._tap.resume(offset)
             if standing.positions != offset.positions:
                 begins = standing.positions
-            # What Spark starts from is committed: there is no better moment to let the broker forget it.
+            # The start offset of Spark is committed, so the broker may forget everything before it.
             self._tap.advance(self._offset(standing, standing.positions))
         self._known = True
-        ends = self._bounded(standing)
+        ends = self._limit_to_target(standing)
         self._seen = self._offset(standing, ends)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         stops = limit_batch(standing.positions, ends, most)
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             begins = offsets.checked(start, self._options).positions
         if not self._known:
-            # A batch is repeated: is all that it read still there, and is it the same entity?
+            # A batch is repeated: check that everything it read still exists, in the same entity.
             self._known = True
             if not self._repeatable(stop, begins):
                 return []
@@ -213,8 +213,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins,
         )
 
-    def _bounded(self, standing: StreamPosition) -> Positions:
-        """The ends, and in an AvailableNow run no further than where it was to go."""
+    def _limit_to_target(self, standing: StreamPosition) -> Positions:
+        """The ends, and in an AvailableNow run at most its target."""
         if self._target is None:
             return dict(standing.ends)
         return {
@@ -223,8 +223,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _without_gaps(self, standing: StreamPosition, ends: Mapping[int, int]) -> Positions:
-        """Positions moved up to the first message that is there: a limit should count messages, and an old queue may begin
-        with millions of numbers that nobody holds any more."""
+        """Positions moved up to the first existing message: a limit should count messages, and an old queue may begin with
+        millions of unused numbers."""
         taps = taps_of(self._options)
         events = self._options.stream == EVENTS
         moved: Positions = {}
@@ -244,6 +244,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return moved
 
     def _repeatable(self, stop: Offset, begins: Mapping[int, int]) -> bool:
-        """Whether a batch can be read again. Raises SourceError if not all of it is there, unless losses are accepted."""
+        """Whether a batch can be read again. Raises SourceError if a part of it is gone, unless losses are accepted."""
         before = replace(stop, positions=begins, begins=None)
         return self._tap.resume(before).incarnation == stop.incarnation

@@ -1,20 +1,19 @@
-"""The tap that a stream reads by: how it comes to have one, goes on with it, and moves it.
+"""The tap of a stream: how a query acquires it, resumes with it, and advances it.
 
-Whose a tap is. A tap belongs to one checkpoint. A reader does not know its checkpoint, but Spark gives it back what
-it wrote there; so a query that begins takes a fresh name as the owner (or the option `owner`), and its offsets carry
-it. Who begins with a tap that has an owner already is refused, unless `takeOver` says that the other one is gone. (A
-query that dies after it took the tap and before Spark wrote its first offset needs that too; with `owner` it does
-not.)
+Owner. A tap belongs to one checkpoint. A reader has no access to its checkpoint, but Spark gives it back what it wrote
+there. So a query that begins uses a new name as the owner (or the option `owner`), and its offsets contain it. If a query
+begins with a tap that has an owner already, it is refused, unless `takeOver` confirms that the other query is gone. (If a
+query dies after it took the tap and before Spark wrote its first offset, it needs that too; with `owner` it does not.)
 
-Where it begins. Spark asks for the beginning again when it repeats the first batch, so the beginning is made durable
-twice: as the tap's position, and as `from` in the first offset.
+Beginning. Spark requests the beginning again when it repeats the first batch. So the beginning is made durable twice: as the
+tap's position, and as `from` in the first offset.
 
-When it moves. A tap is advanced to the end of a batch when Spark says that the batch is committed, which it does when
-it asks for the next one. The listener (listener.py) closes the gap after the last batch.
+Advancing. A tap is advanced to the end of a batch when Spark reports that the batch is committed, which it does when it
+requests the next one. The listener (listener.py) closes the gap after the last batch.
 
-What was lost. A tap that reached its limits was truncated, one may have been deleted, an entity deleted and made
-again, and a checkpoint may be older than what the tap has passed. Each is an error that says what is missing; with
-failOnDataLoss=false it is a warning, and the stream goes on with what there is.
+Losses. A tap may have been truncated at its limits or deleted, an entity may have been deleted and created again, and a
+checkpoint may be older than the tap's position. Each is an error that states what is missing. With failOnDataLoss=false it
+is a warning, and the stream continues with what exists.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Where a stream stands: what it has read, and the end of what there is, by fragment."""
+    """The position of a stream: what it has read, and the end of the entity, by fragment."""
 
     entity: str
     """As the broker spells it."""
@@ -57,7 +56,7 @@ class StreamTap:
         self._incarnation = ""  # of the entity, as last seen
 
     def start(self) -> StreamPosition:
-        """For a query without a checkpoint: take the tap, or make it."""
+        """Begin a query without a checkpoint: take the tap, or create it."""
         options = self._options
         name = options.tap or f"spark-{uuid.uuid4().hex[:12]}"
         owner = options.owner or f"spark-{uuid.uuid4().hex}"
@@ -69,13 +68,13 @@ class StreamTap:
             return self._standing(taps, view, owner, positions)
 
     def resume(self, offset: Offset) -> StreamPosition:
-        """For a query that has read up to an offset."""
+        """Resume a query that has read up to an offset."""
         options = self._options
         with client_errors(options):
             taps = taps_of(options)
-            view = self._found(taps, offset.tap)
+            view = self._find_tap(taps, offset.tap)
             if view is None or view.incarnation != offset.incarnation:
-                view, positions = self._anew(taps, view, offset)
+                view, positions = self._handle_lost_tap(taps, view, offset)
             else:
                 positions = dict(offset.positions)
             if view.owner != offset.owner:
@@ -85,14 +84,14 @@ class StreamTap:
             return self._standing(taps, view, offset.owner, positions)
 
     def advance(self, offset: Offset) -> None:
-        """The batch that ends there is committed. What another incarnation of the entity held says nothing of this one."""
+        """Advance the tap to the end of a committed batch. Positions of another incarnation of the entity are ignored."""
         if offset.incarnation != self._incarnation:
             return
         with client_errors(self._options):
             self._move(taps_of(self._options), offset.tap, offset.owner, offset.positions)
 
     def ends(self) -> dict[int, int]:
-        """Where the entity ends now."""
+        """The ends of the entity now."""
         with client_errors(self._options):
             found = taps_of(self._options).ends()
         if self._options.stream == EVENTS:
@@ -102,11 +101,11 @@ class StreamTap:
     # ---- taking ----------------------------------------------------------------------------------
 
     def _acquire(self, taps: BlockingTaps, name: str, owner: str) -> TapView:
-        """The tap, owned by us."""
+        """The tap, with this query as its owner."""
         options = self._options
         patience = time.monotonic() + options.wait
         while True:
-            view = self._found(taps, name)
+            view = self._find_tap(taps, name)
             if view is not None:
                 self._check_kind(view)
                 if view.owner == owner:
@@ -124,11 +123,11 @@ class StreamTap:
                     lease=options.lease,
                 )
             except (AlreadyExists, ConnectionLost) as error:
-                # Somebody else made it, or we did and never heard of it: look again.
+                # Another process created it, or this one did and the answer was lost: look again.
                 if time.monotonic() > patience:
                     raise error
 
-    def _found(self, taps: BlockingTaps, name: str) -> TapView | None:
+    def _find_tap(self, taps: BlockingTaps, name: str) -> TapView | None:
         """The tap, or None if the entity has none of this name. Raises NotFound if there is no entity."""
         try:
             return taps.show(name)
@@ -147,7 +146,7 @@ class StreamTap:
             raise OptionError("stream", f"is 'events', which the tap {view.name!r} does not record.")
 
     def _complete(self, taps: BlockingTaps, view: TapView) -> TapView:
-        """A stream begins when all fragments can say where they are."""
+        """The tap when all fragments report their positions, which a stream needs to begin."""
         patience = time.monotonic() + self._options.wait
         while not all(fragment.available for fragment in view.fragments):
             if time.monotonic() > patience:
@@ -162,7 +161,7 @@ class StreamTap:
         return view
 
     def _beginning(self, taps: BlockingTaps, view: TapView) -> dict[int, int]:
-        """By fragment, the position behind which a query begins: a time and numbers never go back behind the tap's."""
+        """The position in each fragment behind which a query begins: a time and numbers never go back behind the tap's."""
         start = self._options.start
         positions = {fragment.index: self._position(fragment) for fragment in view.fragments}
         wanted: dict[int, int] = {}
@@ -178,10 +177,10 @@ class StreamTap:
 
     # ---- losses ----------------------------------------------------------------------------------
 
-    def _anew(
+    def _handle_lost_tap(
         self, taps: BlockingTaps, view: TapView | None, offset: Offset
     ) -> tuple[TapView, dict[int, int]]:
-        """The tap is gone, or is the tap of another entity of the same name."""
+        """Handle a tap that is gone, or that belongs to another entity of the same name."""
         options = self._options
         incarnation = view.incarnation if view is not None else taps.ends().incarnation
         if incarnation != offset.incarnation:
@@ -217,7 +216,7 @@ class StreamTap:
     def _check_loss(
         self, taps: BlockingTaps, view: TapView, positions: dict[int, int], owner: str
     ) -> dict[int, int]:
-        """The positions, moved behind what is lost if the options allow it."""
+        """The positions, moved behind the loss if the options allow it."""
         losses: list[str] = []
         moved = dict(positions)
         for fragment in view.fragments:
@@ -251,7 +250,7 @@ class StreamTap:
         self, taps: BlockingTaps, view: TapView, owner: str, positions: Mapping[int, int]
     ) -> StreamPosition:
         if self._options.consume:
-            # The lease comes with a read. Only with it is the end one that no receiver can reach into.
+            # A read renews the lease. Only with it no receiver can reach below the end.
             for fragment in view.fragments:
                 position = positions.get(fragment.index, 0)
                 if fragment.available and fragment.end > position:
@@ -280,14 +279,14 @@ class StreamTap:
         except BusbarClientError as error:
             if not error.retryable:
                 raise
-            # A store that is unavailable longer than our patience: the next batch tries again, nothing is lost by it.
+            # A store that is unavailable for longer than the wait: the next batch tries again, and nothing is lost by it.
             log.warning("The tap %r could not be advanced: %s", name, error)
             return
         self._advanced |= further
 
     def _pass_messages(self, taps: BlockingTaps, view: TapView, owner: str) -> None:
-        """A tap for events keeps messages too, until it reaches its limits. Nobody reads them here, since it belongs to this
-        checkpoint alone; with an `owner` somebody else of that name may."""
+        """Pass the messages of a tap for events, which keeps messages too. This checkpoint owns the tap, so no other query
+        reads them; with an `owner` another query of that name may."""
         behind = {
             each.index: each.end for each in view.fragments if each.available and each.end > each.position
         }

@@ -46,8 +46,10 @@ class Store(Protocol):
         """Release the store cleanly (idempotent). It may be claimed again."""
 
     def commit(self, batches: Sequence[Changes]) -> None:
-        """Make the changes durable, all or none: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids;
-        sessions; rows of the outbox; taps, events, events forgotten; ids of writers, committed batches of writers; heads.
+        """Make the changes durable, all or none.
+
+        The order is: puts, edits in their order, keeps in theirs, deletes; ids forgotten, ids; sessions. Then: rows of the
+        outbox; taps, events, events forgotten; ids of writers, committed batches of writers; heads.
 
         If an id is in its segment already, it gets the new time and number.
 

@@ -29,9 +29,10 @@ from busbar.amqp.events import (
     SessionEnded,
     SettledDisposed,
 )
-from busbar.amqp.link import ATTACHED, Link
+from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED, REJECTED, empty_state, transactional_state
 from busbar.amqp.performatives import Terminus
+from busbar.amqp.states import ATTACHED
 from busbar.amqp.types import Array, Described, Symbol, UByte, UInt, ULong, UShort
 from tests.unit.amqp.fake_wire import AMQP, SASL, Wire, bodies, client_config, frame, server_config
 

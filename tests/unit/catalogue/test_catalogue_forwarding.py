@@ -170,6 +170,25 @@ def test_entities_that_forward_are_found_by_their_target() -> None:
     assert index.sources("t") == []
 
 
+async def test_marks_of_fragments_that_are_gone_are_forgotten_at_their_targets() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        target = await queue(here, "target")
+        others = await queue(here, "other")
+        gone = await queue(here, "gone", forward_to="target")
+        moved = await queue(here, "moved", forward_to="other")
+        kept = await queue(here, "kept", forward_to="target")
+        await here.catalogue.delete("gone")
+        await here.catalogue.update("moved", QueueDescription())
+        asked = {command.fragment: command.sources for command in here.catalogue._marks.commands()}
+        assert asked == {target.fragments[0]: [*gone.fragments], others.fragments[0]: [*gone.fragments]}
+        assert not {*kept.fragments, *moved.fragments} & {*gone.fragments}
+    async with started(
+        disks
+    ) as here:  # which of them had marks is not known any more: those that are targets now
+        assert [command.fragment for command in here.catalogue._marks.commands()] == [*target.fragments]
+
+
 def test_the_patience_of_the_namespace_is_a_setting_of_every_fragment() -> None:
     index = EntityIndex()
     view = EntityView("q", QueueDescription(), (1,), stores=("s",))

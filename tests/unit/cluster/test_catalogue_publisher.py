@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from busbar.catalogue.definition import decode_definition
+from busbar.catalogue.change import EntityChange, StoreChange
+from busbar.catalogue.local_broker import LocalBroker
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.catalogue_publisher import CataloguePublisher
 from busbar.cluster.channel import Channel
+from busbar.model.api import EntityView
 from busbar.model.entities import QueueDescription
-from busbar.model.errors import EntityAlreadyExists
+from busbar.model.errors import EntityAlreadyExists, EntityNotFound
+from harness.waiting import until
 from tests.conformance.port_process import fragments
 
 
@@ -25,22 +30,23 @@ class Listener(Channel):
         self.known: dict[str, bool] = {}
         self.ready = asyncio.Event()
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         raise AssertionError(frame)
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        if isinstance(operation, protocol.EntitySnapshot):
-            for definition in operation.definitions:
-                self.known[decode_definition(definition).path] = True
-            return None
-        assert isinstance(operation, protocol.EntityChanged)
-        self.known[operation.path] = operation.definition is not None
-        return self._heard()
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return (protocol.STORES if target == protocol.ALL_STORES else protocol.NODES), self
 
-    async def _heard(self) -> None:
+    def load_entities(self, entities: Sequence[EntityView]) -> None:
+        for view in entities:
+            self.known[view.path] = True
+
+    async def apply_change(
+        self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
+    ) -> dict[str, Exception]:
+        for path, view in entities:
+            self.known[path] = view is not None
         await self.ready.wait()
+        return {}
 
     def closed(self) -> None:
         pass
@@ -48,6 +54,13 @@ class Listener(Channel):
 
 class Ours(Listener):
     """The controller's end, of which nothing is asked here."""
+
+
+def publisher(port: LocalBroker) -> CataloguePublisher:
+    members = CataloguePublisher(port)
+    assert port._stores is not None
+    port._stores.carrier = members
+    return members
 
 
 async def joined(members: CataloguePublisher) -> tuple[Listener, Ours]:
@@ -61,47 +74,46 @@ async def joined(members: CataloguePublisher) -> tuple[Listener, Ours]:
 
 async def test_a_change_is_answered_when_everyone_has_heard_of_it() -> None:
     async with fragments() as port:
-        members = CataloguePublisher(port)
-        members.watch()
+        members = publisher(port)
         (quick, _), (slow, far) = await joined(members), await joined(members)
         quick.ready.set()
-        change = asyncio.create_task(
-            members.handle_request(protocol.CREATE.request("new", QueueDescription(), None))
-        )
-        while not slow.known.get("new"):
-            await asyncio.sleep(0.001)
+        change = asyncio.create_task(port.create("new", QueueDescription()))
+        await until(lambda: slow.known.get("new"))
         assert {"Orders", "other", "short", "news", "new"} <= quick.known.keys() & slow.known.keys()
         await asyncio.sleep(0.02)
         assert not change.done()
-        assert await members.handle_request(protocol.ENTITY.request("new")), "who only looks does not wait"
+        assert (await port.entity("orders")).fragments, "who only looks does not wait"
+        asking = asyncio.create_task(port.decided_entity("NEW"))
+        with pytest.raises(EntityNotFound):
+            await port.entity("new")
+        await asyncio.sleep(0.02)
+        assert not asking.done(), "a gateway that knows of the change is answered when it is decided"
         slow.ready.set()
-        assert await change
+        assert await change == await asking
 
         slow.ready.clear()
-        change = asyncio.create_task(members.handle_request(protocol.DELETE.request("new")))
-        while slow.known["new"]:
-            await asyncio.sleep(0.001)
-        assert not change.done()
+        deletion = asyncio.create_task(port.delete("new"))
+        await until(lambda: not slow.known["new"])
+        assert not deletion.done()
         far.close()  # who ends is not waited for
-        assert await change is None
+        await deletion
         members.remove_broker(far)
         with pytest.raises(EntityAlreadyExists):
-            await members.handle_request(protocol.CREATE.request("orders", QueueDescription(), None))
+            await port.create("orders", QueueDescription())
         quick.close()
 
 
 async def test_the_links_of_a_broker_process_end_with_it() -> None:
     async with fragments() as port:
-        members = CataloguePublisher(port)
-        members.watch()
+        members = publisher(port)
         (_, one), (_, two) = await joined(members), await joined(members)
         times = port._catalogue.usage.times
         for channel in (one, two):
-            members.in_use(channel, protocol.ReportInUse(["Orders", "other"], True))
-        members.in_use(one, protocol.ReportInUse(["orders"], False))
+            port.in_use(["Orders", "other"], channel)
+        port.out_of_use(["orders"], one)
         members.remove_broker(one)
         assert times.has_links("orders") and times.has_links("other")
-        members.in_use(two, protocol.ReportInUse(["ORDERS"], False))
+        port.out_of_use(["ORDERS"], two)
         assert not times.has_links("orders")
         members.remove_broker(two)
         assert not times.has_links("other")

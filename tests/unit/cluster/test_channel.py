@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
 from busbar.cluster.channel import Channel, ChannelClosed, FrameReader, encode_frame
 from busbar.cluster.codec import WireError, commands_codec
 from busbar.model.commands import Inspect
@@ -24,9 +26,9 @@ from busbar.store.location import StoreMissing
 def test_frames_are_found_however_the_stream_is_cut(step: int, extra: int) -> None:
     commands = commands_codec.encode([Inspect(1, 2, 3)])
     sent: list[protocol.Frame] = [
-        protocol.Call(1, "", protocol.ENTITY.request("queue")),
+        protocol.Call(1, "", "entity", msgspec.Raw(msgspec.msgpack.encode(["queue"]))),
         protocol.CommandsFrame("store-0", msgspec.Raw(commands)),
-        protocol.Call(2, "", protocol.ENTITY.request("x" * extra)),
+        protocol.Call(2, "", "entity", msgspec.Raw(msgspec.msgpack.encode(["x" * extra]))),
     ]
     stream = b"".join(encode_frame(frame) for frame in sent)
     frames = FrameReader()
@@ -40,28 +42,62 @@ def test_what_is_no_frame_is_an_error() -> None:
         FrameReader().feed(b"\x00\x00\x00\x01\xc1")
 
 
+class EndApi(Protocol):
+    """What either end can be asked for."""
+
+    async def open(self) -> str: ...
+
+    async def drain(self, timeout: float) -> str: ...
+
+    def met(self) -> None: ...
+
+    def origin_closed(self, origin: int) -> None: ...
+
+    def introduce(self, broker: str) -> None: ...
+
+
+END = RemoteInterface[EndApi](EndApi)  # type: ignore[type-abstract]
+
+
 class End(Channel):
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[protocol.Operation] = []
+        self.asked: list[tuple[object, ...]] = []
         self.over = asyncio.Event()
         self.problem: Exception | None = None
         self.held = asyncio.Event()
+        self.other = END.remote(self)
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         raise WireError(f"{type(frame).__name__} is nothing for us.")
 
-    def handle_call(self, store: str, operation: protocol.Operation) -> Coroutine[None, None, object] | None:
-        self.asked.append(operation)
-        return None if isinstance(operation, protocol.OriginClosed) else self._work(operation)
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return END, self
 
-    async def _work(self, operation: protocol.Operation) -> object:
+    def met(self) -> None:
+        self.asked.append(("met",))
+
+    def origin_closed(self, origin: int) -> None:
+        self.asked.append(("origin_closed", origin))
+
+    def introduce(self, broker: str) -> None:
+        self.asked.append(("introduce", broker))
+
+    def open(self) -> Any:
+        self.asked.append(("open",))
+        return self._answer_to()
+
+    async def _answer_to(self) -> str:
         if self.problem is not None:
             raise self.problem
-        if isinstance(operation, protocol.DrainStore):
-            await self.held.wait()
+        return "done"
+
+    def drain(self, timeout: float) -> Any:
+        self.asked.append(("drain", timeout))
+        return self._drained()
+
+    async def _drained(self) -> str:
+        await self.held.wait()
         return "done"
 
     def closed(self) -> None:
@@ -83,36 +119,43 @@ async def two_ends() -> AsyncIterator[tuple[End, End]]:
 
 async def test_calls_are_answered_out_of_order_and_errors_raised_where_they_are_heard() -> None:
     async with two_ends() as (here, there):
-        slow = here.start_call("", protocol.DrainStore(1))
-        here.notify("", protocol.OriginClosed(7))
-        assert msgspec.msgpack.decode(await here.call("", protocol.OpenStore())) == "done"
+        slow = asyncio.ensure_future(here.other.drain(timeout=1))
+        here.other.origin_closed(7)
+        assert await here.other.open() == "done"
         assert not slow.done()
         there.held.set()
-        assert msgspec.msgpack.decode(await slow) == "done"
-        assert [type(one) for one in there.asked] == [
-            protocol.DrainStore,
-            protocol.OriginClosed,
-            protocol.OpenStore,
-        ]
+        assert await slow == "done"
+        assert there.asked == [("drain", 1), ("origin_closed", 7), ("open",)]
         there.problem = QuotaExceeded("full")
         with pytest.raises(QuotaExceeded, match="full"):
-            await here.call("", protocol.OpenStore())
+            await here.other.open()
         there.problem = StoreMissing("no file")
         with pytest.raises(StoreMissing, match="no file"):
-            await here.call("store-1", protocol.OpenStore())
+            await here.other.open()
 
 
 async def test_who_waits_hears_of_the_end_and_so_do_later_calls() -> None:
     async with two_ends() as (here, there):
-        slow = here.start_call("", protocol.DrainStore(1))
-        await here.call("", protocol.OpenStore())
+        slow = asyncio.ensure_future(here.other.drain(1))
+        await here.other.open()
         there.close()
         with pytest.raises(ChannelClosed):
             await slow
         with pytest.raises(ChannelClosed):
-            await here.call("", protocol.OpenStore())
-        here.notify("", protocol.OriginClosed(1))
+            await here.other.open()
+        here.other.origin_closed(1)
         await here.over.wait()
+
+
+@pytest.mark.parametrize(("method", "arguments"), [("close", []), ("_answer_to", []), ("origin_closed", [])])
+async def test_an_unknown_name_or_arguments_that_do_not_fit_end_the_channel(
+    method: str, arguments: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two_ends() as (here, there):
+        here.notify("", method, msgspec.Raw(msgspec.msgpack.encode(arguments)))
+        await asyncio.wait_for(here.over.wait(), 10)
+        assert there.is_lost and there.asked == []
+        assert f"'{method}'" in caplog.text
 
 
 async def test_what_is_not_of_the_protocol_ends_the_channel(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,11 +171,10 @@ async def test_whatever_goes_wrong_while_a_frame_is_read_ends_the_channel(
 ) -> None:
     async with two_ends() as (here, there):
 
-        def fail(store: str, operation: protocol.Operation) -> None:
+        def fail(target: str) -> None:
             raise KeyError("a mistake of ours")
 
-        there.handle_call = fail  # type: ignore[assignment]
-        waiting = here.start_call("", protocol.OpenStore())
+        there.served = fail  # type: ignore[assignment,method-assign]
         with pytest.raises(ChannelClosed):
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(here.other.open(), 10)
         assert there.is_lost and "a mistake of ours" in caplog.text

@@ -36,11 +36,11 @@ async def gateway() -> AsyncIterator[tuple[ClusterBroker, RemoteStore, Peer]]:
     async with two_ends() as (to_serving, _):
         port = ClusterBroker()
         store = RemoteStore("store-1", "broker-1", asyncio.get_running_loop(), clock, port.dispatch)
-        port.configure(to_serving, [store])
+        port.configure(protocol.CONTROLLER.remote(to_serving), [store])
         port.routes.assign([1], [store])
         peer, channel = Peer(), port.add_peer("broker-1")
         await connected(peer, channel)
-        peer.open()
+        peer.show_open()
         await asyncio.wait_for(channel.connected.wait(), 10)
         yield port, store, peer
         channel.close()
@@ -73,7 +73,7 @@ async def test_what_a_client_says_after_its_end_does_not_cross() -> None:
         await until(lambda: len(peer.commands) == 2)
         assert [type(command) for command in peer.commands] == [Inspect, Settle]
         assert [command.origin for command in peer.commands] == [origin, 0]
-        assert peer.asked == [protocol.Met(), protocol.OriginClosed(origin)]
+        assert peer.asked == [("met",), ("origin_closed", origin)]
 
 
 async def test_no_origin_is_kept_for_a_connection_that_is_gone() -> None:
@@ -92,7 +92,7 @@ async def test_no_origin_is_kept_for_a_connection_that_is_gone() -> None:
         submit(Send(fragment, 5, 1, [Draft(b"m", "1", None, None, 0, 0)], True))
         submit(Demand(fragment, 5, 1, ACTIVE, 5, False, False))
         await until(lambda: gateway.answers)
-        gateway.notify("", protocol.OriginClosed(5))
+        protocol.PEER.remote(gateway).origin_closed(5)
         submit(Leave(fragment, 5, 0), Settle(fragment, 5, 0, RELEASE, [1], [99], None, False))
         submit(Inspect(fragment, 6, 1))
         answered = gateway.answers
@@ -110,7 +110,5 @@ class Effects(Peer):
         super().__init__()
         self.answers = 0
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         self.answers += isinstance(frame, protocol.EffectsFrame)

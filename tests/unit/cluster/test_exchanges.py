@@ -13,7 +13,7 @@ async def test_a_page_of_a_list_is_one_call() -> None:
     async with other_process() as (port, _kill):
         for number in range(ENTITIES):
             await port.create(f"listed/{number:03}", QueueDescription())
-        to_controller = port._serving
+        to_controller = getattr(port._controller, "_channel", None)
         assert isinstance(to_controller, Channel)
         before = to_controller._last_call
         page = await port.page(EntityKind.QUEUE, "", 0, ENTITIES)

@@ -50,9 +50,10 @@ async def test_one_that_was_never_handed_over_is_asked_for_and_one_that_broke_to
     loop = asyncio.get_running_loop()
     async with two_ends() as (to_serving, serving):
         port = ClusterBroker()
-        port.configure(to_serving, [RemoteStore("store-1", "broker-1", loop, clock, port.dispatch)])
+        controller = protocol.CONTROLLER.remote(to_serving)
+        port.configure(controller, [RemoteStore("store-1", "broker-1", loop, clock, port.dispatch)])
         await until(lambda: serving.asked)
-        assert serving.asked == [protocol.Introduce("broker-1")]
+        assert serving.asked == [("introduce", "broker-1")]
         there = await introduced(port)
         serving.asked.clear()
         there.close()

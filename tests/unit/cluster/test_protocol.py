@@ -1,22 +1,28 @@
-"""Calls of the broker's API between processes: arguments and results cross as they are."""
+"""Calls between processes: arguments and results cross as they are, for every method of the protocols."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import msgspec
 import pytest
 
+from busbar.catalogue.change import StoreChange
 from busbar.cluster import protocol
-from busbar.cluster.protocol import ApiCall
+from busbar.cluster.calls import RemoteInterface
+from busbar.cluster.codec import WireError
+from busbar.cluster.node_settings import NodeSettings
 from busbar.model.api import (
-    BrokerApi,
     EntityListing,
     EntityView,
     FragmentView,
     NamespaceProperties,
     RuntimeProperties,
     StoreView,
+    TransferReport,
 )
 from busbar.model.entities import (
     EntityKind,
@@ -26,78 +32,197 @@ from busbar.model.entities import (
     SubscriptionDescription,
     Tier,
 )
+from busbar.model.errors import ServerBusy
+from busbar.model.limits import Limits
+from busbar.model.sas import SasRule
+from busbar.model.settings import FragmentSettings
 from busbar.model.taps import TapChange, TapDescription
+from busbar.store.contract import StoreFull
 
 VIEW = EntityView("Orders", QueueDescription(lock_duration=7_000), (3,), 1, 2, ("store-0",))
 RULE = ("blue", RuleDescription(SqlFilter("colour = 'blue'")))
 TAP = TapDescription("tap", owner="me")
+TRANSFERS = TransferReport(7, [])
 STORE = StoreView("store-0", "sqlite:store-0", "open", 5, fragments=2)
+ROWS = {"entity/orders": b"v1={}", "emptying/7": None}
+SETTINGS = {7: QueueDescription(lock_duration=21_000).fragment_settings()}
+NODE = NodeSettings(
+    [SasRule("root", ("k",), frozenset(("Send",)))], Limits(), "c", "k", {"store-0": "broker-0"}
+)
 
-CALLS: list[tuple[ApiCall[..., Any], tuple[object, ...], object]] = [
-    (protocol.ENTITY, ("orders",), VIEW),
-    (protocol.CREATE, ("orders", QueueDescription(), None), VIEW),
-    (protocol.CREATE, ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
-    (protocol.UPDATE, ("orders", QueueDescription(max_delivery_count=3)), VIEW),
-    (protocol.DELETE, ("orders",), None),
-    (protocol.CHANGE_RULES, ([RULE, ("t/Subscriptions/s/Rules/r", None)],), None),
-    (protocol.LIST, (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
-    (protocol.CREATE_TAP, ("orders", TAP), VIEW),
-    (protocol.CHANGE_TAP, ("orders", "tap", False, TapChange(owner="me")), VIEW),
-    (protocol.RUNTIME, ("orders",), RuntimeProperties(active=3)),
-    (protocol.RUNTIMES, (["orders", "gone"],), [RuntimeProperties(active=3), None]),
+Case = tuple[str, tuple[object, ...], object]
+
+CONTROLLER: list[Case] = [
+    ("entity", ("orders",), VIEW),
+    ("create", ("orders", QueueDescription(), None), VIEW),
+    ("create", ("t/Subscriptions/s", SubscriptionDescription(), RULE), VIEW),
+    ("update", ("orders", QueueDescription(max_delivery_count=3)), VIEW),
+    ("delete", ("orders",), None),
+    ("list", (EntityKind.QUEUE, "", 0, 10), [VIEW, VIEW]),
     (
-        protocol.PAGE,
-        (EntityKind.QUEUE, "", 0, 10),
-        EntityListing("busbar", [VIEW], [RuntimeProperties()], True),
+        "change_rules",
+        ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
+        None,
     ),
-    (protocol.NAMESPACE, (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
-    (protocol.FRAGMENTS, ("orders",), list[FragmentView]()),
-    (protocol.STORES, (), [STORE]),
-    (protocol.CHANGE_STORE, ("store-0", "offline"), STORE),
+    ("transfers", (), TRANSFERS),
+    ("create_tap", ("orders", TAP), VIEW),
+    ("change_tap", ("orders", "tap", False, TapChange(owner="me")), VIEW),
+    ("runtime", ("orders",), RuntimeProperties(active=3)),
+    ("runtimes", (["orders", "gone"],), [RuntimeProperties(active=3), None]),
+    ("page", (EntityKind.QUEUE, "", 0, 10), EntityListing("busbar", [VIEW], [RuntimeProperties()], True)),
+    ("namespace", (), NamespaceProperties("busbar", Tier.PREMIUM, 1, 2)),
+    ("fragments", ("orders",), list[FragmentView]()),
+    ("stores", (), [STORE]),
+    ("unavailable_stores", (), ["store-1"]),
+    ("change_store", ("store-0", "offline"), STORE),
+    ("in_use", (["orders"],), None),
+    ("out_of_use", (["orders"],), None),
+    ("introduce", ("broker-1",), None),
+    ("admit_store", ("store-0", True), None),
+    ("store_fenced", ("store-0",), None),
+]
+HOSTED: list[Case] = [
+    *[(name, (), None) for name in ("open", "create", "start_reopening", "stop_timers", "close")],
+    *[(name, (), None) for name in ("take_offline", "bring_online", "reset")],
+    ("mark_unavailable", ("gone",), None),
+    ("read_catalogue", (), ({"a": b"b"}, 7)),
+    ("repair_catalogue", (ROWS,), None),
+    ("write_catalogue", (ROWS,), None),
+    ("drain", (1.5,), True),
+    ("add_fragments", (SETTINGS,), None),
+    ("change_fragments", (SETTINGS,), None),
+    ("remove_fragment", (7,), None),
+    ("restore", ("gone", True, False), None),
+    ("bar_sessions", ({7: 1_800_000_000_000},), None),
+    ("last_uses", ([7, 8],), [0, 1_800_000_000_000]),
+]
+CALLS: list[tuple[RemoteInterface[Any], list[Case]]] = [
+    (protocol.CONTROLLER, CONTROLLER),
+    (protocol.STORE, HOSTED),
+    (
+        protocol.STORES,
+        [
+            ("assign_store", ("store-0",), None),
+            (
+                "apply_change",
+                ({"store-0": StoreChange(ROWS, SETTINGS, {})}, [("Orders", VIEW), ("gone", None)]),
+                {"store-0": ServerBusy("later"), "store-1": StoreFull("no room")},
+            ),
+        ],
+    ),
+    (
+        protocol.NODES,
+        [
+            ("load_entities", ([VIEW],), None),
+            ("ping", (), None),
+            ("open_gateway", (NODE,), None),
+            ("connect_peers", (["broker-1"],), None),
+            ("broker_ended", ("broker-1",), None),
+            ("close_gateway", (), None),
+            ("transfers", (), TRANSFERS),
+        ],
+    ),
+    (protocol.PEER, [("met", (), None), ("origin_closed", (2**60,), None)]),
 ]
 
 
-class Recorder:
-    """A broker that returns what it was made with, and keeps how it was called."""
+@dataclass
+class Wire:
+    """Both ends at once: a call is performed where it is made, on the object that the other process would have."""
 
-    def __init__(self, result: object) -> None:
-        self.called: tuple[str, tuple[object, ...]] | None = None
-        self._result = result
+    interface: RemoteInterface[Any]
+    result: object
+    called: list[tuple[str, tuple[object, ...]]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: object) -> object:
-            self.called = name, arguments
-            return self._result
+        method = self.interface.methods[name]
+
+        async def reply() -> object:
+            return self.result
+
+        def call(*arguments: object) -> object:
+            self.called.append((name, arguments))
+            return reply() if method.has_reply else None
 
         return call
 
+    def notify(self, target: str, method: str, arguments: msgspec.Raw) -> None:
+        assert self.interface.perform(self, method, arguments) is None
 
-@pytest.mark.parametrize(("call", "arguments", "result"), CALLS, ids=lambda value: getattr(value, "name", ""))
-async def test_a_call_crosses(call: ApiCall[..., Any], arguments: tuple[object, ...], result: object) -> None:
-    broker = Recorder(result)
-    answer = await protocol.perform(cast(BrokerApi, broker), call.request(*arguments))
-    assert broker.called == (call.name, arguments)
-    assert call.result(msgspec.Raw(msgspec.msgpack.encode(answer))) == result
+    def start_call(self, target: str, method: str, arguments: msgspec.Raw) -> asyncio.Future[msgspec.Raw]:
+        work = self.interface.perform(self, method, arguments)
+        assert work is not None
+
+        async def answer() -> msgspec.Raw:
+            return msgspec.Raw(msgspec.msgpack.encode(await work))
+
+        return asyncio.ensure_future(answer())
 
 
-def test_every_call_is_tried() -> None:
-    assert {call.name for call, _, _ in CALLS} == set(protocol._CALLS)
+def plain(value: object) -> object:
+    """What can be compared: settings are native objects, and errors are never equal."""
+    if isinstance(value, StoreChange):
+        return (value.rows, plain(value.new), plain(value.changed))
+    if isinstance(value, FragmentSettings):
+        return ("settings", value.lock_ms, value.max_deliveries)
+    if isinstance(value, Exception):
+        return (type(value), str(value))
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(one) for one in value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("interface", "case"),
+    [(interface, case) for interface, cases in CALLS for case in cases],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+async def test_a_call_crosses(interface: RemoteInterface[Any], case: Case) -> None:
+    name, arguments, result = case
+    wire = Wire(interface, result)
+    found = getattr(interface.remote(wire), name)(*arguments)
+    if interface.methods[name].has_reply:
+        assert plain(await found) == plain(result)
+    ((called, given),) = wire.called
+    assert called == name and plain(given) == plain(arguments)
+
+
+@pytest.mark.parametrize(("interface", "cases"), CALLS, ids=["controller", "store", "stores", "node", "peer"])
+def test_every_call_is_tried(interface: RemoteInterface[Any], cases: list[Case]) -> None:
+    assert {name for name, _, _ in cases} == {*interface.methods}
 
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
     [
         ("submit", []),
+        ("watch", []),
+        ("__init__", []),
         ("entity", []),
         ("entity", [1]),
         ("entity", ["a", "b"]),
         ("update", ["q", b"{}"]),
-        ("change_rules", [[["r", b"{}"]]]),
     ],
 )
-async def test_what_is_no_call_is_refused(method: str, arguments: list[object]) -> None:
-    broker = Recorder(None)
-    request = protocol.CatalogueRequest(method, msgspec.msgpack.encode(arguments))
-    with pytest.raises(msgspec.DecodeError):
-        await protocol.perform(cast(BrokerApi, broker), request)
-    assert broker.called is None
+def test_what_is_no_call_is_refused(method: str, arguments: list[object]) -> None:
+    wire = Wire(protocol.CONTROLLER, None)
+    with pytest.raises(WireError):
+        protocol.CONTROLLER.perform(wire, method, msgspec.Raw(msgspec.msgpack.encode(arguments)))
+    assert wire.called == []
+
+
+class Grown(protocol.PeerApi, Protocol):
+    async def added(self, path: str, times: int = 2) -> Sequence[EntityView]: ...
+
+
+async def test_a_method_that_is_added_to_a_protocol_can_be_called() -> None:
+    interface = RemoteInterface[Grown](Grown)  # type: ignore[type-abstract]
+    wire = Wire(interface, [VIEW])
+    there = interface.remote(wire)
+    assert await there.added("orders") == [VIEW]
+    assert await there.added(times=3, path="orders") == [VIEW]
+    assert wire.called == [("added", ("orders", 2)), ("added", ("orders", 3))]
+    with pytest.raises(AttributeError):
+        getattr(there, "missing")  # noqa: B009

@@ -25,13 +25,11 @@ class Peer(End):
         super().__init__()
         self.commands: list[Command] = []
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         assert isinstance(frame, protocol.CommandsFrame)
         self.commands += commands_codec.decode(frame.commands)
 
-    def open(self) -> None:
+    def show_open(self) -> None:
         self.write(protocol.StoreStatus("store-1", StoreState.OPEN.value, "", None))
 
 
@@ -57,7 +55,7 @@ async def test_what_consumers_want_waits_until_the_store_is_open_and_is_asked_ag
 
     first, old = await introduced(store)
     assert not first.commands and not old.connected.is_set(), "there, and not open yet"
-    first.open()
+    first.show_open()
     await asyncio.wait_for(old.connected.wait(), 10)
     store.submit([Inspect(1, 7, 101), Demand(1, 7, 2, ACTIVE, 3, False, False)])
     while len(first.commands) < 3:
@@ -72,7 +70,7 @@ async def test_what_consumers_want_waits_until_the_store_is_open_and_is_asked_ag
     await asyncio.wait_for(first.over.wait(), 10)
     await asyncio.sleep(0.01)
     store.submit([Leave(1, 7, 2)])
-    second.open()
+    second.show_open()
     while not second.commands:
         await asyncio.sleep(0.001)
     assert demands(second) == [(1, 5)]
@@ -91,7 +89,7 @@ async def test_a_store_that_is_shown_out_keeps_what_is_wanted_of_it() -> None:
     await asyncio.wait_for(channel.connected.wait(), 10)
     assert (store.state, store.reason) == (StoreState.UNAVAILABLE, "its file is gone")
     store.submit([Demand(1, 7, 1, ACTIVE, 5, False, False)])
-    peer.open()
+    peer.show_open()
     while not peer.commands:
         await asyncio.sleep(0.001)
     assert demands(peer) == [(1, 5)]

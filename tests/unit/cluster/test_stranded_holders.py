@@ -29,9 +29,7 @@ class FarGateway(Peer):
         super().__init__()
         self.heard: list[Effect] = []
 
-    def handle_frame(
-        self, frame: protocol.CommandsFrame | protocol.EffectsFrame | protocol.StoreStatus
-    ) -> None:
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
         if isinstance(frame, protocol.EffectsFrame):
             self.heard += effects_codec.decode(frame.effects)
 
@@ -93,7 +91,7 @@ async def test_who_has_left_the_session_or_the_gateway_is_not_kept() -> None:
         far.submit(Leave(fragment, 5, 1))
         far.submit(AcceptSession(fragment, 6, 1, 1, "b"))
         await until(lambda: len(far.heard) == 2)
-        far.notify("", protocol.OriginClosed(6))
+        protocol.PEER.remote(far).origin_closed(6)
         far.close()
         await until(lambda: served.is_lost)
         assert served.stranded == []

@@ -48,6 +48,12 @@ def draft(content: bytes = b"x", ttl: int = 0, scheduled: int = 0) -> Draft:
     return Draft(content, "", None, None, ttl, scheduled)
 
 
+def draft_of(content: bytes) -> Draft:
+    """The keys that a test writes into a content: session id, partition key and message id, each behind a bar."""
+    session, key, message_id = (*content.decode("latin-1").split("|")[1:], "", "", "")[:3]
+    return Draft(content, message_id, session or None, key or None, 0, 0)
+
+
 @dataclass(frozen=True)
 class Held:
     """A message as a receiver has it."""
@@ -135,6 +141,8 @@ class Queue:
             store.id_segments(),
             store.tap_rows(),
             dict(store.writers),
+            dict(store.outbox),
+            draft_of,
         )
 
     # ---- as a client ----

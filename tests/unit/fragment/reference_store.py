@@ -6,12 +6,22 @@ messages that are really there.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from busbar.fragment.changes import OVERHEAD, Changes, Head, Lock, MessageEdit, TapRow, empty_head, state_size
 from busbar.fragment.reads import Read, ReadIds, ReadWritten
 from busbar.model.effects import MessageEvent
-from busbar.model.message import ACTIVE, KEPT, KEPT_DEAD, Record, overlay_size
+from busbar.model.message import (
+    ACTIVE,
+    KEPT,
+    KEPT_DEAD,
+    MAX_HOPS,
+    OUTBOX,
+    SCHEDULED,
+    Record,
+    overlay_size,
+)
 from harness.memory_fragment import MemoryFragment
 
 
@@ -45,6 +55,7 @@ class CheckedFragment(MemoryFragment):
 class ReferenceStore:
     def __init__(self, fragment: int = 1) -> None:
         self._fragment = CheckedFragment(empty_head(fragment))
+        self._ever_put: set[int] = set()
 
     # What is there
 
@@ -90,6 +101,11 @@ class ReferenceStore:
         return self._fragment.writers
 
     @property
+    def outbox(self) -> dict[int, tuple[str, int]]:
+        """By target: the path and how many records there are."""
+        return self._fragment.outbox
+
+    @property
     def buried(self) -> dict[int, int]:
         return self._fragment.buried
 
@@ -130,14 +146,21 @@ class ReferenceStore:
         self._fragment.perform(changes)
         self._check_counters()
         self._check_session_counts()
+        self._check_outbox()
 
     def _check_messages(self, changes: Changes, head: Head) -> None:
-        for records in changes.puts.values():
+        for lane, records in changes.puts.items():
             numbers = [record.n for record in records]
             assert numbers == sorted(set(numbers)), "numbers rise"
             for record in records:
-                assert self.head.last < record.n <= head.last, "a number is given once"
+                # A number that was reserved is lower than others that were given since.
+                assert lane == SCHEDULED or self.head.last < record.n
+                assert record.n <= head.last and record.n not in self._ever_put, "a number is given once"
+                self._ever_put.add(record.n)
                 assert record.content is not None
+                assert (record.kind != 0) == (record.target != 0) == (lane == OUTBOX)
+                assert 0 <= record.hops <= MAX_HOPS
+        assert all(OUTBOX not in (edit.lane, edit.to) for edit in changes.edits)
         assert all(edit.dead <= head.last_dead for edit in changes.edits)
         assert all(keep.to in (KEPT, KEPT_DEAD) for keep in changes.keeps)
         assert all(len(id) == 16 for _, id, _, _ in changes.ids)
@@ -187,6 +210,11 @@ class ReferenceStore:
         assert len(set(dead)) == len(dead), "a number is given to one dead letter"
         assert head.events == len(self.events)
         assert {writer for writer, _ in self.written} <= set(self.writers)
+
+    def _check_outbox(self) -> None:
+        waiting = Counter(record.target for record in self.lanes[OUTBOX].values())
+        assert {target: count for target, (_, count) in self.outbox.items()} == waiting
+        assert all(path for path, _ in self.outbox.values())
 
     def _check_session_counts(self) -> None:
         counted: dict[str, int] = {}

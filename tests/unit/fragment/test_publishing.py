@@ -14,7 +14,7 @@ from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.entities import SubscriptionDescription, TopicDescription
 from busbar.model.errors import BatchOver, NoMatchingSubscription, QuotaExceeded, ServerBusy
-from busbar.model.message import ACTIVE, DEAD, SCHEDULED, Draft, SubscriptionCopy
+from busbar.model.message import ACTIVE, DEAD, SCHEDULED, VIA, Draft, SubscriptionCopy
 from busbar.model.topic_settings import TopicRules, TopicSettings
 from busbar.rules.selection import SubscriptionRules, TopicSelector
 from tests.unit.fragment.queue import NOW, Queue, draft, refusal
@@ -358,3 +358,65 @@ class TestSubscription:
         queue.machine.settings.can_receive = False
         take(queue, copy(b"a"))
         assert queue.counts()[ACTIVE] == 1
+
+
+class TestMovesAndTransactions:
+    def test_a_topic_passes_on_what_it_takes_with_its_hops(self) -> None:
+        queue, rules = topic()
+        drafts = [Draft(content, "", None, None, 0, 0, 2) for content in (b"some", b"other", b"none")]
+        (answer,) = queue.run(c.TakeMoved(1, -1, 5, 9, 1, [3, 4, 7], drafts))
+        assert isinstance(answer, e.MovedTaken) and (answer.upto, answer.refused) == (7, 0)
+        copies = [copy for taking in queue.machine.take_copies() for copy in taking.copies]
+        assert [(copy.content, copy.hops) for copy in copies] == [(b"some", 2), (b"other", 2)]
+        assert [n for _, n, _, _ in rules.asked] == [1, 2, 3]
+        (answer,) = queue.run(c.TakeMoved(1, -1, 5, 9, 2, [7, 8], [drafts[2], drafts[0]]))
+        assert isinstance(answer, e.MovedTaken) and answer.upto == 8
+        assert [n for _, n, _, _ in rules.asked] == [1, 2, 3, 4], "what was taken is not evaluated again"
+
+    def test_a_topic_that_takes_only_what_is_selected_stops_at_what_is_not(self) -> None:
+        queue, _ = topic()
+        queue.machine.settings.only_selected = True
+        drafts = [draft(b"some"), draft(b"none"), draft(b"other")]
+        (answer,) = queue.run(c.TakeMoved(1, -1, 5, 9, 1, [1, 2, 3], drafts))
+        assert isinstance(answer, e.MovedTaken) and (answer.upto, answer.refused) == (1, 1)
+        assert answer.condition == NoMatchingSubscription.condition
+        assert passed_on(queue) == {SOME: [b"some"]}
+
+    def test_what_a_topic_owes_of_a_move_keeps_its_hops(self) -> None:
+        queue = TestFanOut().topic(copies=2)
+        drafts = [Draft(b"b", "", None, None, 0, 0, hops) for hops in (1, 2)]
+        queue.step(c.TakeMoved(1, -1, 5, 9, 1, [1, 2], drafts))
+        assert [record.hops for record in queue.store.lanes[SCHEDULED].values()] == [2]
+        queue.tick()
+        hops = [copy.hops for taking in queue.machine.take_copies() for copy in taking.copies]
+        assert sorted(hops) == [1, 1, 2, 2]
+
+    def test_a_transaction_publishes_with_its_commit_or_not_at_all(self) -> None:
+        queue, _ = topic()
+        parts: list[c.TransactionPart] = [
+            c.Send(1, 1, 0, [draft(b"some"), draft(b"later", scheduled=NOW + 9)], True),
+            c.Send(1, 1, 0, [draft(b"both")], True),
+        ]
+        (answer,) = queue.run(c.Transact(1, 1, 5, [*parts, c.CancelScheduled(1, 1, 0, [99])]))
+        assert isinstance(answer, e.Refused) and passed_on(queue) == {}
+        assert queue.counts() == [0, 0, 0, 0, 0]
+        (answer,) = queue.run(c.Transact(1, 1, 5, parts))
+        assert isinstance(answer, e.Done)
+        assert passed_on(queue) == {SOME: [b"some", b"both"], OTHERS: [b"both"]}
+        assert queue.counts() == [0, 0, 0, 1, 0]
+
+    def test_a_transaction_of_which_no_subscription_selects_a_message_is_refused(self) -> None:
+        queue, _ = topic()
+        queue.machine.settings.only_selected = True
+        send = c.Send(1, 1, 0, [draft(b"some"), draft(b"none")], True)
+        (answer,) = queue.run(c.Transact(1, 1, 5, [send]))
+        assert refusal(answer) == NoMatchingSubscription.condition and passed_on(queue) == {}
+
+    def test_a_message_sent_via_a_topic_is_no_message_of_it(self) -> None:
+        queue, rules = topic()
+        away = Draft(b"both", "", None, None, 0, 0, 0, 50, VIA, "elsewhere")
+        effects = queue.run(c.Send(1, 1, 5, [draft(b"some"), away, draft(b"other")], True))
+        assert isinstance(effects[0], e.Sent) and effects[0].numbers == [1, 2, 3]
+        assert [content for content, *_ in rules.asked] == [b"some", b"other"]
+        assert passed_on(queue) == {SOME: [b"some"], OTHERS: [b"other"]}
+        assert queue.store.outbox == {50: ("elsewhere", 1)}

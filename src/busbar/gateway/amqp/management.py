@@ -111,6 +111,30 @@ MAX_NUMBER: Final = (1 << 63) - 1
 NO_DELETION: Final = "Messages cannot be received and deleted in a transaction. Receive them with PeekLock."
 
 
+class _PeekPage:
+    """The messages of one reply to a peek, bounded in bytes. It has at least one, however large."""
+
+    def __init__(self, fragments: FragmentResolver, max_bytes: int, omit_body: bool) -> None:
+        self._fragments = fragments
+        self._omit_body = omit_body
+        self.left = max_bytes
+        self.messages: list[object] = []
+
+    def add(self, index: int, found: Peeked) -> bool:
+        """Add messages of a fragment. False if the page is full: the next peek begins at the first that is missing."""
+        partition = self._fragments.partition_id(index)
+        for record, lane in zip(found.records, found.lanes, strict=True):
+            if record.size > self.left and self.messages:
+                return False
+            self.left -= record.size
+            number = self._fragments.sequence_number(index, record.n)
+            state = STATES.get(lane, STATE_ACTIVE)
+            self.messages.append(
+                {"message": encode_peeked(record, number, partition, state, self._omit_body)}
+            )
+        return True
+
+
 class ManagementNode:
     """The operations of one entity, or of one of its dead-letter queues."""
 
@@ -184,7 +208,6 @@ class ManagementNode:
         if count < 1:
             raise ArgumentOutOfRange(f"message-count is {count}; at least 1 is needed.")
         session = self._sessions.named(body)
-        omit_body = body.get("omit-message-body") is True
         index, number = self._fragments.position(body.integer("from-sequence-number"))
         last = len(self._fragments)
         if session is not None:
@@ -194,36 +217,22 @@ class ManagementNode:
                 index, number = only, 1
             last = only + 1
         count = min(count, limits.max_peek_count)
-        left = limits.max_peek_bytes
-        messages: list[object] = []
+        page = _PeekPage(self._fragments, limits.max_peek_bytes, body.get("omit-message-body") is True)
         busy: ServerBusy | None = None
-        while index < last and len(messages) < count:
+        while index < last and len(page.messages) < count:
+            found: Peeked | None = None
             try:
-                found = await self._peek_at(index, number, count - len(messages), left, session)
+                found = await self._peek_at(index, number, count - len(page.messages), page.left, session)
             except ServerBusy as error:
-                busy, found = error, None
-            if found is not None:
-                for record, lane in zip(found.records, found.lanes, strict=True):
-                    if record.size > left and messages:
-                        return 200, {"messages": messages}  # full: the next call begins here
-                    left -= record.size
-                    shown = self._fragments.sequence_number(index, record.n)
-                    partition = self._fragments.partition_id(index)
-                    messages.append(
-                        {
-                            "message": encode_peeked(
-                                record, shown, partition, STATES.get(lane, STATE_ACTIVE), omit_body
-                            )
-                        }
-                    )
-                if found.records and not self._fragments.partitioned:
-                    break
-                if found.records:
-                    number = found.records[-1].n + 1  # the page may have been cut short
-                    continue
-            index, number = index + 1, 1
-        if messages:
-            return 200, {"messages": messages}
+                busy = error
+            if found is None or not found.records:
+                index, number = index + 1, 1
+                continue
+            if not page.add(index, found) or not self._fragments.partitioned:
+                break
+            number = found.records[-1].n + 1  # the page may have been cut short
+        if page.messages:
+            return 200, {"messages": page.messages}
         if busy is not None:
             raise busy
         return 204, {}

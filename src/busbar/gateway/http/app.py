@@ -36,53 +36,63 @@ Bridge = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def build_app(services: GatewayServices, bridge: Bridge) -> web.Application:
     """Return the application behind every HTTP connection; `bridge` answers the WebSocket's upgrade."""
+    routes = HttpRoutes(services, bridge)
+    app = web.Application()
+    app.on_response_prepare.append(_sign)
+    app.router.add_route("*", r"/{path:[\s\S]*}", routes.handle, expect_handler=routes.expect)
+    return app
 
-    metrics = Metrics(services)
-    health = Health(services.broker)
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+class HttpRoutes:
+    """Passes each request on by its path, and makes a response of every error."""
+
+    def __init__(self, services: GatewayServices, bridge: Bridge) -> None:
+        self._services = services
+        self._bridge = bridge
+        self._metrics = Metrics(services)
+        self._health = Health(services.broker)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
             _head_complete(request)
             refuse_undecodable(request.headers.items())
-            path = path_of(request)
-            lowered = path.lower()
-            if lowered == "health":
-                return await health.answer()
-            if metrics.asked_for(request, path):
-                return await metrics.handle(request)
-            if lowered == WEBSOCKET:
-                return await bridge(request)
-            if lowered.startswith(stores.PREFIX):
-                refuse_large(request, services.limits.http_management_body)
-                return await stores.handle(request, path, services)
-            if is_runtime(path):
-                refuse_large(request, message_body_limit(services.limits))
-                return await runtime.handle(request, services)
-            refuse_large(request, services.limits.http_management_body)
-            return await atom.handle(request, services)
+            return await self._route(request, path_of(request))
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
-            return error_response(error, services.tracking)
+            return error_response(error, self._services.tracking)
 
-    async def expect(request: web.Request) -> web.StreamResponse | None:
+    async def _route(self, request: web.Request, path: str) -> web.StreamResponse:
+        services, lowered = self._services, path.lower()
+        if lowered == "health":
+            return await self._health.answer()
+        if self._metrics.asked_for(request, path):
+            return await self._metrics.handle(request)
+        if lowered == WEBSOCKET:
+            return await self._bridge(request)
+        if lowered.startswith(stores.PREFIX):
+            refuse_large(request, services.limits.http_management_body)
+            return await stores.handle(request, path, services)
+        if is_runtime(path):
+            refuse_large(request, message_body_limit(services.limits))
+            return await runtime.handle(request, services)
+        refuse_large(request, services.limits.http_management_body)
+        return await atom.handle(request, services)
+
+    async def expect(self, request: web.Request) -> web.StreamResponse | None:
+        """Answer a request whose client waits for "100 Continue" before it sends the body."""
+        limits, tracking = self._services.limits, self._services.tracking
         _head_complete(request)
         try:
-            largest = max(message_body_limit(services.limits), services.limits.http_management_body)
-            refuse_large(request, largest)
+            refuse_large(request, max(message_body_limit(limits), limits.http_management_body))
         except Exception as error:
-            return error_response(error, services.tracking)
+            return error_response(error, tracking)
         if request.headers.get("Expect", "").lower() != "100-continue":
-            return error_response(web.HTTPExpectationFailed(), services.tracking)
+            return error_response(web.HTTPExpectationFailed(), tracking)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         # aiohttp would treat these bytes as the beginning of the answer itself.
         request.writer.output_size = 0
         return None
-
-    app = web.Application()
-    app.on_response_prepare.append(_sign)
-    app.router.add_route("*", r"/{path:[\s\S]*}", handle, expect_handler=expect)
-    return app
 
 
 def message_body_limit(limits: Limits) -> int:

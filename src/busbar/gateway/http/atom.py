@@ -5,8 +5,8 @@
     DELETE  removes (200)
 
 1. Every request needs Manage on its path. That is decided before any lookup.
-2. If a client sets a forwarding target, it must have the right to send there: by the token of the request, or by the one in
-   the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
+2. If a client sets a forwarding target, it must have the right to send there. The token of the request can give it, or the
+   one in the header for it (`ServiceBusSupplementaryAuthorization`, `ServiceBusDlqSupplementaryAuthorization`).
 3. An entity has no ETag: `If-Match` is `*` or fails.
 """
 
@@ -206,9 +206,9 @@ class _Management:
 
     async def _entry(self, status: int, view: EntityView) -> web.Response:
         author = (await self._catalogue.namespace()).name
-        return _answer(status, ENTRY_TYPE, entry_document(await self._shown(view), author))
+        return _answer(status, ENTRY_TYPE, entry_document(await self._build_answer(view), author))
 
-    async def _shown(self, view: EntityView) -> EntityAnswer:
+    async def _build_answer(self, view: EntityView) -> EntityAnswer:
         if isinstance(view.description, RuleDescription):
             return EntityAnswer(view, RuntimeProperties(), self._site)
         return EntityAnswer(view, await self._catalogue.runtime(view.path), self._site)

@@ -30,7 +30,7 @@ async def authorize(request: web.Request, right: str, path: str, services: Gatew
 
 
 async def authorize_token(token: str, right: str, path: str, services: GatewayServices) -> Grant:
-    """The same for a token from elsewhere (a supplementary header)."""
+    """The grant of a token from elsewhere (a supplementary header). Raises Unauthorized."""
     if not token:
         raise Unauthorized("MissingToken: The request has no Authorization header.")
     try:

@@ -21,17 +21,19 @@ import asyncio
 import base64
 import binascii
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
 
+from busbar.clock import wall_clock
 from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.connection import HttpConnection
 from busbar.gateway.http.errors import error_response
 from busbar.gateway.http.runtime_origin import HttpOrigin
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import EntityView, RuntimeProperties
+from busbar.model.api import EntityView, RuntimeProperties, TransferReport
 from busbar.model.commands import ShowTaps
 from busbar.model.effects import TapState, TapStates
 from busbar.model.entities import EntityKind
@@ -56,6 +58,18 @@ FAMILIES: Final = {
         "0 while a fragment of the entity is unavailable: counts are of the others.",
     ),
     "busbar_messages": ("gauge", "Messages of an entity by state; locked ones are active."),
+    "busbar_transfers_total": (
+        "counter",
+        "Messages that were forwarded to other entities, since the brokers started.",
+    ),
+    "busbar_transfer_held": (
+        "gauge",
+        "Fragments of an entity whose messages for a target are held, by reason.",
+    ),
+    "busbar_transfer_oldest_seconds": (
+        "gauge",
+        "Age of the oldest message of an entity that is on its way to a target.",
+    ),
     "busbar_size_bytes": ("gauge", "Bytes that count towards an entity's quota."),
     "busbar_tap_lag_messages": (
         "gauge",
@@ -137,23 +151,47 @@ class Metrics:
             for samples in await asyncio.gather(*(_of_entity(origin, entity, now) for entity, now in there)):
                 for sample in samples:
                     page.add(*sample)
+        _add_transfers(page, await port.transfers(), {entity.path for entity in chosen}, wall_clock())
         return page
 
     async def _entities(self) -> AsyncIterator[EntityView]:
-        async for queue in self._listed(EntityKind.QUEUE):
+        async for queue in self._list_entities(EntityKind.QUEUE):
             yield queue
-        async for topic in self._listed(EntityKind.TOPIC):
+        async for topic in self._list_entities(EntityKind.TOPIC):
             yield topic
             with contextlib.suppress(EntityNotFound):  # it was deleted in between
-                async for subscription in self._listed(EntityKind.SUBSCRIPTION, topic.path):
+                async for subscription in self._list_entities(EntityKind.SUBSCRIPTION, topic.path):
                     yield subscription
 
-    async def _listed(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
+    async def _list_entities(self, kind: EntityKind, parent: str = "") -> AsyncIterator[EntityView]:
         skip = 0
         while listed := await self._services.broker.list(kind, parent, skip, LISTED_AT_ONCE):
             skip += len(listed)
             for entity in listed:
                 yield entity
+
+
+def _add_transfers(page: MetricsPage, report: TransferReport, chosen: Collection[str], now: int) -> None:
+    """What is forwarded by the entities of the scrape. One sample stands for all fragments of source and target."""
+    page.add("busbar_transfers_total", {}, report.moved)
+    held: Counter[tuple[str, str, str]] = Counter()
+    oldest: dict[tuple[str, str], int] = {}
+    for view in report.transfers:
+        if view.source not in chosen or not view.target:
+            continue
+        if view.state == "held":
+            held[view.source, view.target, view.cause] += 1
+        if view.oldest:
+            way = (view.source, view.target)
+            oldest[way] = min(oldest.get(way, view.oldest), view.oldest)
+    for (source, target, reason), count in held.items():
+        page.add("busbar_transfer_held", {"entity": source, "target": target, "reason": reason}, count)
+    for (source, target), time in oldest.items():
+        page.add(
+            "busbar_transfer_oldest_seconds",
+            {"entity": source, "target": target},
+            max(0, now - time) // 1000,
+        )
 
 
 async def _of_entity(origin: HttpOrigin, entity: EntityView, now: RuntimeProperties) -> list[Sample]:
@@ -163,6 +201,8 @@ async def _of_entity(origin: HttpOrigin, entity: EntityView, now: RuntimePropert
         "dead_letter": now.dead_letter,
         "scheduled": now.scheduled,
         "deferred": now.deferred,
+        "transfer": now.transfer,
+        "transfer_dead_letter": now.transfer_dead_letter,
     }
     samples: list[Sample] = [
         ("busbar_messages", {**labels, "state": state}, count) for state, count in counts.items()
@@ -224,7 +264,7 @@ def _of_taps(entity: EntityView, index: int, states: Sequence[TapState]) -> list
 
 
 def _most_samples(entity: EntityView) -> int:
-    return 6 + 5 * len(entity.taps) * len(entity.fragments)
+    return 8 + 5 * len(entity.taps) * len(entity.fragments)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -36,7 +36,7 @@ def path_of(request: web.Request) -> str:
 
 
 def check_method(request: web.Request, allowed: Collection[str], where: str) -> None:
-    """Raises HTTPMethodNotAllowed, which names the allowed methods."""
+    """Check the method. Raises HTTPMethodNotAllowed, which names the allowed ones."""
     if request.method not in allowed:
         text = f"{request.method} is not an operation of {where}; it takes {', '.join(allowed)}."
         raise web.HTTPMethodNotAllowed(request.method, allowed, text=text)

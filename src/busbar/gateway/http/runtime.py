@@ -162,7 +162,7 @@ async def _receive_and_delete(asked: RuntimeRequest) -> web.StreamResponse:
 
 async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse:
     check_can_receive(asked.entity, asked.sub)
-    end_watch = asked.services.broker.watch(lambda path, view: _changed(asked, path, view))
+    end_watch = asked.services.broker.watch(lambda path, view: _on_entity_changed(asked, path, view))
     try:
         delivered = await asked.origin.receive(asked.entity, asked.sub, delete, _wait_of(asked))
     finally:
@@ -179,7 +179,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
             path = f"{asked.target.location(asked.entity)}/{number}/{token}"
             headers["Location"] = f"{_namespace(asked.request)}/{quote(path, safe='/$~')}"
         response = web.Response(status=200 if delete else 201, headers=headers, body=shown.body)
-        # Written here and not after the return: rule 4 needs to know whether the client is still connected.
+        # Written here and not after the return: rule 4 depends on whether the client is still connected.
         await response.prepare(asked.request)
         await response.write_eof()
     except (Exception, asyncio.CancelledError):
@@ -188,7 +188,7 @@ async def _receive(asked: RuntimeRequest, *, delete: bool) -> web.StreamResponse
     return response
 
 
-def _changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
+def _on_entity_changed(asked: RuntimeRequest, path: str, view: EntityView | None) -> None:
     """End the wait of this request if its entity was deleted or delivers no messages any more."""
     if path.lower() != asked.entity.path.lower():
         return

@@ -1,4 +1,4 @@
-"""A batch of messages in one request: a JSON array, each element of which is
+"""A batch of messages in one request: a JSON array. Each element is:
 
     {"Body": "text", "BrokerProperties": {...}, "UserProperties": {...}}
 

@@ -5,9 +5,9 @@
     boolean     true
     date        "Sun, 06 Nov 1994 08:49:37 GMT"     quoted like a text; to the second
 
-A bare value that is not a number is a text. A header with a meaning in HTTP or for proxies is not a property: it is neither
-read from a request nor written into an answer, where it could pass for the broker's own. If the name of a property is not an
-HTTP token, or its value is none of the above (for example a map), it is left out of an answer. Over AMQP it is there.
+A bare value that is not a number is a text. A header with a meaning in HTTP or for proxies is not a property. It is not read
+from a request. It is not written into an answer, where it could pass for the broker's own. If the name of a property is not
+an HTTP token, or its value is none of the above (for example a map), it is left out of an answer. Over AMQP it is there.
 """
 
 from __future__ import annotations

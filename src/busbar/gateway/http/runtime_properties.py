@@ -105,10 +105,10 @@ def _ttl(key: str, value: object) -> int:
         ms = read_time_span(value)
     if ms is None:
         raise ArgumentError(
-            f"{key} is {_shown(value)}; it has to be a number of seconds or a text like '00:00:40'."
+            f"{key} is {_format(value)}; it has to be a number of seconds or a text like '00:00:40'."
         )
     if ms <= 0:
-        raise ArgumentOutOfRange(f"{key} is {_shown(value)}; it has to be above zero.")
+        raise ArgumentOutOfRange(f"{key} is {_format(value)}; it has to be above zero.")
     return 0 if ms >= UNLIMITED else ms
 
 
@@ -116,13 +116,13 @@ def _date(key: str, value: object) -> int:
     time = read_date(value) if isinstance(value, str) else None
     if time is None:
         raise ArgumentError(
-            f"{key} is {_shown(value)}; it has to be a date like 'Sun, 06 Nov 1994 08:49:37 GMT' "
+            f"{key} is {_format(value)}; it has to be a date like 'Sun, 06 Nov 1994 08:49:37 GMT' "
             "or '1994-11-06T08:49:37Z'."
         )
     return time
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     return f"'{value[:_SHOWN]}'" if isinstance(value, str) else str(value)[:_SHOWN]
 
 

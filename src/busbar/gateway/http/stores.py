@@ -1,9 +1,10 @@
-"""Serves what operators request about stores, fragments and duplicates. JSON, with the Manage right:
+"""Serves what operators request about stores, fragments, duplicates and transfers. JSON, with the Manage right:
 
 GET   /$busbar/stores                   all stores
 POST  /$busbar/stores/{name}/{change}   offline, online, reset or forced-reset; answers with the new state
 GET   /$busbar/fragments/{entity}       the fragments of an entity
 GET   /$busbar/duplicates/{entity}      what its duplicate detection dropped (duplicates.py)
+GET   /$busbar/transfers                what is forwarded now, and what is held
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from busbar.gateway.http.authorization import authorize
 from busbar.gateway.http.duplicates import duplicates_of
 from busbar.gateway.http.requests import check_method
 from busbar.gateway.services import GatewayServices
-from busbar.model.api import FragmentView, StoreView
+from busbar.model.api import FragmentView, StoreView, TransferView
 from busbar.model.errors import EntityNotFound
 from busbar.model.sas import MANAGE
 
@@ -39,6 +40,10 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     if kind == "stores" and not rest:
         check_method(request, ("GET",), f"'/{path}'")
         return web.json_response([_json(view) for view in await services.broker.stores()])
+    if kind == "transfers" and not rest:
+        check_method(request, ("GET",), f"'/{path}'")
+        report = await services.broker.transfers()
+        return web.json_response([_json(view) for view in report.transfers])
     name, _, change = rest.partition("/")
     if kind == "stores" and name and change:
         check_method(request, ("POST",), f"'/{path}'")
@@ -46,7 +51,7 @@ async def handle(request: web.Request, path: str, services: GatewayServices) -> 
     raise EntityNotFound(path)
 
 
-def _json(view: StoreView | FragmentView) -> dict[str, object]:
+def _json(view: StoreView | FragmentView | TransferView) -> dict[str, object]:
     return {_camel(key): value for key, value in asdict(view).items()}
 
 

@@ -7,8 +7,8 @@
        unauthenticated  started: TLS handshake, first bytes, login, headers    `max_unauthenticated_connections`
        authenticated    a token (AMQP) or a whole request head (HTTP) has come
 
-2. When there is no room for one more silent connection, the oldest silent one is closed, once it is `SILENT_GRACE` old;
-   until then none is accepted, and new ones stay in the kernel's queue. When a waiting one cannot be started, the oldest
+2. When there is no room for one more silent connection, the oldest silent one is closed, once it is `SILENT_GRACE` old.
+   Until then none is accepted, and new ones stay in the kernel's queue. When a waiting one cannot be started, the oldest
    unauthenticated one is closed, once it is `UNAUTHENTICATED_GRACE` old. So a flood of silent connections cannot lock out
    clients, and many clients after a restart are let in as fast as they authenticate.
 3. AMQP connections are bounded by `max_connections`: the surplus is refused. HTTP connections are bounded by
@@ -134,7 +134,7 @@ class ConnectionLimiter:
         return self._make_room(self.silent, SILENT_GRACE)
 
     def start_delay(self) -> float:
-        """The same for starting a connection."""
+        """0 if one more may be started now (the oldest may have been closed for it), else the seconds to wait."""
         if len(self.unauthenticated) < self.limits.max_unauthenticated_connections:
             return 0.0
         return self._make_room(self.unauthenticated, UNAUTHENTICATED_GRACE)

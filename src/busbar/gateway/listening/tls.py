@@ -44,13 +44,13 @@ class RecordFeed(ssl.SSLObject):
         self._since = time.monotonic()
 
     def do_handshake(self) -> None:
-        self._fed(super().do_handshake)
+        self._run_with_records(super().do_handshake)
         self._hello = None
 
     def unwrap(self) -> None:
-        self._fed(super().unwrap)
+        self._run_with_records(super().unwrap)
 
-    def _fed(self, work: Callable[[], T]) -> T:
+    def _run_with_records(self, work: Callable[[], T]) -> T:
         while True:
             try:
                 return work()

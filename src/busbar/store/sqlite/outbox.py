@@ -1,4 +1,4 @@
-"""The outbox in SQL: its messages by target, and a row for each target (fragment/changes.py says what it means)."""
+"""The outbox in SQL: its messages by target, and a row for each target (fragment/changes.py describes it)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEXT_GONE = (
 
 
 def write(connection: sqlite3.Connection, batches: Sequence[Changes]) -> None:
-    """Perform what the changes say of targets, inside the caller's transaction."""
+    """Write the rows of targets that the changes contain, inside the caller's transaction."""
     added: list[Value] = []
     fewer: list[tuple[int, int]] = []
     for changes in batches:

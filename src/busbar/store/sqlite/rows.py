@@ -67,7 +67,11 @@ HEAD_COLUMNS = (
 _HEAD = f"INSERT OR REPLACE INTO fragment({HEAD_COLUMNS}) VALUES {{rows}}"
 _HEAD_WIDTH = len(HEAD_COLUMNS.split(","))
 
-COLUMNS = "n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead, hops, target, kind"
+# What only messages have that are moved is one column, empty for all others: each column that is read costs.
+COLUMNS = (
+    "n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead,"
+    " CASE WHEN hops OR kind THEN hops || ' ' || target || ' ' || kind END"
+)
 
 _PAGE = f"SELECT {COLUMNS} FROM msg INDEXED BY msg_place WHERE fragment = ? AND lane = ? AND n >= ? ORDER BY n LIMIT ?"
 _SESSION_PAGE = (
@@ -271,8 +275,12 @@ def next_due(connection: sqlite3.Connection, fragment: int, after: tuple[int, in
 
 
 def record_of(row: Row) -> Record:
-    n, enqueued, ttl, due, deliveries, size, overlay, content, session, *rest = row
-    return Record(n, enqueued, ttl, due, deliveries, size, content, decode_overlay(overlay), session, *rest)  # type: ignore[arg-type]
+    n, enqueued, ttl, due, deliveries, size, overlay, content, session, dead, moved = row
+    overlay = decode_overlay(overlay)  # type: ignore[arg-type,assignment]
+    record = Record(n, enqueued, ttl, due, deliveries, size, content, overlay, session, dead)  # type: ignore[arg-type]
+    if moved is not None:
+        record.hops, record.target, record.kind = map(int, str(moved).split())
+    return record
 
 
 def up_to(max_bytes: int, rows: sqlite3.Cursor) -> tuple[list[Record], bool]:

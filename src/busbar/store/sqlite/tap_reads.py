@@ -1,6 +1,6 @@
 """Messages as taps read them in SQL: over several lanes, in the order of their positions.
 
-Each lane is a range of an index, so the lanes are merged as they are read, and a page costs what it returns: of the other
+Each lane is a range of an index, so the lanes are merged as they are read, and a page costs what it returns. Of the other
 lanes one row each is read. The lane is in the text of a statement, since a statement that is being read cannot be started a
 second time.
 """

@@ -1,0 +1,54 @@
+"""`busbar transfers`: the messages on their way from entities to others, and those that are held."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from busbar.cli.endpoint import ConnectionOptions, find_target
+from busbar.cli.options import Output, command
+from busbar.cli.output import OutputFormat, print_json, print_table, printable
+
+
+def add_transfers_command(app: typer.Typer) -> None:
+    command(app, examples=("busbar transfers", "busbar transfers -o json"))(transfers)
+
+
+def transfers(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
+    """List what is forwarded now: from where, to where, how much waits, and why something is held.
+
+    A line is a fragment of the source and a fragment of the target. What moves at once is rarely seen here.
+    """
+    from busbar.cli.atom_client import ManagementClient
+    from busbar.cli.stores import ask
+
+    with ManagementClient(find_target(where)) as client:
+        found: list[dict[str, Any]] = ask(client, "GET", "transfers", "the list of transfers")
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    columns = ("Source", "#", "Target", "Waiting", "Oldest", "State", "Since", "Cause")
+    print_table(columns, [_row(view) for view in found], "Nothing is being forwarded.")
+    for reason in sorted(
+        {(view["source"], view["target"], view["reason"]) for view in found if view["reason"]}
+    ):
+        print(printable(f"{reason[0]} to {reason[1] or 'an entity that is not known yet'}: {reason[2]}"))
+
+
+def _row(view: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        view["source"],
+        str(view["index"]),
+        view["target"],
+        str(view["waiting"]),
+        _time(view["oldest"]),
+        view["state"],
+        _time(view["since"]),
+        view["cause"],
+    )
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ") if ms else ""

@@ -1,0 +1,87 @@
+"""The controller's end of the channel to one broker process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from busbar.catalogue.local_broker import LocalBroker
+from busbar.cluster import protocol
+from busbar.cluster.calls import RemoteInterface
+from busbar.cluster.channel import Channel
+from busbar.cluster.codec import WireError, effects_codec
+from busbar.cluster.remote_store_host import RemoteStoreHost
+from busbar.model.api import EntityView
+
+
+class BrokerConnection(Channel):
+    def __init__(
+        self,
+        hosts: Mapping[str, RemoteStoreHost],
+        ended: Callable[[], None],
+        broker: LocalBroker | None = None,
+        introduce: Callable[[str], None] = lambda broker: None,
+    ) -> None:
+        """`broker` answers the gateway of the broker process. `introduce` is called with the name of another broker process
+        to which this one has no channel."""
+        super().__init__()
+        self._hosts = hosts
+        self._ended = ended
+        self._services = ControllerServices(self, broker, introduce)
+
+    def handle_frame(self, frame: protocol.StoreFrame) -> None:
+        host = self.host(frame.store)
+        if isinstance(frame, protocol.EffectsFrame):
+            host.effects_received(effects_codec.decode(frame.effects))
+        elif isinstance(frame, protocol.StoreStatus):
+            host.status_changed(frame)
+        else:
+            raise WireError("The controller has no store to submit to.")
+
+    def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
+        return protocol.CONTROLLER, self._services
+
+    def closed(self) -> None:
+        self._ended()
+
+    def host(self, store: str) -> RemoteStoreHost:
+        host = self._hosts.get(store)
+        if host is None:
+            raise WireError(f"A broker process named the store {store}, which it does not have.")
+        return host
+
+
+class ControllerServices:
+    """A protocol.ControllerApi for one broker process. The broker API answers every method that is not defined here."""
+
+    def __init__(
+        self, connection: BrokerConnection, broker: LocalBroker | None, introduce: Callable[[str], None]
+    ) -> None:
+        self.introduce = introduce
+        self._connection = connection
+        self._known = broker
+
+    @property
+    def _broker(self) -> LocalBroker:
+        if self._known is None:
+            raise WireError("There is no broker API at this end.")
+        return self._known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    async def entity(self, path: str) -> EntityView:
+        """The entity of that path. While a change of it is under way, the outcome of that is waited for."""
+        return await self._broker.decided_entity(path)
+
+    def in_use(self, paths: Sequence[str]) -> None:
+        self._broker.in_use(paths, self._connection)
+
+    def out_of_use(self, paths: Sequence[str]) -> None:
+        self._broker.out_of_use(paths, self._connection)
+
+    async def admit_store(self, store: str, anew: bool) -> None:
+        await self._connection.host(store).admitted(anew)
+
+    def store_fenced(self, store: str) -> None:
+        self._connection.host(store).fenced()
