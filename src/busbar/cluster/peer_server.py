@@ -28,7 +28,7 @@ from busbar.cluster.channel import Channel
 from busbar.cluster.codec import WireError, commands_codec, effects_codec
 from busbar.cluster.held_sessions import HeldSessions
 from busbar.model.api import Commands, EffectSink
-from busbar.model.commands import AcceptSession, Leave, Settle
+from busbar.model.commands import AcceptSession, Leave, Probe, Settle, Transact
 from busbar.model.effects import Effect
 
 
@@ -81,6 +81,9 @@ class PeerServer(Channel):
                         continue  # there is no consumer here that could leave
                 if isinstance(command, AcceptSession | Leave):
                     self._sessions.said(command)
+                if isinstance(command, Probe | Transact):
+                    for part in command.parts:
+                        part.origin = command.origin  # by which a fragment tells who holds a message session
             taken.append(command)
         self._exchange.submit(taken)
 

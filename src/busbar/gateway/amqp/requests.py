@@ -134,6 +134,8 @@ class RequestLink:
                 if self._under_way >= MAX_PENDING:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
                 request = decode_message(delivery.payload, MAX_ELEMENTS)
+                if delivery.txn is not None and not delivery.settled:
+                    self._peer.transactions.find(delivery.txn)  # else the reply says that there is none
             except (BusbarError, DecodeError) as error:
                 condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                 if not delivery.settled:
