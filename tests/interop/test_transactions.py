@@ -361,7 +361,6 @@ async def test_a_topic_takes_messages_in_a_transaction(
         assert await peeked(factory, f"{topic}/Subscriptions/{name}") == ["1", "2"]
 
 
-@pytest.mark.req("P5")
 @pytest.mark.parametrize("kind", ["regular", "partitioned"])
 async def test_a_topic_and_its_subscriptions_in_one_transaction(
     factory: MessagingFactory, names: Names, kind: str

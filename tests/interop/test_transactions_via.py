@@ -72,7 +72,6 @@ async def test_a_link_with_a_destination(factory: MessagingFactory, pair: tuple[
     assert await peeked(factory, here) == [], "they were never messages of the other one"
 
 
-@pytest.mark.req("P5")
 async def test_receive_here_and_send_there(factory: MessagingFactory, pair: tuple[str, str]) -> None:
     here, there = pair
     source, receiver, target = (

@@ -133,7 +133,7 @@ def texts_of(plain: PlainAmqp, queue: str) -> list[str]:
     return found
 
 
-@pytest.mark.req("P20", "P21")
+@pytest.mark.req("P20")
 def test_proton_commits(plain: PlainAmqp, either: str) -> None:
     sender, receiver = plain.connection.create_sender(either), plain.receiver(either, 1, ReceiveSecond())
     tx = PlainTransaction(plain)
