@@ -43,7 +43,7 @@ class Disk:
     fragment_class: type[MemoryFragment] = MemoryFragment
 
     def fragment(self, key: int) -> MemoryFragment:
-        """It is created if it is not there."""
+        """The fragment with this id. A missing one is created."""
         return self.fragments.setdefault(key, self.fragment_class(empty_head(key)))
 
 

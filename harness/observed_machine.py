@@ -24,7 +24,7 @@ class MachineObserver(Protocol):
 
 
 class InjectedFailure(Exception):
-    """The machine raises, since the simulation wants it to."""
+    """Raised by a machine when the simulation asks for it."""
 
 
 class ObservedMachine:

@@ -1,4 +1,4 @@
-"""The host of one store in a simulation: the real commit loop and lifecycle, with a thread that works when it is told to.
+"""The host of one store in a simulation: the real commit loop and lifecycle, with a thread that works on request.
 
 It is to the simulation what broker/store_host.py is to a broker. Nothing happens by itself:
 
@@ -100,10 +100,10 @@ class HostObserver(Protocol):
         """Their changes were given to the thread."""
 
     def job_made(self, fragments: list[int]) -> None:
-        """The store has made their changes, whether or not the host is told."""
+        """The store has made their changes. The host may not get the result."""
 
     def job_done(self, fragments: list[int]) -> None:
-        """The host is about to be told so."""
+        """The host is about to get the result."""
 
     def performed(self, effects: list[Effect]) -> None: ...
 
@@ -193,7 +193,7 @@ class SimulatedHost:
         self._proceed()
 
     def _admit(self, recreated: bool) -> None:
-        """What the catalogue does: it knows its stores by what it wrote into them."""
+        """Do what the catalogue does: recognize the store by what was written into it, and load its fragments."""
         if not recreated:
             self.access.use(_check_member)
         self._load_missing()
@@ -215,7 +215,7 @@ class SimulatedHost:
         self.access.use(lambda store: store.write_catalogue({MEMBER: b""}))
 
     def break_machine(self, fragment: int) -> None:
-        """Its machine raises at the next command."""
+        """Have the machine of a fragment raise at the next command."""
         cast(ObservedMachine, self.commit_loop.slots[fragment].machine).fails_next = True
 
     # ---- what others ask for ----

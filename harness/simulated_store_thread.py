@@ -1,7 +1,8 @@
 """The thread of a store in virtual time, and what can happen to the store of a simulated broker.
 
-Work is done as by the real one: in its order, and given up when it hangs. Only that it takes virtual time, part of it before
-the work is done and part of it until that is reported. If the process dies in between, the work is done and nobody was told.
+Work is done as by the real one: in its order, and given up when it hangs. Only that it takes virtual time, part of it
+before the work is done and part of it until that is reported. If the process dies in between, the work is done and its
+result is lost.
 """
 
 from __future__ import annotations

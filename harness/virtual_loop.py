@@ -4,7 +4,7 @@ Rules:
 1. Nothing waits and nothing is read from outside: no sockets, no threads, no signals. Time passes when no loop has anything
    to do, and then at once.
 2. A turn runs what a loop has to do now; what comes of it is for a later turn. Which of several loops has the next turn is
-   drawn at random, as the order in which processes run is nobody's promise.
+   drawn at random, since no order of processes is promised.
 3. Callbacks of one loop that are due at the same time run in the order in which they were asked for. So the same seed
    always gives the same run.
 4. A loop that was killed runs nothing any more: it is what is left of a process that died. Nothing of it is cleaned up.
@@ -36,7 +36,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """The event loop of one simulated process."""
 
     def __init__(self, clock: VirtualClock, on_error: Callable[[str], None]) -> None:
-        """`on_error` gets what nobody caught."""
+        """`on_error` gets exceptions that were not caught."""
         super().__init__()
         self.is_killed = False
         self.frozen_until = 0.0

@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop, GroupFailed, RolledBack, Step
+from busbar.broker.file_watch import FileWatch
 from busbar.broker.fragment_loading import DurableState, LastKnownNumbers, predecessor_of
 from busbar.broker.host_api import StoreState
 from busbar.broker.offline_buffer import OfflineBuffer
@@ -71,8 +72,6 @@ from busbar.store.contract import Fenced, StoreError, StoreFull
 from busbar.store.location import StoreLoss, StoreMissing, StoreTakenOffline
 
 FULL_PAUSE = 1_000
-WATCH_INTERVAL = 1_000
-"""Between looks at the place of a store: one that is idle finds out that its file is gone."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,10 +124,7 @@ class StoreLifecycle:
         self._opened = StoreOpened(0, 0, {})
         self._has_served = False
         self._full_until = 0
-        self._look_at = 0
-        self._look: LookAtFile | None = None
-        self._first_look: LookAtFile | None = None
-        self._fingerprint: object = None
+        self._watch = FileWatch()
 
     # ---- what the shell sees ----
 
@@ -161,9 +157,10 @@ class StoreLifecycle:
         """When `timer` is due, in ms (0: never)."""
         if self._phase is Phase.WAITING:
             return self._reopening.next_attempt
-        if self._full_until and self._look_at:
-            return min(self._full_until, self._look_at)
-        return self._full_until or self._look_at
+        look_at = self._watch.next_look
+        if self._full_until and look_at:
+            return min(self._full_until, look_at)
+        return self._full_until or look_at
 
     # ---- commands and jobs ----
 
@@ -216,10 +213,9 @@ class StoreLifecycle:
         if self._full_until and self._full_until <= now:
             self._full_until = 0
             self.commit_loop.accept_sends(wall)
-        if self._look_at and self._look_at <= now:
-            self._look_at = now + WATCH_INTERVAL
-            if self._look is None and not self.commit_loop.job_under_way:  # a commit finds out by itself
-                self._start_look()
+        look = self._watch.take_due(now, is_busy=self.commit_loop.job_under_way)
+        if look is not None:
+            self._operations.append(look)
         if self._phase is Phase.WAITING and self._reopening.is_due(now):
             self._attempt(now)
         self.commit_loop.timer(wall)
@@ -264,12 +260,11 @@ class StoreLifecycle:
 
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason
-        self._look_at, self._look = 0, None
+        self._watch.stop()
         if state is StoreState.OPEN:
             self._has_served = True
             if self._has_place:
-                self._look_at = now + WATCH_INTERVAL
-                self._first_look = self._start_look()
+                self._operations.append(self._watch.start(now))
         self._on_change()
 
     # ---- what operators ask for ----
@@ -552,13 +547,14 @@ class StoreLifecycle:
     def operation_done(self, operation: StoreOperation, result: Any, now: int, wall: int) -> None:
         """`now` is of the clock that never goes back, `wall` of the wall clock."""
         if isinstance(operation, LookAtFile):
-            self._looked(operation, result, now)
+            if self._watch.has_changed(operation, result) and not self.commit_loop.job_under_way:
+                self.fail(StoreMissing("its file was removed or replaced while in use"), now)
         elif operation is self._under_way:
             self._follow(TRANSITIONS[self._phase][0], result, now, wall)
 
     def operation_failed(self, operation: StoreOperation, error: Exception, now: int, wall: int) -> None:
         if isinstance(operation, LookAtFile):
-            if operation is self._look:
+            if self._watch.is_current(operation):
                 self.fail(error, now)
         elif operation is self._under_way:
             self._follow(TRANSITIONS[self._phase][1], error, now, wall)
@@ -570,22 +566,6 @@ class StoreLifecycle:
         except Exception:
             _log.exception("store %s: the recovery failed; its fragments are out of service", self.name)
             self.stop(ServerBusy(STORE_UNAVAILABLE))
-
-    # ---- the watch over its file ----
-
-    def _start_look(self) -> LookAtFile:
-        self._look = LookAtFile()
-        self._operations.append(self._look)
-        return self._look
-
-    def _looked(self, operation: LookAtFile, fingerprint: object, now: int) -> None:
-        if operation is not self._look:  # of a file that was closed since
-            return
-        self._look = None
-        if operation is self._first_look:
-            self._fingerprint = fingerprint
-        elif fingerprint != self._fingerprint and not self.commit_loop.job_under_way:
-            self.fail(StoreMissing("its file was removed or replaced while in use"), now)
 
 
 Transition = Callable[[StoreLifecycle, Any, int, int], None]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import reopening, store_lifecycle
+from busbar.broker import file_watch, reopening
 from busbar.broker.store_host import LocalStoreHost
 from busbar.broker.store_thread import PATIENCE
 from busbar.catalogue.catalogue import Catalogue
@@ -138,4 +138,4 @@ def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
     monkeypatch.setattr(reopening, "MAX_BACKOFF", 20)
     monkeypatch.setattr(reopening, "MISSING_FILE_GRACE", 100)
-    monkeypatch.setattr(store_lifecycle, "WATCH_INTERVAL", 20)
+    monkeypatch.setattr(file_watch, "WATCH_INTERVAL", 20)

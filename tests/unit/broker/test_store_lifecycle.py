@@ -9,11 +9,12 @@ from uuid import uuid4
 import pytest
 
 from busbar.broker.commit_loop import CommitLoop, GroupFailed, Job
+from busbar.broker.file_watch import WATCH_INTERVAL
 from busbar.broker.host_api import StoreState
 from busbar.broker.refusals import StoreHung
 from busbar.broker.reopening import MAX_BACKOFF, MISSING_FILE_GRACE
 from busbar.broker.slot import Slot
-from busbar.broker.store_lifecycle import FULL_PAUSE, TRANSITIONS, WATCH_INTERVAL, Phase, StoreLifecycle
+from busbar.broker.store_lifecycle import FULL_PAUSE, TRANSITIONS, Phase, StoreLifecycle
 from busbar.broker.store_operations import Admit, LookAtFile, Recreate, StoreAccess, StoreOperation
 from busbar.fragment.changes import empty_head
 from busbar.fragment.machine import Fragment

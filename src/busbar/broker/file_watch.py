@@ -1,0 +1,52 @@
+"""Finds out that the file of a store was removed or replaced while the store is idle. A commit finds out by itself. Pure."""
+
+from __future__ import annotations
+
+from busbar.broker.store_operations import LookAtFile
+
+WATCH_INTERVAL = 1_000
+"""Between looks at the place of a store, in ms."""
+
+
+class FileWatch:
+    """Compares what looks find with the first one since the store was opened."""
+
+    def __init__(self) -> None:
+        self.next_look = 0
+        """When the next look is due (0: the store is not watched)."""
+        self._look: LookAtFile | None = None
+        self._first: LookAtFile | None = None
+        self._fingerprint: object = None
+
+    def start(self, now: int) -> LookAtFile:
+        """The store is open. Returns the first look."""
+        self.next_look = now + WATCH_INTERVAL
+        self._look = self._first = LookAtFile()
+        return self._look
+
+    def stop(self) -> None:
+        self.next_look = 0
+        self._look = None
+
+    def take_due(self, now: int, *, is_busy: bool) -> LookAtFile | None:
+        """The look that is due now, if any. While the store is busy, none is needed."""
+        if not self.next_look or self.next_look > now:
+            return None
+        self.next_look = now + WATCH_INTERVAL
+        if self._look is not None or is_busy:
+            return None
+        self._look = LookAtFile()
+        return self._look
+
+    def is_current(self, look: LookAtFile) -> bool:
+        """Whether a look was asked for since the store was opened."""
+        return look is self._look
+
+    def has_changed(self, look: LookAtFile, fingerprint: object) -> bool:
+        """Whether a look has found another file, or none."""
+        if look is not self._look:
+            return False
+        self._look = None
+        if look is self._first:
+            self._fingerprint = fingerprint
+        return fingerprint != self._fingerprint
