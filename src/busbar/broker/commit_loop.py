@@ -60,7 +60,7 @@ class GroupFailed(Exception):
     """What was gathered must not be committed (rule 5)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """What the store has to do next: commit a group, then read."""
 
@@ -75,7 +75,7 @@ class Job:
             store.read(fragment, wanted)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """What a step asks of the caller: start the job, then perform the effects."""
 
@@ -338,14 +338,18 @@ class CommitLoop:
         """Apply commands of one fragment; what is left of the turn's budget."""
         inbox = slot.inbox
         machine = slot.machine
+        group = self._group
         if slot.broken:
             self._close_slot(slot, _BROKEN)
             return budget
         try:
-            while inbox and budget > 0 and not self._group.is_full:
+            while inbox and budget > 0 and not group.is_full:
                 command = inbox[0]
-                if not self._may_apply(slot, command):
+                if self._sends_refused is not None and drafts_of(command):
+                    self._refuse(inbox.popleft(), self._sends_refused)
                     continue
+                if not group.fits(slot, command):
+                    break
                 if slot.subscriptions and drafts_of(command) and machine.owes_copies():
                     slot.tick_first()
                     continue
@@ -368,13 +372,6 @@ class CommitLoop:
             self.quarantine(slot)
         return budget
 
-    def _may_apply(self, slot: Slot, command: Command) -> bool:
-        """Whether the first command of the inbox may be applied now. If not, it was refused, or the group has no room."""
-        if self._sends_refused is not None and drafts_of(command):
-            self._refuse(slot.inbox.popleft(), self._sends_refused)
-            return False
-        return self._group.fits(slot, command)
-
     def _apply(self, slot: Slot, command: Command, now: int) -> None:
         machine = slot.machine
         if type(command) is Tick:
@@ -384,7 +381,8 @@ class CommitLoop:
         if type(command) is Transact and is_divided(command):
             self._apply_divided(slot, command, now)
             return
-        self._set_usage(slot, command)
+        if slot.subscriptions or slot.topic is not None:
+            self._set_usage(slot, command)
         if slot.selector is not None:
             slot.spent += select(machine, slot.selector, command, now)
         machine.apply(command, now, self._nonces())

@@ -40,12 +40,9 @@ class CommitGroup:
     def __init__(self) -> None:
         self.slots: list[Slot] = []
         """Those that have gathered changes."""
-        self.messages = 0
-        self.bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.messages >= GROUP_MESSAGES or self.bytes >= GROUP_BYTES
+        self.is_full = False
+        self._messages = 0
+        self._bytes = 0
 
     def fits(self, slot: Slot, command: Command) -> bool:
         """Whether a command may be applied now. If not, the group counts as full."""
@@ -55,15 +52,16 @@ class CommitGroup:
             size = len(drafts_of(command)) * (1 + len(slot.subscriptions))
             if type(command) is Transact:
                 size += sum([len(part.numbers) for part in command.parts if isinstance(part, Settle)])
-        if size and self.messages and self.messages + size > GROUP_MESSAGES:
-            self.messages = GROUP_MESSAGES
+        if size and self._messages and self._messages + size > GROUP_MESSAGES:
+            self.is_full = True
             return False
         return True
 
     def collect(self, slot: Slot, command: Command) -> list[Effect]:
         """Take over what a command has changed in a fragment. Returns the effects that can be performed at once."""
         self.count(slot, command)
-        return self.hold(slot, slot.machine.take_effects())
+        effects: list[Effect] = slot.machine.take_effects()
+        return self.hold(slot, effects) if effects else effects
 
     def hold(self, slot: Slot, effects: list[Effect]) -> list[Effect]:
         """Hold effects with the changes of a fragment. Returns those that can be performed at once."""
@@ -83,9 +81,12 @@ class CommitGroup:
         if not slot.dirty:
             slot.dirty = True
             self.slots.append(slot)
-        self.messages += changed - slot.change_count
+        self._messages += changed - slot.change_count
         slot.change_count = changed
-        self.bytes += _bytes_of(command)
+        if type(command) is not Settle:
+            self._bytes += _bytes_of(command)
+        if self._messages >= GROUP_MESSAGES or self._bytes >= GROUP_BYTES:
+            self.is_full = True
 
     def take(self) -> tuple[list[Slot], list[Changes]]:
         """The group is being committed: its slots and their changes. The next one begins empty."""
@@ -103,7 +104,8 @@ class CommitGroup:
     def clear(self) -> list[Slot]:
         """Begin empty. Returns the slots of the group that was."""
         slots, self.slots = self.slots, []
-        self.messages = self.bytes = 0
+        self.is_full = False
+        self._messages = self._bytes = 0
         return slots
 
     def remove(self, slot: Slot) -> None:

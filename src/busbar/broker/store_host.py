@@ -335,12 +335,16 @@ class LocalStoreHost:
 
     def _proceed(self) -> None:
         """Start what the lifecycle asks for, and see to it that a turn is taken (rule 1)."""
-        for operation in self._lifecycle.take_operations():
-            self._start(operation)
-        if not self._turn_due and self._lifecycle.has_turn:
+        lifecycle = self._lifecycle
+        if lifecycle.has_operations:
+            for operation in lifecycle.take_operations():
+                self._start(operation)
+        if not self._turn_due and lifecycle.has_turn:
             self._turn_due = True
             self._loop.call_soon(self._scheduled_turn)
-        self._set_timer()
+        wake_at = self.commit_loop.wake_at, lifecycle.wake_at
+        if self._timer is None or wake_at != self._timer_for:
+            self._set_timer(*wake_at)
 
     def _scheduled_turn(self) -> None:
         self._turn_due = False
@@ -407,12 +411,9 @@ class LocalStoreHost:
 
     # ---- the timer ----
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, wake_at: int, lifecycle_at: int) -> None:
         """One timer for all that is due. It is set again when something else comes first."""
-        wake_at, lifecycle_at = self.commit_loop.wake_at, self._lifecycle.wake_at
         if self._timer is not None:
-            if (wake_at, lifecycle_at) == self._timer_for:
-                return
             self._timer.cancel()
             self._timer = None
         self._timer_for = (wake_at, lifecycle_at)

@@ -147,6 +147,10 @@ class StoreLifecycle:
         """For clients: where the store lies and what exactly is wrong with it is for operators."""
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
+    @property
+    def has_operations(self) -> bool:
+        return bool(self._operations)
+
     def take_operations(self) -> list[StoreOperation]:
         """What is to be done with the store now. Each is answered by `operation_done` or `operation_failed`."""
         operations, self._operations = self._operations, []
