@@ -338,7 +338,7 @@ class Fragment:
         return state.due == AT_ONCE and self.settings.topic is not None
 
     def hold_due(self, held: bool) -> None:
-        """Set whether due or owed messages wait: while the store is full, their commits would fail with all commands."""
+        """Set whether due or owed messages wait: while the store is full, their commit fails with all that is in it."""
         self._state.holds_due = held
 
     def change_count(self) -> i64:

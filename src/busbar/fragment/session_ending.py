@@ -45,7 +45,10 @@ def give_up(state: State, sessions: MessageSessions, session: MessageSession) ->
 
 
 def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i64) -> i64:
-    """End the sessions whose time has come; returns how many, with their locked messages. The last may exceed the limit."""
+    """End the sessions whose time has come; returns their number plus that of their locked messages.
+
+    The last session may exceed the limit.
+    """
     count: i64 = 0
     while count < limit:
         session = sessions.overdue(now)

@@ -191,7 +191,7 @@ def _serve(
     sessions.changed[session.id] = session
     if session.sweeping:
         budget = _sweep(state, session, budget)
-    # A holder without credit gets the answer to its drain before the sweep ends: nothing is read for it.
+    # If the holder can get nothing more, its drain is answered before the sweep ends: nothing is read for it.
     if session.sweeping and _wants(state, session):
         sessions.account(session)
         return budget

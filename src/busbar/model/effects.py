@@ -245,7 +245,7 @@ class TapStates(Effect):
 
 @final
 class TapPage(Effect):
-    """Messages in the order of their positions, packed (tap_page.py); all up to `upto` was looked at."""
+    """Messages in the order of their positions, packed (tap_page.py): all behind the position asked for, up to `upto`."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ FORWARDED: Final = 11  # to another entity
 
 @final
 class EventPage(Effect):
-    """Events in order; all up to `upto` was looked at."""
+    """Events in order: all behind the position asked for, up to `upto`."""
 
     def __init__(self, origin: i64, request: i64, events: list[MessageEvent], upto: i64) -> None:
         super().__init__(origin, request)
@@ -311,7 +311,7 @@ class PositionFound(Effect):
 
 @final
 class OutboxReady(Effect):
-    """The outbox of a fragment has durable records for a target, and had none before, or the mover may have missed that."""
+    """The outbox of a fragment has durable records for a target. Before it had none, or the mover may have missed that."""
 
     def __init__(self, origin: i64, fragment: i64, target: i64) -> None:
         super().__init__(origin, 0)

@@ -24,8 +24,8 @@ LARGEST_CHUNK = 1024
 _MAX_NUMBER = 2**63 - 1
 
 # How a lane is written. SQLite changes a row in place if its length stays the same. Otherwise it writes the whole row again,
-# with its content. The numbers 0 and 1 and an empty text take no byte, other numbers one. So a message that goes from ACTIVE
-# to KEPT keeps its length.
+# with its content. The numbers 0 and 1 and an empty text take no byte, the numbers of other lanes one. So a message that
+# goes from ACTIVE to KEPT keeps its length.
 LANE_KEYS: tuple[int | str, ...] = tuple("" if lane == KEPT else lane for lane in range(LANES))
 
 _PUT = (
