@@ -9,13 +9,12 @@ AMQP_HEADER   the peer's AMQP header       FRAMES
 FRAMES        frames; first of all `open`  close → OVER
 OVER          nothing                      input is ignored
 
-Frames may be pipelined everywhere: a client's begin may stand behind its open in the first packet, and
-our own frames, written before the peer's header is there, are held until it may be sent. Input is bounded
-before it is kept: a frame is at most max-frame-size (4 KB while SASL lasts), sessions and links are
-counted, unfinished deliveries together have a limit in bytes. A peer that breaks the protocol gets a
-`close` that says how, and the Closed event says the same; no input raises. Time comes in as milliseconds.
-A heartbeat goes out at half of the peer's idle-time-out; a peer that is silent for twice the
-idle-time-out we announced is gone.
+Frames may be pipelined everywhere: a client's begin may follow its open in the first packet. Our own frames that are written
+before the peer's header has come are held until they may be sent. Input is bounded before it is kept: a frame is at most
+max-frame-size (4 KB while SASL lasts). The number of sessions and links has a limit, and so have the bytes of all unfinished
+deliveries together. If a peer breaks the protocol, the error is in the `close` that it gets and in the Closed event. No
+input raises. Time comes in as milliseconds. A heartbeat goes out at half of the peer's idle-time-out; a peer that is silent
+for twice the idle-time-out we announced is gone.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class Connection:
         return data
 
     def parts_to_send(self) -> list[Part] | None:
-        """The same in parts, for `writelines`, if there is much of it; if None, it is little, and data_to_send has it."""
+        """All bytes to write, in parts for `writelines`; None if they are few, and data_to_send has them."""
         if self._before or not self._may_send_frames:
             return None
         parts = self._wire.take_parts()
@@ -153,7 +152,7 @@ class Connection:
         return parts
 
     def tick(self, now: i64) -> list[Event]:
-        """Heartbeats and silence; also hands out events that arose outside of receive_data."""
+        """Send heartbeats and close if the peer is silent; also returns events that arose outside of receive_data."""
         self._now = now
         if self._phase != OVER:
             if self._last_input == 0:
@@ -170,7 +169,7 @@ class Connection:
         return self._wire.take_events()
 
     def next_tick(self, now: i64) -> i64:
-        """When `tick` wants to be called; 0 for never."""
+        """When `tick` is to be called; 0 for never."""
         if self._wire.events:
             return now
         if self._phase == OVER:
@@ -309,14 +308,14 @@ class Connection:
         self._wire.release()
 
     def _end_sessions(self) -> None:
-        """Nothing may follow a close: sessions and links stay visible, but their calls do nothing any more."""
+        """End all sessions, since nothing may follow a close. They and their links stay visible, but calls do nothing."""
         for session in self.sessions.values():
             session.on_connection_end()
         for session in self._begun:
             session.on_connection_end()
 
     def _fail(self, condition: str, text: str) -> None:
-        """The peer broke the protocol, or is silent: say so to both sides."""
+        """Close with an error, for the peer and as an event: the peer broke the protocol, or is silent."""
         if self._open_written and not self._close_written and self._may_send_frames:
             self._write_close(self._wire.error(condition, text))
         self._over()
@@ -352,7 +351,7 @@ class Connection:
             self._have = left
 
     def _bound_waiting(self) -> None:
-        """What a client may send ahead of the verdict on its credentials."""
+        """Bound what a client may send before its credentials are accepted."""
         if self._phase == DECIDING and self._have > self.config.max_frame_size:
             self._fail(FRAMING_ERROR, f"{self._have} bytes came before the SASL outcome")
 

@@ -1,12 +1,12 @@
 """One link: its life, the deliveries that come in on it, and those that go out.
 
-LINK_TRANSITIONS (states.py) says what each input makes of each state. A remote detach is answered once, with the same
+LINK_TRANSITIONS (states.py) has the next state for each state and input. A remote detach is answered once, with the same
 `closed`, and never when our own detach is already out (rhea tears the connection down otherwise). An attach is answered
 before the link is detached. Calls that send, grant or settle do nothing on a link that is not ATTACHED.
 
 Receiving: deliveries beyond the granted credit are taken (Python assumes credit), also before the link is
-accepted: the gateway keeps or refuses them. A delivery over several frames is gathered up to
-max-message-size; beyond it the bytes are thrown away and the delivery is reported as oversized.
+accepted: the gateway keeps or refuses them. A delivery over several frames is collected up to
+max-message-size. Beyond it the bytes are discarded and the delivery is reported as oversized.
 
 Sending: a delivery goes out when the link has credit and the session window is open, else it waits here in
 order (`queued`). It counts against `credit` as soon as `deliver` is called. Ids are given when the first
@@ -168,7 +168,7 @@ class Link:
         return True
 
     def on_detach(self, closed: bool) -> bool:
-        """The remote detached. True when the gateway was not told yet that the link is over."""
+        """The remote detached. True when the gateway has not got an event for the end of the link yet."""
         state = self._next(REMOTE_DETACH)
         if state < 0:
             return False
@@ -256,7 +256,7 @@ class Link:
     # ---- receiving -------------------------------------------------------------------------------
 
     def grant(self, credit: int, drain: bool = False) -> None:
-        """Set the link-credit and tell the sender."""
+        """Set the link-credit and send it to the sender in a flow."""
         if self.state != ATTACHED:
             return
         self.credit = credit
@@ -284,7 +284,7 @@ class Link:
         self.dispose(ids, transactional_state(txn, _ACCEPTED_STATE))
 
     def dispose(self, ids: list[int], state: bytes, settled: bool = True) -> None:
-        """Tell the sender what became of its deliveries. Unsettled, its answer comes as Disposed."""
+        """Send the sender the state of its deliveries. If not `settled`, its answer comes as Disposed."""
         if self.state != ATTACHED:
             return
         write_dispositions(self._wire.out, self.session.channel, True, ids, settled, state)
@@ -555,7 +555,7 @@ class Link:
         if link_credit >= 0:
             self._sendable = sendable(receiver_count, link_credit, self.delivery_count)
         self.drain = drain
-        self._drain_due = False  # the gateway is asked again when the peer still wants it
+        self._drain_due = False  # the gateway is asked again if the peer still drains
         self._count_credit()
         if self._waiting is not None and self._sendable > 0:
             self.session.add_backlog(self)

@@ -1,6 +1,6 @@
 """One session: its windows, its delivery-ids, and the links on it.
 
-SESSION_TRANSITIONS (states.py) says what each input makes of each state. While a session is ENDING, all frames but the
+SESSION_TRANSITIONS (states.py) has the next state for each state and input. While a session is ENDING, all frames but the
 remote's end are ignored.
 
 Delivery-ids are given out by the session, over all its sending links, one after the other; transfer-ids
@@ -8,9 +8,8 @@ count frames, for the windows. Our incoming window is renewed by every flow we w
 own when half of it is used. Deliveries that meet a closed window wait in their links; the links wait in
 `backlog`, first come first served, so that the frames of two deliveries never mix.
 
-A frame for a handle that is not attached ends the session (amqp:session:unattached-handle), as does an
-attach on a handle in use (handle-in-use); a handle beyond handle-max ends the connection (framing-error,
-2.7.2).
+A frame for a handle that is not attached ends the session (amqp:session:unattached-handle). So does an attach on a
+handle in use (handle-in-use). A handle beyond handle-max ends the connection (framing-error, 2.7.2).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Session:
         self._leave_links()
 
     def fail(self, condition: str, text: str) -> None:
-        """The peer broke a rule of this session: end it and say so."""
+        """End the session with an error, since the peer broke one of its rules."""
         self.end(condition, text)
         self._wire.events.append(SessionEnded(self, AmqpError(condition, text)))
 
@@ -402,7 +401,7 @@ class Session:
             self._wire.events.append(LinkDetached(link, error, closed))
 
     def _drop(self, link: Link, condition: str, text: str) -> None:
-        """The peer broke a rule of the link: detach it and say so."""
+        """Detach the link with an error, since the peer broke one of its rules."""
         link.detach(condition, text)
         self._wire.events.append(LinkDetached(link, AmqpError(condition, text), True))
 
@@ -544,10 +543,10 @@ class Session:
             self._dispose_awaited(first, last, settled == 1, outcome)
 
     def _dispose_sent(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
-        """The receiver's word about what we sent. The first one about a delivery stands until we have settled it."""
+        """Apply the receiver's disposition of what we sent. The first one of a delivery holds until we have settled it."""
         unsettled = self.unsettled
         if not self._wire.server:
-            # The broker may say it twice: that it took the delivery, and that it is settled.
+            # The broker may send two dispositions: that it took the delivery, and that it is settled.
             ids = known_ids(first, last, unsettled)
         elif outcome is not None and outcome.code == RECEIVED and not settled:
             return  # a progress report
@@ -577,7 +576,7 @@ class Session:
         write_disposition(self._wire.out, self.channel, False, first, last, True, state)
 
     def _dispose_awaited(self, first: i64, last: i64, settled: bool, outcome: Outcome | None) -> None:
-        """The sender's word about what we disposed without settling."""
+        """Apply the sender's disposition of what we disposed without settling."""
         awaiting = self.awaiting
         if not settled or not awaiting:
             return

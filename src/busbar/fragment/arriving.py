@@ -20,8 +20,8 @@ def put_active(
 ) -> None:
     """Put messages with new numbers, ascending, that have `size` bytes in all. `drafts` are theirs, if they are known.
 
-    Ledger.given must be called with the last number afterwards. Without `straight` they are not put into the outbox, which
-    has, or will get, other numbers that were given by the same command.
+    The caller must call Ledger.given with the last number afterwards. Without `straight` the messages are not put into the
+    outbox, because it has, or will get, other numbers that were given by the same command.
     """
     if not records:
         return

@@ -1,10 +1,10 @@
-"""A filter over ids: for an id that was never added it nearly always says so, and it is never wrong the other way.
+"""A rotating Bloom filter over ids: it always finds an id that was added, and rarely finds one that was not.
 
-It is eight Bloom filters in one table, one for each generation: a byte has one bit for each generation, so that one look
-at an id's few positions tells for all generations at once in which of them it may be. A generation is cleared by itself.
+One table holds eight Bloom filters, one for each generation. A byte has one bit for each generation. So one look at the few
+positions of an id finds, for all generations at once, in which of them it may be. Each generation is cleared by itself.
 
-With at most size / ROOM ids in a generation an id that is not there is taken for one of the generation once in 1,700
-times, and much less often while the generation is not full. More ids than that make it wrong more often, nothing else.
+With size / ROOM ids in a generation, the false positive rate of that generation is 1 in 1,700. It is much lower while the
+generation is not full. More ids only raise the rate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RotatingBloomFilter:
             probe += 1
 
     def grow(self, times: i64) -> None:
-        """Become larger, with room for new generations. What is there stays, and takes the same part of the table."""
+        """Enlarge the table, with room for new generations. What is there stays, and takes the same part of the table."""
         once = self._table.getvalue()
         for _ in range(times - 1):
             self._table.write(once)

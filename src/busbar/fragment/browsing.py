@@ -1,11 +1,11 @@
-"""Looking without touching: peek and counters.
+"""Reads that change nothing: peek and counters.
 
 Rules of peek
-- A sub-queue shows the lanes that sub_queues.py says, locked messages too, by rising number. The outbox shows its own.
-- It shows what the store holds, expired messages included. At most the asked count and (but at least one)
-  bytes.
-- Each lane is read by itself and may be cut short. Nothing is shown from beyond the end of a lane that was
-  cut, since the caller goes on behind the last number it has seen and would never see the rest.
+- A sub-queue shows its lanes (sub_queues.py), locked messages too, by rising number. The outbox shows its own.
+- A page shows what the store holds, expired messages included. The count and the bytes that were asked for bound it, but
+  it has at least one message.
+- Each lane is read by itself and may be cut short. Nothing beyond the end of such a lane is shown. The caller continues
+  behind the last number it has seen, and would never see the rest.
 - With a session, only its messages are shown. No lock is needed for that.
 """
 

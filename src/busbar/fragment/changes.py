@@ -3,14 +3,14 @@
 A store performs puts, then edits in their order, then deletes; numbers are given once, so this order is
 always right. Ids of duplicate detection are forgotten first and then remembered.
 
-How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on segments, the segments of a fragment in the
-order of time: (segment, id) is the key, so that ids which come together are written together and go together, although
-ids are random. A store finds an id on given segments, reads ids in the order of the key, and removes the lowest.
+How ids lie in a store. An id is 16 bytes (duplicates.py). Ids are kept on segments, the segments of a fragment in the order
+of time. The key is (segment, id). So ids that come together are written together and deleted together, although ids are
+random. A store finds an id on given segments, reads ids in the order of the key, and removes the lowest.
 
-How message sessions lie in a store. A session has a row while it has active messages: how many, and its turn, which is
-its place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read: the
-row that comes gets the turn of the change, a row that is there keeps its own unless it is moved, and the row whose last
-message goes goes with it. A state is kept by itself, whether the session has messages or not.
+How message sessions lie in a store. A session has a row while it has active messages: how many, and its turn, which is its
+place in the line of those that wait to be accepted. Rows are written by difference, so that a send needs no read. A new row
+gets the turn of the change. An existing row keeps its turn unless it is moved. When its last message goes, the row is
+deleted. A state is kept by itself, whether the session has messages or not.
 
 How the outbox lies in a store. Its messages are found by target and number. A target has a row while there are messages for
 it: how many, and the path of its entity. Rows are written by difference, too. A message that comes into the outbox or goes
@@ -149,7 +149,7 @@ class OutboxChange:
 
 @final
 class Lock:
-    """A message handed to a receiver: until when, and which nonce proves it. Only `until` ever changes (renewal)."""
+    """A lock: a message that a receiver has, until when, and the nonce that proves it. Only `until` changes (renewal)."""
 
     def __init__(self, record: Record, lane: i64, nonce: i64, until: i64) -> None:
         self.record = record
@@ -160,7 +160,7 @@ class Lock:
 
 @final
 class TapRow:
-    """Where a tap stands in a fragment (TapState says what the fields mean)."""
+    """The position of a tap in a fragment. TapState describes the fields."""
 
     def __init__(
         self,
@@ -213,12 +213,12 @@ class Changes:
         self.events: list[MessageEvent] = []  # to record
         self.events_upto: i64 = 0  # forget events up to this position
         self.written: list[tuple[str, int, bytes]] = []  # writer, batch and id (16 bytes): to remember
-        # What is known of a writer: the batch it has committed and when it said so (None: forget it, its ids are gone).
-        # Its ids of batches before that one go.
+        # By writer: the batch that it has committed, and when (None: forget the writer, its ids are gone). Its ids of
+        # batches before that one are deleted.
         self.writers: dict[str, tuple[int, int] | None] = {}
         self.head: Head | None = None  # the counters after this commit
-        # For undoing a refused commit: the locks that ended, in the order of their end. Those that were taken are
-        # named by the Delivered and Received effects which are discarded with the commit.
+        # For undoing a refused commit: the locks that ended, in the order of their end. The locks that were taken are named
+        # by the Delivered and Received effects, which are discarded with the commit.
         self.unlocked: list[list[Lock]] = []
         self.weight: i64 = 0  # messages touched, to bound a commit
         self.bytes: i64 = 0  # of the messages and states put

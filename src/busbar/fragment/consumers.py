@@ -1,4 +1,4 @@
-"""A consumer: someone who has said how many messages it will take."""
+"""A consumer: a receiver that gives credit for the messages it can take."""
 
 from __future__ import annotations
 

@@ -1,26 +1,27 @@
-"""Duplicate detection: which ids a fragment knows, in memory and in its store.
+"""Duplicate detection: the ids that a fragment remembers, in memory and in its store.
 
 Rules
-- A message's id is its MessageId together with its session id or partition key. An id is remembered with the commit
-  of the message, from when it is sent (a scheduled one: when it is scheduled), for the entity's window. A message
-  whose id is remembered is dropped, and its sender hears that it was sent. What became of the first one is no matter.
-- The window is looked at when a message comes: a new one holds for ids that are there already.
+- A message's id is its MessageId together with its session id or partition key. The commit of the message stores the id. It
+  is remembered for the entity's window, from when the message is sent, or scheduled. A message whose id is remembered is
+  dropped, and its sender gets the answer of a successful send. What became of the first message does not matter.
+- The window is applied when a message comes. After a change, the new window also holds for existing ids.
 - A refused message leaves no id. Of two in one send the second is a duplicate of the first.
 
 Where ids are
-- All are in the store, in segments (changes.py): a segment is named by the time at which it was begun, and the next
-  is begun when it is full, or with a new generation.
-- A filter (bloom_filter.py) says without a read that an id is new. It has generations of a seventh of the window: a
-  generation ends when it is as old as that, or full. It goes when all its segments have. When it is full the filter grows
-  as well. Without a free generation the newest goes on, and more ids are looked for in the store than need be.
-- The last few thousand are in memory as they are, so that a client which tries again costs no read.
-- What may be known is looked up in the store, in the segments of the generations that the filter named.
+- All ids are in the store, in segments (changes.py). A segment is named by the time at which it was begun. The next one is
+  begun when it is full, or with a new generation.
+- A filter (bloom_filter.py) finds without a read that an id is new. Its generations are a seventh of the window long. A
+  generation ends when it is as old as that, or full. It is cleared when all its segments are gone.
+- When a generation is full, the filter grows as well. If no generation is free, the newest one continues, and more ids than
+  necessary are looked up in the store.
+- The last few thousand ids are also in memory, so that a retry of a client costs no read.
+- If the filter finds an id, it is looked up in the store, in the segments of the generations that the filter found.
 
 After a start the filter is filled again from the store, page by page, in ticks. Until a segment has been read, every new
 id is looked up on it.
 
-After an undo the filter still has the ids that were undone. That is harmless: the store, which is asked, has not. It is
-even needed if the commit was made after all.
+After an undo the filter still has the ids that were undone. That is harmless: the look-up in the store does not find them.
+If the commit was made after all, the filter must have them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LATEST: Final = 100
 """How many of the latest drops are listed."""
 GROWTH: Final = 4
 SEGMENTS: Final = 64
-"""Into how many segments a full generation is divided: fewer are faster to look through, more are faster to write."""
+"""How many segments a full generation has: fewer are faster to search, more are faster to write."""
 NOW: Final = 1
 """A time that has come."""
 ALL: Final = (1 << GENERATIONS) - 1
@@ -52,7 +53,7 @@ Known = tuple[int, int]
 
 
 def id_of(draft: Draft) -> bytes:
-    """What the message is recognized by; empty if it has no MessageId."""
+    """The id by which a message is recognized; empty if it has no MessageId."""
     if not draft.message_id:
         return b""
     key = draft.session_id if draft.session_id is not None else draft.partition_key or ""
@@ -73,7 +74,7 @@ class IdSegment:
 @final
 class DuplicateDetector:
     def __init__(self, bounds: Bounds, segments: list[int], remembered: i64, dropped: i64) -> None:
-        """`segments` are those of the store, rising; `remembered` says how many ids are on them, about."""
+        """`segments` are those of the store, rising; `remembered` is the approximate number of ids on them."""
         self.dropped = dropped
         self.latest: deque[tuple[str, int, int]] = deque(maxlen=LATEST)
         self._bounds = bounds
@@ -105,7 +106,7 @@ class DuplicateDetector:
     # ---- a message comes ----
 
     def reads(self, drafts: list[Draft]) -> list[Read]:
-        """What must be looked up before it is known which messages are duplicates."""
+        """The look-ups that decide which messages are duplicates."""
         ids = self._prepare(drafts)
         table = self._filter
         loaded = self._unloaded == 0
@@ -151,7 +152,7 @@ class DuplicateDetector:
         return self._prepare(drafts)
 
     def release(self) -> None:
-        """The command for which ids were prepared is applied."""
+        """Discard the prepared ids: their command is applied."""
         self._prepared = None
 
     def original(self, id: bytes, horizon: i64) -> i64:
@@ -170,7 +171,7 @@ class DuplicateDetector:
         return n
 
     def remember(self, id: bytes, now: i64, n: i64, window: i64, rows: list[IdRow]) -> None:
-        """A message that is not a duplicate has come; what is to be written is added to `rows`."""
+        """Remember the id of a message that is not a duplicate; the row to be written is added to `rows`."""
         segment = self._open
         if segment is None or (not rows and self._is_over(segment, now, window)):
             segment = self._begin_segment(now, window)
@@ -188,7 +189,7 @@ class DuplicateDetector:
         self.latest.append((draft.message_id, now, n))
 
     def rotate(self) -> None:
-        """After a send: what was recent may be older now. (Never amid a send, whose own ids must be known.)"""
+        """Make the recent ids the older ones, if they are many. Called after a send, which needs its own ids in memory."""
         self._found = {}
         if len(self._recent) >= self._bounds.recent_ids:
             self._older = self._recent
@@ -250,7 +251,7 @@ class DuplicateDetector:
         self._counts[generation] = 0
 
     def _first_size(self) -> i64:
-        """Room for what is in the store, spread over the generations of a window but for one, and half as much again."""
+        """The size for the ids of the store, spread over all generations of a window but one, and half as much again."""
         size = self._bounds.filter_bytes
         while (
             size // ROOM * (GENERATIONS - 2) < self._expected * 3 // 2
@@ -281,7 +282,7 @@ class DuplicateDetector:
         return []
 
     def tick(self, supplied: list[Read], now: i64, window: i64) -> list[IdRow]:
-        """Do a part of what is to be done. Answers ids to be forgotten, in order: they are the lowest of the store."""
+        """Do a part of the pending work. Returns ids to be forgotten, in order: they are the lowest of the store."""
         gone: list[IdRow] = []
         if self._clearing != 0:
             self._clear()
@@ -337,7 +338,7 @@ class DuplicateDetector:
         self._after = b""
 
     def _generation_for_loading(self, began: i64, window: i64) -> i64:
-        """Generations are a little longer here, so that one is left for ids that come meanwhile."""
+        """The generation for a segment that is loaded. It is a little longer, so that one is left for new ids."""
         generation = self._loading_generation
         if generation >= 0 and began - self._began[generation] < window // (GENERATIONS - 2):
             return generation
@@ -351,7 +352,7 @@ class DuplicateDetector:
     # Forgetting
 
     def _expire(self, now: i64, window: i64) -> None:
-        """Let go of segments whose ids have all expired: they are swept from the store, and their generations cleared."""
+        """Drop segments whose ids have all expired: they are swept from the store, and their generations cleared."""
         segments = self._segments
         count: i64 = 0
         while count < len(segments) and self._has_expired(count, now - window):
@@ -371,7 +372,7 @@ class DuplicateDetector:
             self._start_afresh()
 
     def _has_expired(self, index: i64, horizon: i64) -> bool:
-        """Of a segment that was not loaded it is known that its ids came before the next one was begun."""
+        """Whether all ids of a segment have expired. If it was not loaded, its ids came before the next one was begun."""
         segment = self._segments[index]
         if segment.loaded:
             return segment.last <= horizon
@@ -427,7 +428,7 @@ class DuplicateDetector:
     # ---- when commits have failed ----
 
     def undo(self, batches: list[Changes], effects: list[Effect]) -> None:
-        """Ids that were discarded are not known exactly any more. Drops that nobody heard of are not counted."""
+        """Remove discarded ids from memory. Drops whose answers were discarded are not counted."""
         for batch in batches:
             for row in batch.ids:
                 self._recent.pop(row[1], None)

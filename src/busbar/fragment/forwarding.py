@@ -2,18 +2,18 @@
 
 Rules
 - After each command the fragment takes what is available in the sub-queue, in order and within the turn's budget, as a
-  receiver would. What has expired expires, what is locked comes when its lock ends, what is deferred stays. A disabled
-  entity and a tap that consumes stop it, and so does a full store.
+  receiver would. An expired message expires, a locked one is forwarded when its lock ends, a deferred one stays. A disabled
+  entity, a tap that consumes and a full store stop forwarding.
 - Each message gets the next number in the outbox, and the old one is deleted (taps may keep it). What one group of commands
   puts and deletes leaves no trace in the store, so passing through costs one put.
 - If there are no taps and nothing is available before it, an arriving message is put straight into the outbox.
-- Which fragment it goes to is decided here, once, by the key that partitioning.py says, and stored.
-- A move counts as a hop. A message with MAX_HOPS of them is not moved again. It is dead-lettered, as outbox.py says, and so
-  is one that its target cannot take: the target is missing or disabled, or the keys of the message contradict each other.
+- The fragment that a message goes to is chosen here, once, by its key (partitioning.py), and stored.
+- A move counts as a hop. A message with MAX_HOPS of them is not moved again but dead-lettered (outbox.py). So is a message
+  whose target is missing or disabled, or whose keys contradict each other.
 - A dead letter whose target is missing or disabled stays where it is.
 - An entity with sessions has no window of its own: its messages are read page by page, by ticks.
 - The record has the bytes, the overlay, the time to live as the entity bounded it, the hops, and the sequence number that it
-  had here. The delivery count and the lock do not go along.
+  had here. It does not have the delivery count and the lock.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _may_forward(state: State, sub: i64, forward: ForwardSettings) -> bool:
 
 
 def could_forward(state: State, window: Window) -> bool:
-    """There is something to forward, in memory or in the store, and it may be forwarded now."""
+    """Whether there is something to forward, in memory or in the store, and it may be forwarded now."""
     forward = _settings_of(state, window.lane)
     if forward is None or not _may_forward(state, window.lane, forward):
         return False
@@ -82,7 +82,7 @@ def forward_reads(state: State, window: Window) -> list[Read]:
 
 
 def forward_available(state: State, now: i64, budget: i64) -> i64:
-    """Forward what is in memory of both sub-queues; what is left of the budget."""
+    """Forward what is in memory of both sub-queues; returns what is left of the budget."""
     if state.settings.forward is not None and state.sessions is None:
         budget = _forward_window(state, state.main, FORWARD, now, budget)
     if state.settings.forward_dead_letters is not None:
@@ -224,7 +224,7 @@ def passes_straight(state: State, unread: i64) -> bool:
 
 
 def put_straight(state: State, records: list[Record], drafts: list[Draft] | None, now: i64) -> list[Record]:
-    """Put arriving messages straight into the outbox, as far as that goes; those that are left, in their order."""
+    """Put arriving messages straight into the outbox while that is possible; returns the rest, in order."""
     forward = state.settings.forward
     assert forward is not None, "it passes straight"
     entering: list[Record] = []

@@ -4,16 +4,16 @@ Rules
 - A message gets the next number, the time of its arrival, and the smaller of its own and the entity's time to live.
 - A message scheduled for later stands in SCHEDULED with a number of its own: one that was reserved for it, or the next.
 - A message that would take the entity over its quota is refused; an atomic command is then refused as a whole. The quota
-  counts every message kept, in whatever lane, and every id that duplicate detection remembers: a sender whose messages are
-  gone soon could else fill the disk with ids.
-- Where the entity detects duplicates (duplicates.py), a message whose id is known is dropped: it is neither counted
-  nor numbered, and to its sender it is sent.
+  counts every message kept, in whatever lane, and every id that duplicate detection remembers. Otherwise a sender whose
+  messages are soon received could fill the disk with ids.
+- Where the entity detects duplicates (duplicates.py), a message whose id is remembered is dropped. It is neither counted nor
+  numbered, and its sender gets the answer of a successful send.
 - What a writer sends again (writers.py) is dropped in the same way; the number of the original is not known then (0).
 - Where the entity requires sessions a message without a session id is refused, an atomic command with one as a whole.
 - A topic passes on what it does not schedule, as its rules have selected it (publishing.py). With `only_selected` it refuses
   what no subscription selects. There, message i gets the number last + 1 + i.
-- A message with another destination (Draft.kind) is none of this entity: nothing but the quota is looked at, and it enters
-  the outbox.
+- A message with another destination (Draft.kind) is not one of this entity. Only the quota is checked, and the message
+  enters the outbox.
 
 Three commands use it: Send (sending.py), TakeMoved (taking.py) and Transact (transacting.py). Each first asks for a refusal
 of the whole, then takes the messages one by one, then stores.
@@ -100,7 +100,7 @@ class Intake:
     # ---- before any message is taken ----
 
     def refusal(self, writer: str | None = None, batch: i64 = 0) -> Refusal | None:
-        """Why all messages are refused, whatever rules select; None if they are not. Finds out what was sent before."""
+        """Why all messages are refused, whatever rules select; None if they are not. Also finds what was sent before."""
         state = self._state
         if not state.settings.can_send:
             return EntityDisabled.condition, "The entity is disabled for sending."
@@ -169,7 +169,7 @@ class Intake:
         return found
 
     def select(self, selected: Selection | None) -> Refusal | None:
-        """What the rules of a topic have selected; why that refuses an atomic command, None if it does not."""
+        """Set what the rules of a topic have selected. Returns why an atomic command is then refused, None if it is not."""
         if selected is not None:
             self._selected = selected
         if self._topic is None or not self._atomic or not self._state.settings.only_selected:
@@ -406,7 +406,7 @@ def _number_of(record: Record) -> int:
 
 
 def _judgement(selected: Selection, n: i64) -> Refusal | None:
-    """Why a topic that takes only what is selected refuses message `n`; None if it does not."""
+    """Why a topic that accepts only selected messages refuses message `n`; None if it does not."""
     copies = selected.copies.get(n)
     if copies is None:
         return (ServerBusy.condition, TOO_MUCH_TO_JUDGE) if n > selected.evaluated else None

@@ -8,9 +8,8 @@ Rules
 - A message put and deleted by the same changes is written by neither: it leaves no trace but the last
   number. One that is put and kept for taps by the same changes is put where it is kept.
 - Kept messages are not in `size`, which is what a quota is held against, but in `kept_size`.
-- Ended locks are noted in the changes that end them, so that an undo can bring them back. An end that
-  changes nothing durable (a release) is noted only if changes are open; undone without a note it stays a
-  release, which is harmless.
+- Ended locks are noted in the changes that end them, so that an undo can restore them. An end that changes nothing durable
+  (a release) is noted only if changes are open. If it is undone without a note, it stays a release, which is harmless.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Ledger:
     def edit(
         self, lane: i64, record: Record, to: i64, deliveries: i64, overlay: Overlay | None, dead: i64
     ) -> None:
-        """Properties that it has more or less than before count in the size of the entity."""
+        """Edit a message. The difference that its new properties make counts in the size of the entity."""
         changes = self._open()
         size = record.size_with(overlay)
         changes.edits.append(MessageEdit(lane, record.n, to, deliveries, overlay, dead, size))
@@ -172,7 +171,7 @@ class Ledger:
         changes.weight += 1
 
     def record(self, n: i64, outcome: i64, now: i64, enqueued: i64, deliveries: i64, reason: str) -> None:
-        """An event, with the next position."""
+        """Add an event, with the next position."""
         changes = self._open()
         head = self.head
         head.last_event += 1
@@ -181,13 +180,13 @@ class Ledger:
         changes.weight += 1
 
     def skip_event(self) -> i64:
-        """The position of an event that nobody keeps."""
+        """Give a position to an event that is not written."""
         self._open().weight += 1
         self.head.last_event += 1
         return self.head.last_event
 
     def forget_events(self, upto: i64, count: i64) -> None:
-        """The first events, `count` of them, up to this position."""
+        """Forget the first events, `count` of them, up to this position."""
         changes = self._open()
         changes.events_upto = upto
         changes.weight += count
@@ -196,7 +195,7 @@ class Ledger:
     # ---- ids ----
 
     def written(self, writer: str, batch: i64, ids: list[bytes]) -> None:
-        """Ids that a writer has sent."""
+        """Add ids that a writer has sent."""
         changes = self._open()
         number: int = batch
         for id in ids:
@@ -214,13 +213,13 @@ class Ledger:
         changes.weight += 1
 
     def remember(self, ids: list[IdRow]) -> None:
-        """Ids of messages that the open changes put."""
+        """Add ids of messages that the open changes put."""
         if ids:
             self._open().ids += ids
             self.head.ids += len(ids)
 
     def forget_ids(self, upto: tuple[int, bytes], count: i64) -> None:
-        """The lowest ids, `count` of them, up to this segment and id."""
+        """Forget the lowest ids, `count` of them, up to this segment and id."""
         changes = self._open()
         changes.ids_upto = upto
         changes.weight += count
@@ -239,10 +238,10 @@ class Ledger:
         return change
 
     def into_session(self, id: str, waits: bool) -> i64:
-        """A session has one more active message; the turn that it gets if it had none.
+        """Count one more active message of a session. Returns the turn that the session gets if it had none.
 
-        `waits`: nobody holds it, and it is not known to be in the line. If messages of it went in the same changes, the
-        row may never have been gone for the store: then it must be moved to its new turn all the same.
+        `waits`: no consumer holds it, and it is not known to be in the line. If the same changes deleted messages of it, the
+        store may still have its row. Then the row is moved to the new turn.
         """
         change = self._session(id)
         if waits and change.active < 0:
@@ -254,11 +253,11 @@ class Ledger:
         return change.turn
 
     def out_of_session(self, id: str) -> None:
-        """A session has one active message less."""
+        """Count one active message of a session less."""
         self._session(id).active -= 1
 
     def move_session(self, id: str) -> i64:
-        """To the end of the line, if it has active messages; its turn."""
+        """Move a session to the end of the line, if it has active messages. Returns its turn."""
         change = self._session(id)
         self.head.turn += 1
         change.turn = self.head.turn
@@ -267,7 +266,7 @@ class Ledger:
         return change.turn
 
     def set_state(self, id: str, at: i64, state: bytes | None, more: i64) -> None:
-        """A session's state; `more` is how many bytes more than before are kept."""
+        """Set a session's state; `more` is how many bytes more than before are kept."""
         changes = self._open()
         changes.states[id] = (at, state)
         changes.weight += 1
@@ -278,7 +277,7 @@ class Ledger:
     # ---- the outbox ----
 
     def count_outbox(self, target: i64, path: str, more: i64) -> None:
-        """A target has so many records more, or fewer."""
+        """Count so many records more, or fewer, for a target."""
         outbox = self._open().outbox
         change = outbox.get(target)
         if change is None:
@@ -329,7 +328,7 @@ def _add(keeps: list[Keep], lane: i64, to: i64, numbers: list[int]) -> None:
 
 
 def _put_where_kept(changes: Changes, kept: dict[int, tuple[int, int]]) -> None:
-    """Messages that were put and kept by the same changes. One that was edited in between goes its way in the store."""
+    """Put messages that the same changes keep where they are kept. One that was edited in between is moved by the store."""
     edited: set[int] = set()
     for edit in changes.edits:
         n: int = edit.n

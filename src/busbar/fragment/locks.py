@@ -1,15 +1,13 @@
-"""The locks of a fragment: who holds which message, and when which lock ends.
+"""The locks of a fragment: which messages are locked, and when each lock ends.
 
 Rules
 - A message has at most one lock. `held` finds it by number; it is valid while its time is still to come.
-- Ends are kept in a heap with one entry for all locks taken at once: (until, numbers). Entries are never
-  searched for: a number counts only while its lock is held and has that very end. When more than half of
-  the numbers are such leftovers, the heap is built anew, so that settled locks do not pile up until their
-  time.
-- A lock keeps its message's bytes, so that an abandoned message needs no read, as long as there is room for
-  them.
-- The lock of a message of a session that somebody holds ends with that session and not by itself: its end
-  is FOREVER here, so that renewing a session does not touch the locks of its messages.
+- Ends are kept in a heap with one entry for all locks taken at once: (until, numbers). Entries are never searched for. A
+  number counts only while its lock is held and has that very end; otherwise it is a leftover.
+- When more than half of the numbers are leftovers, the heap is rebuilt. So settled locks do not pile up until their time.
+- While there is room, a lock keeps its message's bytes, so that an abandoned message needs no read.
+- If a consumer holds a session, the lock of a message of it ends with the session and not by itself. Its end is FOREVER
+  here, so that renewing a session does not touch the locks of its messages.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class LockTable:
         self.restore(locks)
 
     def restore(self, locks: list[Lock]) -> None:
-        """Hold exactly these."""
+        """Replace all locks by these."""
         self.held = {}
         self.counts = [0] * LANES
         self.bytes = 0
@@ -80,7 +78,7 @@ class LockTable:
         self._tidy()
 
     def released(self, locks: list[Lock]) -> None:
-        """These were taken out of `held`."""
+        """Count locks that the caller has taken out of `held`."""
         counts = self.counts
         active: i64 = 0
         freed: i64 = 0

@@ -1,9 +1,8 @@
 """The fragment machine: all semantics of a queue's fragment, as a function of commands and time.
 
 How the host drives it
-1. `needs(command, now)`: what must be read first. If anything, the host commits all earlier changes, reads,
-   and calls `supply`; no other command of the fragment is applied meanwhile, so a read sees everything that
-   was applied.
+1. `needs(command, now)`: what must be read first. If anything, the host commits all earlier changes, reads, and calls
+   `supply`. No other command of the fragment is applied meanwhile, so a read sees everything that was applied.
 2. `to_publish(command, now)`, of a topic: what rules are evaluated for. The host sets `command.selected`.
 3. `apply(command, now, nonce)`: never raises for what a client can send; a command that cannot be done is
    answered by Refused.
@@ -12,23 +11,22 @@ How the host drives it
    `wake_at()`: submit one then.
 6. `undo` when commits have failed.
 
-What a turn does: locks whose time has come end; the command; then consumers are served. A command that acts on records
-which were read comes before the ends of locks: what was read is then still what is there. A turn touches at
-most Bounds.turn_messages messages beyond those that its command names, however many have expired or are due. A tick
-also lets go of what is kept for no tap any more (Bounds.swept).
+What a turn does: it ends locks whose time has come, applies the command, and then serves consumers. A command that acts on
+records which were read comes before the ends of locks: until then the records are as they were read. A turn touches at most
+Bounds.turn_messages messages beyond those that its command names, however many have expired or are due. A tick also deletes
+what is kept for no tap any more (Bounds.swept).
 
-The rules of each part stand at the top of its file: sending, settling, serving, browsing; duplicates (which
-ids are known); window (the order of messages and what is in memory), locks, ledger (counters and changes). Where the
+The rules of each part stand at the top of its file: sending, settling, serving, browsing. Further parts are duplicates
+(remembered ids), window (the order of messages and what is in memory), locks, and ledger (counters and changes). If the
 entity requires sessions: sessions, session_waiting (what is in memory), session_accepting, session_serving, session_ending.
-Where it has taps: taps (what is kept), tap_reading; writers (who repeat what they send). Of topics and subscriptions:
-publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage` and `to_publish`; afterwards it
+If it has taps: taps (what is kept) and tap_reading. Writers that repeat what they send: writers. Topics and subscriptions:
+publishing. Before a topic applies what may be passed on, its host calls `set_topic_usage` and `to_publish`. Afterwards it
 applies `take_copies` to the subscriptions. While the topic `owes_copies`, ticks come before sends.
 
-Undo. The failed changes are gone, with all effects that were to follow them. Locks become what they were
-before: those that ended (Changes.unlocked) are held again, the oldest winning; those taken by discarded
-deliveries are not held. Windows are read anew; counters come from the store. A consumer gets back the
-credit of what was not delivered, and a drain that was not answered is pending again. What consumers asked
-for (Demand, Leave) stays: it was never durable. Of sessions: session_ending.py.
+Undo. The failed changes are discarded, with all effects that were to follow them. Locks that ended (Changes.unlocked) are
+held again; of several for one message, the oldest. Locks taken by discarded deliveries are not held. Windows are read again,
+and counters come from the store. A consumer gets back the credit of what was not delivered. A drain that was not answered
+is pending again. What consumers asked for (Demand, Leave) stays: it was never durable. Of sessions: session_ending.py.
 """
 
 from __future__ import annotations
@@ -123,9 +121,9 @@ class Fragment:
         outbox: dict[int, OutboxRow] | None = None,
         draft_of: Callable[[bytes], Draft] | None = None,
     ) -> None:
-        """A fragment as its store knows it; `locks` were kept over a clean shutdown, `segments` hold ids, `writers` are
-        their committed batches and when those were, `outbox` its targets. `draft_of` reads the keys of a message from its
-        content: without it nothing can be forwarded to a partitioned entity."""
+        """Create a fragment from its rows in the store. `locks` were kept over a clean shutdown, and `segments` hold ids.
+        `writers` has their committed batches and when those were, `outbox` its targets. `draft_of` reads the keys of a
+        message from its content: without it nothing can be forwarded to a partitioned entity."""
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
@@ -152,7 +150,7 @@ class Fragment:
         return reading.reads_of(state, command, now)
 
     def supply(self, reads: list[Read]) -> None:
-        """The reads that `needs` asked for, filled. `apply` of the same command follows."""
+        """Take the reads that `needs` asked for, filled. `apply` of the same command follows."""
         reading.take_reads(self._state, reads)
 
     def to_publish(self, command: Command, now: i64) -> list[Publication]:
@@ -173,14 +171,14 @@ class Fragment:
         return []
 
     def apply(self, command: Command, now: i64, nonce: i64) -> None:
-        """Do what the command says. `nonce` (48 random bits, new each time) marks the locks that are taken."""
+        """Apply a command. `nonce` (48 random bits, new each time) marks the locks that are taken."""
         state = self._state
         state.settings = self.settings
         state.now = now
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)
         budget = state.bounds.turn_messages
-        # The end of a lock changes what was read for these, so they come before it. Such a lock still hides its message.
+        # The end of a lock changes what was read for these commands, so they come first. The lock still hides its message.
         first = isinstance(command, (ReceiveDeferred, Purge, Peek, ListSessions))
         if first:
             self._apply_first(command, now, nonce)
@@ -340,7 +338,7 @@ class Fragment:
         return state.due == AT_ONCE and self.settings.topic is not None
 
     def hold_due(self, held: bool) -> None:
-        """Whether what is due, or owed, waits: while the store is full its commits fail, and all that is in them."""
+        """Set whether due or owed messages wait: while the store is full, their commit fails with all that is in it."""
         self._state.holds_due = held
 
     def change_count(self) -> i64:
@@ -378,7 +376,7 @@ class Fragment:
         return wake
 
     def has_work(self, now: i64) -> bool:
-        """Is there something to do at once, so that the host should submit a Tick?"""
+        """Whether there is something to do at once, so that the host should submit a Tick."""
         state = self._state
         state.settings = self.settings
         state.now = now
@@ -428,7 +426,7 @@ class Fragment:
         writers: dict[str, tuple[int, int]] | None = None,
         outbox: dict[int, OutboxRow] | None = None,
     ) -> None:
-        """Commits have failed, and none of the effects was performed.
+        """Return to the state of the store: commits have failed, and none of the effects was performed.
 
         The batches are newest first; `head`, `next_due`, `taps`, `writers` and `outbox` are the store's. The host has taken
         all changes and effects before.
@@ -490,7 +488,7 @@ class Fragment:
         return list(self._state.locks.held.values())
 
     def forget_locks(self, numbers: list[int]) -> None:
-        """The messages of these locks are gone from the store."""
+        """Remove locks whose messages are gone from the store."""
         gone = set(numbers)
         state = self._state
         state.locks.restore([lock for n, lock in state.locks.held.items() if n not in gone])
@@ -503,8 +501,8 @@ class Fragment:
         return self._state.ledger.head.size
 
     def set_topic_usage(self, size: i64, quota: i64 = 0) -> None:
-        """Of a topic, before a send: the bytes that its subscriptions keep. Of a subscription, before a session state: those
-        that its topic and the others keep, and the topic's quota."""
+        """Set the bytes that other fragments keep towards the same quota. A topic needs those of its subscriptions before a
+        send. A subscription needs those of its topic and the others, and the topic's quota, before a session state."""
         self._state.topic_bytes = size
         self._state.shared_quota = quota
 
@@ -515,7 +513,7 @@ class Fragment:
         return self._state.ledger.head.copy()
 
     def has_truncated_tap(self) -> bool:
-        """Whether the reader of a tap has still to be told that something was lost."""
+        """Whether a tap is truncated, so that its reader has yet to find out that something was lost."""
         taps = self._state.taps
         if taps is not None:
             for row in taps.rows():
@@ -524,14 +522,14 @@ class Fragment:
         return False
 
     def demands(self) -> list[Demand]:
-        """Every consumer with what it waits for, as the command that asks for it."""
+        """The credit of every consumer, as the command that gives it."""
         waiting: list[Demand] = []
         for c in self._state.consumers.values():
             waiting.append(Demand(self.id, c.origin, c.consumer, c.sub, c.credit, c.draining, c.delete))
         return waiting
 
     def awaits(self) -> list[AwaitSession]:
-        """Everyone who awaits a session, as the command that asks for it."""
+        """Every pending await of a session, as the command that asks for it."""
         sessions = self._state.sessions
         if sessions is None:
             return []

@@ -2,12 +2,12 @@
 
 Rules
 - A page (PullOutbox) has the first records of a target, ascending and without gaps. Effects wait for the commit of all that
-  was applied before: so a page shows only what is durable, and leaves out only what has durably left.
+  was applied before. So a page shows only what is durable, and leaves out only what has durably left.
 - A record leaves the outbox only by RemoveMoved: its target has taken it, or refuses it and has taken all before it. A
   RemoveMoved can be repeated without harm.
-- What is refused goes where outbox.py says. A target that is full is waited for, as long as
+- A refused record goes where the table in outbox.py has it. If a target is full, its records wait for at most
   FragmentSettings.transfer_patience_ms since it was first full. The time starts again whenever something is taken.
-- What comes back to the dead-letter queue from which it was to be forwarded is not forwarded until the settings change.
+- A dead letter that comes back to the queue from which it was to be forwarded is not forwarded until the settings change.
 - What leaves the outbox for a dead-letter queue gets a new number. The move that failed does not count as a hop.
 """
 
@@ -48,7 +48,7 @@ _REASONS: Final[dict[str, str]] = {
     NoMatchingSubscription.condition: "NoMatchingSubscriptionException",
     InvalidOperation.condition: "InvalidOperationException",
 }
-"""By the conditions of a target, as dead-letter reasons. Another condition is a reason by itself."""
+"""Dead-letter reasons by the condition of a target. Any other condition is used as the reason itself."""
 
 
 def why_not_moved(condition: str, path: str, text: str) -> Overlay:
@@ -58,7 +58,7 @@ def why_not_moved(condition: str, path: str, text: str) -> Overlay:
 
 
 def announce(state: State) -> None:
-    """Tell the mover of targets that have records now."""
+    """Send the mover an OutboxReady for each target that has records now."""
     outbox = state.outbox
     fragment = state.ledger.head.fragment
     for target in outbox.unannounced:
@@ -143,7 +143,7 @@ def remove(state: State, command: RemoveMoved, now: i64) -> None:
 
 
 def _refuse(state: State, pair: OutboxPair, command: RemoveMoved, now: i64) -> None:
-    """The first records are refused by their target, all for one reason."""
+    """Handle the first records, which their target refuses, all for one reason."""
     cause = cause_of(command.condition)
     if cause == FULL and _is_waited_for(state, pair, now):
         return

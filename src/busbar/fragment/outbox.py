@@ -10,7 +10,7 @@ Rules
 - Which fragment of a partitioned target a message goes to follows from its key. Messages without a key go to all of them in
   turn, Bounds.outbox_run to one before the next. Those that the mover named (AvoidTargets) are left out, unless all are.
 
-What is refused goes where `destination_of` says, by the kind of the move and the cause:
+`destination_of` decides where a refused record goes, by the kind of the move and the cause:
 
     cause                   FORWARD              DEAD_FORWARD              VIA
     too many hops           dead-letter queue    transfer dead-letter      -
@@ -18,9 +18,9 @@ What is refused goes where `destination_of` says, by the kind of the move and th
     target disabled         dead-letter queue    back                      transfer dead-letter
     target full             dead-letter queue    waits                     transfer dead-letter
     not acceptable there    dead-letter queue    transfer dead-letter      transfer dead-letter
-    cannot be told now      waits                waits                     waits
+    not known now           waits                waits                     waits
 
-A full target is waited for before that (moving.py). "Back" is the dead-letter queue from which it came, as it was.
+Before that, records wait for a full target (moving.py). "Back" is the dead-letter queue from which it came, as it was.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class OutboxPair:
         self.full_since: i64 = 0  # when the target was first full, and nothing was taken since; 0: it is not
 
     def absorb(self, records: list[Record]) -> None:
-        """The first records, as the store has them."""
+        """Take in the first records, as the store has them."""
         self.ready = records
         self.bytes = 0
         for record in records:
@@ -107,7 +107,7 @@ class OutboxPair:
         self.count += 1
 
     def has_room(self, bounds: Bounds) -> bool:
-        """All records are in memory, and there may be one more."""
+        """Whether all records are in memory and there is room for one more."""
         count: i64 = len(self.ready)
         return count == self.count and count < bounds.outbox_records and self.bytes < bounds.outbox_bytes
 
@@ -118,7 +118,7 @@ class Outbox:
         """`rows` are the store's, by target."""
         self._bounds = bounds
         self.pairs: dict[int, OutboxPair] = {}
-        self.unannounced: list[int] = []  # targets that the mover is to be told of
+        self.unannounced: list[int] = []  # targets for which the mover gets an OutboxReady
         self._avoided: set[int] = set()
         self._at: i64 = 0  # the index of the fragment whose turn it is, for messages without a key
         self._left: i64 = 0  # of its run
@@ -133,7 +133,7 @@ class Outbox:
         return {target: (pair.path, int(pair.count)) for target, pair in self.pairs.items()}
 
     def undo(self, rows: dict[int, OutboxRow]) -> None:
-        """The rows are the store's. What is in memory is read again, and the mover is told of all targets."""
+        """Return to the rows of the store. Records in memory are read again, and all targets are announced to the mover."""
         old = self.pairs
         self.pairs = {}
         self.unannounced = []
@@ -161,7 +161,7 @@ class Outbox:
             ledger.count_outbox(target, pair.path, 1)
 
     def remove(self, ledger: Ledger, pair: OutboxPair, count: i64) -> list[Record]:
-        """Take out the first records of a target, as many as these; they are in memory."""
+        """Take out the first `count` records of a target, which are in memory."""
         gone = pair.ready[:count]
         if not gone:
             return gone
@@ -185,8 +185,8 @@ class Outbox:
         self._avoided = set(targets)
 
     def has_room(self, forward: ForwardSettings) -> bool:
-        """Whether more may be forwarded now. A single target is not run ahead of: what waits can still be forwarded
-        elsewhere. Of several targets one that cannot be reached must not stop the others."""
+        """Whether more may be forwarded now. With a single target, messages beyond a batch stay in the entity, from where
+        they can still be forwarded elsewhere. With several targets, one that cannot be reached must not stop the others."""
         fragments = forward.fragments
         if len(fragments) != 1:
             return True

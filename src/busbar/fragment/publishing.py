@@ -3,24 +3,23 @@
 Rules
 - A topic keeps no message for receivers. It gives each a number. What its subscriptions select of a message goes to their
   fragments in the commit that keeps the number: all copies are there or none.
-- The machine evaluates no rule. Before a Send or a Tick the commit loop asks for what the command publishes (`to_publish`),
-  evaluates the rules within the bounds of a turn (FanOut), and sets `selected` of the command. Rules see the number of a
-  message, so that must not depend on them: message i of a send gets the number last + 1 + i. The numbers of messages that
-  are dropped or refused stay unused.
-- A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). What is beyond it is kept in SCHEDULED,
-  due AT_ONCE, in the commit of its send, and passed on by the ticks that follow, in its order. The topic owes copies
-  then, and its host applies no other send before. A message itself is never split over turns. What rules take counts
-  as copies.
+- The machine evaluates no rule. Before a Send or a Tick, the commit loop asks for what the command publishes (`to_publish`).
+  It evaluates the rules within the bounds of a turn (FanOut), and sets `selected` of the command.
+- Rules see the number of a message, so the number must not depend on them: message i of a send gets the number last + 1 + i.
+  The numbers of messages that are dropped or refused stay unused.
+- A turn passes on a bounded number of copies (Bounds.fan_out_copies, fan_out_bytes). Messages beyond it are kept in
+  SCHEDULED, due AT_ONCE, in the commit of their send. The ticks that follow pass them on, in order. Until then the topic
+  owes copies, and its host applies no other send. A message is never split over turns. The steps of rules count as copies.
 - A topic that refuses what no subscription selects needs the rules for all messages of a send at once. Beyond
   Bounds.judging_steps the rest of the send is refused as busy, a batch as a whole.
 - Duplicates, writers, schedules and the quota are the topic's. A scheduled message waits in the topic, and rules are
   evaluated when it is due.
 - The quota counts what the topic and all its subscriptions keep. The last message that it admits, or the last batch, may go
   beyond it by its further copies. What is owed counts as much as the mean of what was passed on. The session states of
-  subscriptions are held against it, too.
+  subscriptions count, too.
 - A subscription numbers its copies itself and gives each the smallest of three times to live: the message's, the topic's and
-  its own. It never refuses one: a copy that its rules could not judge, or one without a session id where sessions are
-  required, goes to its dead-letter queue.
+  its own. It never refuses a copy. If its rules failed for a message, the copy goes to its dead-letter queue. So does a copy
+  without a session id where sessions are required.
 - Copies have the hops of their message. From a topic to its subscriptions is no hop.
 """
 
@@ -40,7 +39,7 @@ from busbar.model.effects import DEAD_LETTERED
 from busbar.model.message import DEAD, Record, Selection, SubscriptionCopy, overlay_size
 
 AT_ONCE: Final = 1
-"""The due time of what a topic owes its subscriptions: before every other, whatever the clock says."""
+"""The due time of what a topic owes its subscriptions: before every other, at any time of the clock."""
 STEPS: Final = 256
 """Of rules, in the time that one copy takes."""
 
@@ -50,8 +49,8 @@ class FanOut:
     """Collects what rules select of the messages that one command publishes, until the turn has enough."""
 
     def __init__(self, bounds: Bounds, judges: bool = False, all_or_none: bool = False) -> None:
-        """`judges`: the sender waits for the judgement of rules, so all its messages are evaluated. `all_or_none`: the first
-        message that no subscription selects ends it."""
+        """`judges`: the sender waits for the result of the rules, so all its messages are evaluated. `all_or_none`: the
+        first message that no subscription selects ends the evaluation."""
         self.selection = Selection()
         self._bounds = bounds
         self._judges = judges
@@ -61,7 +60,7 @@ class FanOut:
         self._bytes: i64 = 0
 
     def add(self, n: i64, copies: list[SubscriptionCopy], steps: i64) -> bool:
-        """The rules have spent `steps` and selected these copies of message `n`. Whether the next one may be evaluated."""
+        """Add the copies of message `n` that rules selected in `steps`. Returns whether the next one may be evaluated."""
         selection = self.selection
         selection.evaluated = n
         if not copies or not self.is_full():
@@ -94,7 +93,7 @@ class PassedOn:
     def collect_copies(
         self, copies: list[SubscriptionCopy], ttl: i64, session_id: str | None, hops: i64
     ) -> i64:
-        """Hand the copies of one message to its subscriptions; the bytes that they will keep."""
+        """Hand the copies of one message to its subscriptions. Returns the bytes that they will keep."""
         size = _hand_over(self._state, copies, ttl, session_id, hops)
         self._bytes += size
         self.messages += 1

@@ -21,8 +21,10 @@ class Read:
 
 @final
 class ReadPage(Read):
-    """The next messages of a lane (or, with `session`, those of a session in it) from a number on, up to a count and (but
-    at least one) a number of bytes."""
+    """The next messages of a lane from a number on; with `session`, only those of that session.
+
+    A count and a number of bytes bound the page, but it has at least one message.
+    """
 
     def __init__(self, lane: i64, start: i64, limit: i64, max_bytes: i64, session: str | None = None) -> None:
         super().__init__()
@@ -31,8 +33,8 @@ class ReadPage(Read):
         self.start = start
         self.limit = limit
         self.max_bytes = max_bytes
-        # Set by a store that knows that nothing of what was asked for lies behind the last record; of a session it must
-        # know that whenever the page ends before its limits.
+        # A store may set it if nothing of what was asked for lies behind the last record. For a session, it must set it
+        # whenever the page ends before its limits.
         self.complete = False
 
 
@@ -121,8 +123,10 @@ class ReadSession(Read):
 
 @final
 class ReadSessionIds(Read):
-    """Ids of sessions in their order, behind `after` (None: from the first one): those with active messages or a state, or
-    (if `updated_after` is not 0) those whose state was set after that time."""
+    """Ids of sessions in their order, behind `after` (None: from the first one).
+
+    `updated_after` 0: those with active messages or a state; else those whose state was set after that time.
+    """
 
     def __init__(self, updated_after: i64, after: str | None, top: i64) -> None:
         super().__init__()
@@ -134,8 +138,10 @@ class ReadSessionIds(Read):
 
 @final
 class ReadOutbox(Read):
-    """The first messages of the outbox for a target behind a number, up to a count and (but at least one) a number of
-    bytes."""
+    """The first messages of the outbox for a target, behind a number.
+
+    A count and a number of bytes bound the page, but it has at least one message.
+    """
 
     def __init__(self, target: i64, after: i64, limit: i64, max_bytes: i64) -> None:
         super().__init__()
@@ -150,10 +156,10 @@ class ReadOutbox(Read):
 
 @final
 class ReadSpan(Read):
-    """Messages of all the lanes named, merged by number (or, with `by_dead`, by Record.dead_letter_number): after one
-    position, up to another, up to a count and (but at least one) a number of bytes.
+    """Messages of all the lanes named, after one position, up to another.
 
-    `complete`: nothing of what was asked for lies behind the last record.
+    They are merged by number, or with `by_dead` by Record.dead_letter_number. A count and a number of bytes bound the span,
+    but it has at least one message. `complete`: nothing of what was asked for lies behind the last record.
     """
 
     def __init__(
@@ -225,9 +231,11 @@ class ReadEvents(Read):
 
 @final
 class ReadTime(Read):
-    """The highest position (number, or with `by_dead` Record.dead_letter_number) of these lanes whose message was
-    enqueued before a time; 0 if there is none. Of what a store holds in these lanes; times rise with numbers, so no index
-    is needed."""
+    """The highest position in these lanes whose message was enqueued before a time; 0 if there is none.
+
+    A position is a number, or with `by_dead` a Record.dead_letter_number. Only messages that the store holds in these lanes
+    count. Times rise with numbers, so no index is needed.
+    """
 
     def __init__(self, lanes: list[int], by_dead: bool, before: i64) -> None:
         super().__init__()

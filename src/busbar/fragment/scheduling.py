@@ -58,7 +58,7 @@ def activate(state: State, command: Tick, now: i64) -> None:
 
 
 def forget_ids(state: State, now: i64) -> None:
-    """Do what is to be done about ids; those that have expired go."""
+    """Let duplicate detection do its pending work, and delete the ids that have expired."""
     gone = state.duplicates.tick(state.supplied, now, state.settings.duplicate_window_ms)
     if gone:
         segment, id, _at, _n = gone[-1]
@@ -66,7 +66,7 @@ def forget_ids(state: State, now: i64) -> None:
 
 
 def _append(state: State, scheduled: list[Record], selected: Selection, now: i64) -> i64:
-    """How many of them were appended: a topic leaves those to the next tick that are too many for this one."""
+    """Append due messages; returns how many. A topic leaves the rest to the next tick if they are too many for this one."""
     most = state.settings.ttl_ms
     topic = PassedOn(state) if state.settings.topic is not None else None
     puts: list[Record] = []
@@ -106,7 +106,7 @@ def cancel_reads(state: State, command: CancelScheduled) -> list[Read]:
 
 
 def to_cancel(state: State, command: CancelScheduled) -> list[Record]:
-    """Those of the messages that were read and are there."""
+    """The scheduled messages to cancel, as far as the read found them."""
     wanted = set(command.numbers)
     found: dict[int, Record] = {}
     for read in state.supplied:

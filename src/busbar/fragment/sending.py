@@ -14,7 +14,7 @@ from busbar.model.message import Publication
 
 
 def send_reads(state: State, command: Send) -> list[Read]:
-    """What must be looked up before it is known which messages were sent before."""
+    """The look-ups that decide which messages were sent before."""
     reads: list[Read] = []
     if state.settings.duplicate_window_ms > 0:
         reads = state.duplicates.reads(command.drafts)
@@ -50,7 +50,7 @@ def send(state: State, command: Send, now: i64) -> None:
 
 
 def release_ids(state: State) -> None:
-    """The command for which ids were prepared is applied."""
+    """Discard the prepared ids: their command is applied."""
     state.duplicates.release()
     state.writers.release()
 

@@ -4,15 +4,15 @@ Rules
 - Consumers of a sub-queue stand in a line, in the order in which they got credit. The first gets a burst of
   the lowest available numbers: at most its credit, Bounds.burst_bytes (but at least one message) and what is left
   of the turn. If it still has credit then, it goes to the end of the line.
-- With a lock for each message, or (delete) without a lock, the message being removed with its delivery.
-- Time to live is looked at only here, when somebody wants the message: what has expired at the head is
-  removed or dead-lettered. In the dead-letter sub-queue nothing expires.
+- Each message is delivered with a lock. With `delete` it has no lock and is removed with its delivery.
+- Time to live is checked only here, when a consumer could get the message. Expired messages at the head are removed or
+  dead-lettered. In the dead-letter sub-queue nothing expires.
 - A drain is answered when the credit is used up or nothing is available, neither in memory nor in the
   store.
-- While the entity is disabled for receiving, or a tap consumes the sub-queue, nobody is served, and a drain is answered at
-  once.
-- Where the entity requires sessions, consumers of the main sub-queue get what session_serving.py says. One that
-  holds no session is told so (SessionLost), and one that leaves gives up its session.
+- While the entity is disabled for receiving, or a tap consumes the sub-queue, no consumer is served, and a drain is answered
+  at once.
+- Where the entity requires sessions, the rules of session_serving.py hold for consumers of the main sub-queue. A consumer
+  that holds no session gets SessionLost, and one that leaves gives up its session.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def demand(state: State, command: Demand) -> None:
     if sessions is not None and sub == ACTIVE:
         session = sessions.by_consumer.get(key)
         if session is None:
-            if key not in sessions.lost:  # it has not been told yet
+            if key not in sessions.lost:  # it has not got SessionLost yet
                 state.effects.append(SessionLost(command.origin, command.consumer))
             return
         sessions.changed[session.id] = session
@@ -206,7 +206,7 @@ def _has_no_messages(state: State, window: Window) -> bool:
 
 
 def could_serve(state: State, window: Window) -> bool:
-    """Somebody waits, and there is something for them, in memory or in the store."""
+    """Whether a consumer waits and there is a message for it, in memory or in the store."""
     if not window.waiting or not state.serves(window.lane) or _has_no_messages(state, window):
         return False
     return window.available() > 0 or state.unread(window) > 0
@@ -222,7 +222,7 @@ def window_reads(state: State, window: Window) -> list[Read]:
 
 
 def refuse_receiving(state: State, command: Command) -> None:
-    """The sub-queue is not served now."""
+    """Refuse a command because the sub-queue is not served now."""
     if state.settings.forward is not None and state.lets_out(ACTIVE):
         state.refuse(command, InvalidOperation.condition, FORWARDS)
     elif state.settings.can_receive:
@@ -316,7 +316,7 @@ def purge_reads(state: State, command: Purge) -> list[Read]:
 
 
 def purge(state: State, command: Purge) -> None:
-    """Numbers rise with time, so the first message that is too young ends it."""
+    """Delete what was read. Numbers rise with time, so the first message that is too young ends the purge."""
     taps = state.taps
     sub = sub_queue_of(command.sub)
     if taps is not None and sub != TRANSFER_DEAD and taps.leased(sub, state.now):
@@ -357,7 +357,7 @@ def _session_purge_reads(state: State, command: Purge) -> list[Read]:
 
 
 def _purge_sessions(state: State, command: Purge) -> None:
-    """Of all sessions or of one, held or not: what is not locked. What was read of them is read again."""
+    """Delete what is not locked of all sessions or of one, held or not. What was read of them is read again."""
     sessions = state.sessions
     limit = _purge_count(state, command)
     held = state.locks.held

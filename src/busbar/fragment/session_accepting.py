@@ -1,17 +1,17 @@
 """Sessions are awaited, offered, accepted and renewed; their states are read and written.
 
 Rules
-- Accepting a named session needs nothing but that nobody holds it: it may be empty, or new. Accepting the next one takes
-  the first in the line.
-- Whoever awaits a session is told once that there is one; nothing is locked by that. Offers are made in the order of
-  the awaits, as many as sessions wait, so that a single session does not wake everybody. An offer is used up by the next
-  accept; one that was not used for Bounds.offer_ms is made to others.
-- A session that is about to be offered or accepted, and of which a message has expired, is not handed out: the fragment
-  takes it into its own hand and removes its messages first (session_serving.py). If somebody accepts it by name
-  meanwhile, the rest is removed under that holder.
+- A named session can be accepted if no consumer holds it: it may be empty, or new. Accepting the next one takes the first in
+  the line.
+- An AwaitSession is answered once, by an offer, when there is a session; nothing is locked by that. Offers are made in the
+  order of the awaits, as many as sessions wait, so that a single session does not wake all clients. The next accept uses up
+  an offer. If an offer was not used for Bounds.offer_ms, another await gets one.
+- If a message of a session has expired when the session is about to be offered or accepted, the session is not handed out.
+  The fragment holds it itself and removes its messages first (session_serving.py). If a consumer accepts it by name
+  meanwhile, the rest is removed while that consumer holds it.
 - Renewing sets the end of the session lock, and with it of all locks under it, to now + the lock duration.
-- Only the holder reads and writes the state. It counts in the entity's size with the session's id, however small it is,
-  since a receiver can make as many sessions as it likes; one that would take the entity over its quota is refused.
+- Only the holder reads and writes the state. The state counts in the entity's size together with the session's id, because a
+  receiver can create any number of sessions. A state that would take the entity over its quota is refused.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def cancel_await(sessions: MessageSessions, command: CancelAwait) -> None:
     if key in sessions.awaits:
         del sessions.awaits[key]
     elif sessions.offers > 0:
-        sessions.offers -= 1  # it was offered one and does not want it: others may
+        sessions.offers -= 1  # it got an offer and does not use it: another await may get one
 
 
 def forget_awaits(sessions: MessageSessions, origin: i64) -> None:
-    """The origin is gone."""
+    """Remove the awaits of an origin that is gone."""
     gone = [key for key in sessions.awaits if key[0] == origin]
     for key in gone:
         del sessions.awaits[key]
 
 
 def offer(state: State, sessions: MessageSessions, now: i64) -> None:
-    """Tell those who await of the sessions that wait."""
+    """Offer the sessions that wait to pending awaits."""
     if not sessions.awaits or not state.serves(ACTIVE):
         return
     if sessions.offers > 0 and now >= sessions.offered_at + sessions.bounds.offer_ms:
@@ -88,7 +88,7 @@ def offer(state: State, sessions: MessageSessions, now: i64) -> None:
 
 
 def _front_is_good(state: State, sessions: MessageSessions, now: i64) -> bool:
-    """Is the first in the line, as far as that is known, one that can be accepted? Those that have expired are taken out."""
+    """Whether the first session in the line, as far as it is known, can be accepted. Expired ones are taken out before."""
     line = sessions.line
     first = line.first()
     while first is not None and first.overdue(now):
@@ -105,7 +105,7 @@ def _front_is_good(state: State, sessions: MessageSessions, now: i64) -> bool:
 
 
 def could_offer(state: State, sessions: MessageSessions, now: i64) -> bool:
-    """Somebody awaits, and there is something to be done about it at once."""
+    """Whether an await is pending and a turn could bring it closer to its offer at once."""
     if not sessions.awaits or not state.serves(ACTIVE):
         return False
     first = sessions.line.first()
@@ -266,7 +266,7 @@ def set_state(state: State, sessions: MessageSessions, command: SetSessionState,
 
 
 def _supplied(state: State, session: MessageSession) -> bytes | None:
-    """The state that was read, if it was; its size is known from now on."""
+    """The state that was read, if it was. Its size is noted."""
     for read in state.supplied:
         if isinstance(read, ReadSession) and read.session == session.id:
             session.state_size = read.size if read.size > 0 else 0

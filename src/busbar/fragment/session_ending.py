@@ -2,8 +2,8 @@
 
 Rules
 - | how it ends          | locked messages                                | the holder             |
-  | it leaves (closes)   | available again, nothing is counted            | knows                  |
-  | by time              | delivery count + 1 (settling.py), the rest too | is told by SessionLost |
+  | it leaves (closes)   | available again, nothing is counted            | has asked for it       |
+  | by time              | delivery count + 1 (settling.py), the rest too | gets SessionLost       |
   | with the process     | available again, nothing is counted            | has lost its link too  |
 - If it has messages left, or that is not known, it goes to the end of the line.
 - Messages that expired with the session while they were locked go now.
@@ -14,7 +14,7 @@ Undo
   renewal and a close stay: they were never durable.
 - Message locks of a session that is not held are not held either.
 - What was read of sessions and of their line is forgotten and read again.
-- An offer that was discarded is refused by the host, so that whoever awaited must await again.
+- The host refuses an await whose offer was discarded, so that the client must await again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from busbar.model.message import ACTIVE
 
 
 def give_up(state: State, sessions: MessageSessions, session: MessageSession) -> None:
-    """Nobody holds the session any more; nothing is counted."""
+    """End the hold of a session without counting a delivery."""
     locks = _let_go(state, sessions, session)
     left = False
     for lock in locks:
@@ -45,7 +45,10 @@ def give_up(state: State, sessions: MessageSessions, session: MessageSession) ->
 
 
 def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i64) -> i64:
-    """End the sessions whose time has come; how many messages they had locked. (One session may exceed the limit.)"""
+    """End the sessions whose time has come; returns their number plus that of their locked messages.
+
+    The last session may exceed the limit.
+    """
     count: i64 = 0
     while count < limit:
         session = sessions.overdue(now)
@@ -72,7 +75,7 @@ def expire_sessions(state: State, sessions: MessageSessions, now: i64, limit: i6
 
 
 def _let_go(state: State, sessions: MessageSessions, session: MessageSession) -> list[Lock]:
-    """Take the session from its holder; the message locks that end with it, by rising number."""
+    """Take the session from its holder. Returns the message locks that end with it, by rising number."""
     sessions.let_go(session)
     _unplace(session)
     held = state.locks.held
@@ -104,11 +107,11 @@ def _join_line(state: State, sessions: MessageSessions, session: MessageSession,
         if left or session.window.available() > 0:
             sessions.line.join(session.id, turn, session.expires, session.expires == 0)
         else:
-            sessions.line.complete = False  # the store knows whether it waits
+            sessions.line.complete = False  # whether it waits must be read from the store
 
 
 def undo(state: State, sessions: MessageSessions, effects: list[Effect]) -> None:
-    """After the message locks were brought back, and before anything is served."""
+    """Undo what happened to sessions. Called after the message locks were restored, and before anything is served."""
     for effect in effects:
         if isinstance(effect, SessionAccepted):
             key: Key = (effect.origin, effect.consumer)

@@ -2,14 +2,15 @@
 
 Rules
 - The holder of a session gets its messages by rising number, as far as its credit goes; those that come later too. A message
-  that comes back (abandoned) is the lowest again and so the next. A message that nobody may get, since nobody holds its
-  session, stays in the store.
-- Time to live is a matter of the whole session: when one of its unlocked messages has expired, all that it has are
-  removed or dead-lettered, those that are locked when they are given back. This is looked at only when somebody listens: the
-  holder wants messages, or an accept would get the session (session_accepting.py).
-- What holders want is read for many sessions at once: their demands are noted, and the next tick reads for all that are
-  hungry. So a hundred sessions that begin at the same time cost one or two reads of the store, not a hundred.
-- When they expire is known from an index of the store; in memory is a bound. When it has passed the time is looked up.
+  that comes back (abandoned) is the lowest again and so the next. While no consumer holds a session, its messages stay in
+  the store.
+- Time to live holds for the whole session. When one of its unlocked messages has expired, all that it has are removed or
+  dead-lettered; locked ones when they are given back. This is checked only when a consumer could get a message. That is the
+  case if the holder has credit, or if an accept would get the session (session_accepting.py).
+- Messages for holders are read for many sessions at once. Their demands are noted, and the next tick reads for all sessions
+  that are `hungry`. So a hundred sessions that begin at the same time cost one or two reads of the store, not a hundred.
+- An index of the store has the times at which messages expire; in memory is a bound. When it has passed, the time is looked
+  up.
 - A drain is answered when the credit is used up, or nothing is available, or no more may be in flight.
 """
 
@@ -29,7 +30,7 @@ from busbar.model.message import ACTIVE, Record
 
 
 def arrive(state: State, sessions: MessageSessions, record: Record) -> None:
-    """A new active message, whose changes are in the ledger."""
+    """Take in a new active message, whose changes are in the ledger."""
     id = record.session_id
     if id is None:
         return
@@ -66,7 +67,7 @@ def _wants(state: State, session: MessageSession) -> bool:
 
 
 def _needs_read(session: MessageSession, now: i64) -> bool:
-    """What can be done next for a session that wants something is in the store."""
+    """Whether the next step for a session that has something to do needs a read."""
     window = session.window
     if window.available() == 0 and not session.complete:
         return True
@@ -100,7 +101,7 @@ def _look(state: State, sessions: MessageSessions, session: MessageSession, now:
 
 
 def expire_session(state: State, session: MessageSession) -> None:
-    """One of its messages has expired: so have all that it has now."""
+    """Mark all messages that a session has now as expired, because one of them has."""
     session.doomed = state.ledger.head.last
     session.sweeping = True
     session.expires = 0
@@ -164,7 +165,7 @@ def absorb_expiry(sessions: MessageSessions, read: ReadExpiry) -> bool:
 
 
 def serve(state: State, sessions: MessageSessions, now: i64, nonce: i64, budget: i64) -> i64:
-    """Serve the sessions that can be served from memory, touching at most `budget` messages; what is left of it."""
+    """Serve the sessions that can be served from memory, touching at most `budget` messages. Returns what is left of it."""
     receiving = state.serves(ACTIVE)
     if sessions.receiving != receiving:
         sessions.receiving = receiving
@@ -190,7 +191,7 @@ def _serve(
     sessions.changed[session.id] = session
     if session.sweeping:
         budget = _sweep(state, session, budget)
-    # Who wants nothing more does not wait for the sweep with its drain: nothing is read for it.
+    # If the holder can get nothing more, its drain is answered before the sweep ends: nothing is read for it.
     if session.sweeping and _wants(state, session):
         sessions.account(session)
         return budget
@@ -215,7 +216,7 @@ def _serve(
 
 
 def _sweep(state: State, session: MessageSession, budget: i64) -> i64:
-    """Remove messages that expired with the session; it ends when those that are left came later."""
+    """Remove messages that expired with the session. The sweep ends when those that are left came later."""
     window = session.window
     expired: list[Record] = []
     while len(expired) < budget:
@@ -233,7 +234,7 @@ def _sweep(state: State, session: MessageSession, budget: i64) -> i64:
 
 
 def _deliver(state: State, session: MessageSession, nonce: i64, budget: i64) -> i64:
-    """A burst to the holder; how many messages it were."""
+    """Deliver a burst to the holder; returns how many messages it has."""
     consumer = session.consumer
     if consumer is None:
         return 0

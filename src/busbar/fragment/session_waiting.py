@@ -1,14 +1,14 @@
-"""The line of sessions that wait to be accepted: who is next, and which of them are in memory.
+"""The line of sessions that wait to be accepted: which one is next, and which of them are in memory.
 
 Rules
-- A session waits while it has active messages and nobody holds it. Turns are given in rising order and never
-  again; the lowest is next. A session that is given up with messages left gets a new turn: it goes to the end,
-  so that none starves while others are busy.
-- `cursor` divides the line. A waiting session with a turn up to it is in memory, one behind it is only in the
-  store. `complete` says that there is none behind it: then a session that begins to wait is taken into memory,
-  if there is room. Otherwise it stays in the store and comes in with a page.
+- A session waits while it has active messages and no consumer holds it. Turns are given in rising order and never again; the
+  lowest is next. A session that is given up with messages left gets a new turn. It goes to the end, so that none starves
+  while others are busy.
+- `cursor` divides the line. A waiting session with a turn up to it is in memory, one behind it is only in the store. If
+  `complete`, there is none behind it. Then a session that begins to wait is taken into memory, if there is room. Otherwise
+  it stays in the store and comes in with a page.
 - A page is read when none is in memory. So a million waiting sessions cost the memory of one page.
-- `expires` is a time before which none of the session's messages expires (0: never); `exact` says that one does then.
+- `expires` is a time before which none of the session's messages expires (0: never). If `exact`, one expires then.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WaitingSessions:
         self._waiting.pop(id, None)
 
     def join(self, id: str, turn: i64, expires: i64, exact: bool) -> None:
-        """A session begins to wait, with a turn that was just given."""
+        """Add a session that begins to wait, with a turn that was just given."""
         if self.complete and len(self._waiting) < self._bounds.line_sessions:
             self._waiting[id] = WaitingSession(id, expires, exact)
             self.cursor = turn
@@ -74,7 +74,7 @@ class WaitingSessions:
     # ---- reading ----
 
     def reads(self, now: i64) -> list[Read]:
-        """What must be read before it is known who is next."""
+        """The reads that decide which session is next."""
         first = self.first()
         if first is None:
             if self.complete:

@@ -1,20 +1,19 @@
-"""Message sessions: who holds which, and what is in memory of them.
+"""Message sessions: which consumer holds which session, and what is in memory of them.
 
 Rules
 - A session is held by one consumer at most, and a consumer holds one session at most. The lock is memory: it
   ends when the consumer leaves (closes), by time, or with the process (docs/adr/0006-session-locks-in-memory.md).
-- It is the umbrella over the locks of its messages: those are valid while the session is held, and end with it.
-  `numbers` are the locked messages of the session, deferred ones too. At most Bounds.session_locks are handed out,
-  so that a session ends in one turn.
+- The locks of its messages are valid while the session is held, and end with it. `numbers` are the locked messages of the
+  session, deferred ones too. At most Bounds.session_locks are handed out, so that a session ends in one turn.
 - In memory are the held sessions, each with a window of its messages (window.py), and a part of the line of those
   that wait (session_waiting.py). All else is in the store.
-- `complete` says of a held session that no available message of it is only in the store. Otherwise that is not
-  known, and a page will tell.
+- If a held session is `complete`, no available message of it is only in the store. Otherwise that is not known, and a page
+  must be read.
 - `expires` is a time before which no unlocked message of the session expires: 0 never, UNKNOWN: it must be looked up.
-- A session that is not held by anybody may be in the fragment's own hand for a while (consumer None): it has expired,
-  and its messages go (session_serving.py).
+- If a session has expired and no consumer holds it, the fragment itself holds it for a while (consumer None). Meanwhile its
+  messages are removed (session_serving.py).
 
-What there is to do is found without looking at every session: `changed` are those to which something happened, `ready`
+Pending work is found without a look at every session. `changed` are the sessions to which something happened. `ready` are
 those that can be served from memory, `hungry` those that need a read first.
 """
 
@@ -38,7 +37,7 @@ UNKNOWN: Final = 1
 """A time that has come: it must be looked up."""
 
 Key = tuple[int, int]
-"""A consumer: its origin, and its number there. Or someone who awaits: its origin, and the request."""
+"""A consumer: its origin, and its number there. Or a pending await: its origin, and the request."""
 
 
 def expiry(record: Record) -> i64:
@@ -86,7 +85,7 @@ class MessageSession:
         self.state_size = -1
 
     def take_back(self, record: Record) -> None:
-        """A message of it is available again."""
+        """Take back a message of the session that is available again."""
         window = self.window
         cursor = window.cursor
         if record.n >= cursor:
@@ -112,7 +111,7 @@ class MessageSessions:
         self.ready: dict[str, MessageSession] = {}
         self.hungry: dict[str, MessageSession] = {}
         self.asked: list[MessageSession] = []  # for which reads are under way
-        # Those who want to accept a session
+        # Pending awaits
         self.awaits: OrderedDict[Key, bool] = OrderedDict()
         self.offers: i64 = 0  # made, and neither used nor too old
         self.offered_at: i64 = 0
@@ -136,7 +135,7 @@ class MessageSessions:
         self._note_end(session)
 
     def let_go(self, session: MessageSession) -> None:
-        """Nobody holds it any more."""
+        """Remove a session that is not held any more."""
         id = session.id
         del self.held[id]
         self.by_consumer.pop(session.key(), None)
@@ -149,7 +148,7 @@ class MessageSessions:
         session.counted_returned = 0
 
     def forget_read(self) -> None:
-        """Messages of any session are gone: what was read of them is read again."""
+        """Forget what was read of all sessions, because messages of any of them are gone."""
         self.line.forget()
         for id, session in self.held.items():
             session.window.forget(1)
@@ -162,7 +161,7 @@ class MessageSessions:
         return self.by_consumer.get(key)
 
     def valid(self, lock: Lock, now: i64) -> bool:
-        """Is a message lock, if it stands under a session, still good?"""
+        """Whether a message lock, if it belongs to a session, is still valid."""
         if lock.until != FOREVER:
             return True
         id = lock.record.session_id
@@ -170,7 +169,7 @@ class MessageSessions:
         return session is not None and session.until > now
 
     def unlocked(self, lock: Lock) -> None:
-        """A message lock was taken out of the table."""
+        """Remove a message lock that was taken out of the table."""
         id = lock.record.session_id
         if lock.until == FOREVER and id is not None:
             session = self.held.get(id)

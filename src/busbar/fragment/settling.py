@@ -14,9 +14,9 @@ Rules
   deferred.
 - When a count reaches the maximum in the main sub-queue, the message is dead-lettered instead of going
   back.
-- Properties given with an outcome are merged by name into the message's overlay. If a result were larger
-  than Bounds.overlay_bytes the command is refused and changes nothing. They count in the size of the entity.
-  If they would take it over its quota the command is refused, unless they are small: a reason is always taken.
+- Properties given with an outcome are merged by name into the message's overlay. If the result were larger
+  than Bounds.overlay_bytes, the command is refused and changes nothing. Properties count in the size of the entity.
+  If they would take it over its quota, the command is refused, unless they are small: a reason is always accepted.
 - The lock of a message of a session is valid while the session is held (sessions.py), and cannot be renewed by itself.
 """
 
@@ -154,7 +154,7 @@ def _end(
     overlays: list[Overlay | None],
     numbers: list[int] | None,
 ) -> None:
-    """Let locks end with an outcome. `numbers` are theirs, if that is known."""
+    """End locks with an outcome. `numbers` are theirs, if they are known."""
     outcome = command.outcome
     _released(state, ended)
     if outcome == COMPLETE:
@@ -240,7 +240,7 @@ def _hold_again(state: State, locks: list[Lock]) -> None:
 
 
 def fail_delivery(state: State, lock: Lock, overlay: Overlay | None, outcome: i64) -> Record | None:
-    """A delivery has failed in this way: count it, and give the message back (as it is now) or dead-letter it (None)."""
+    """Count a failed delivery. The message goes back to its lane and is returned with the count, or dead-lettered (None)."""
     record = lock.record
     lane = lock.lane
     deliveries = record.deliveries + 1
@@ -257,7 +257,7 @@ def fail_delivery(state: State, lock: Lock, overlay: Overlay | None, outcome: i6
 
 
 def expire_locks(state: State, now: i64, limit: i64) -> i64:
-    """End the locks whose time has come; how many there were (at most `limit`, then there may be more)."""
+    """End the locks whose time has come; returns how many. If that is `limit`, there may be more."""
     expired = state.locks.expire(now, limit)
     if expired:
         for lock in expired:

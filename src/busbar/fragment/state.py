@@ -1,7 +1,7 @@
-"""What a fragment knows, and the elementary moves of a message that all its rules are made of.
+"""The state of a fragment in memory, and the elementary moves of a message that all its rules use.
 
 Each sub-queue (sub_queues.py) has a window. Where the entity requires sessions, the main sub-queue has one for each session
-that somebody holds, and none of its own.
+that is held, and none of its own.
 
 A message leaves its sub-queue for good in one place, `delete`, where taps may keep it (taps.py).
 """
@@ -114,7 +114,7 @@ class State:
         return self.window(consumer.sub)
 
     def serves(self, sub: i64) -> bool:
-        """May receivers get messages of the sub-queue now?"""
+        """Whether receivers may get messages of the sub-queue now."""
         if (sub == ACTIVE and self.settings.forward is not None) or (
             sub == DEAD and self.settings.forward_dead_letters is not None
         ):
@@ -122,7 +122,7 @@ class State:
         return self.lets_out(sub)
 
     def lets_out(self, sub: i64) -> bool:
-        """May messages leave the sub-queue now, be it by their number or by forwarding?"""
+        """Whether messages may leave the sub-queue now, by their number or by forwarding."""
         if not self.settings.can_receive:
             return False
         taps = self.taps
@@ -150,7 +150,7 @@ class State:
     # ---- the moves of a message ----
 
     def give_back(self, lane: i64, record: Record) -> None:
-        """The message, no longer locked, is available in its lane (a deferred one just stays deferred)."""
+        """Make a message that is no longer locked available in its lane. A deferred one stays deferred."""
         if lane in (ACTIVE, DEAD, TRANSFER_DEAD):
             if record.content is not None and record.size > self.room():
                 record = record.without_content()
@@ -164,7 +164,7 @@ class State:
         id = record.session_id
         session = sessions.held.get(id) if id is not None else None
         if session is None:
-            return  # it waits in the store until somebody accepts the session
+            return  # it waits in the store until a consumer accepts the session
         if record.n <= session.doomed:
             self.expire(ACTIVE, [record])
         else:
@@ -189,7 +189,7 @@ class State:
             self.dead.arrive(buried, unread)
 
     def expire(self, lane: i64, records: list[Record]) -> None:
-        """Messages whose time to live has passed, and which are in no window any more: bury or drop them."""
+        """Dead-letter or delete messages whose time to live has passed, and which are in no window any more."""
         if self.settings.dead_letter_on_expiration and lane == ACTIVE:
             for record in records:
                 self.dead_letter(lane, record, record.deliveries, merged(record.overlay, EXPIRED))
@@ -197,7 +197,7 @@ class State:
             self.delete(lane, records, EXPIRED_AND_DROPPED)
 
     def delete(self, lane: i64, records: list[Record], outcome: i64) -> None:
-        """Remove messages that are in no window and under no lock: this has become of them."""
+        """Remove messages that are in no window and under no lock. `outcome` is the reason."""
         if self.sessions is not None and lane == ACTIVE:
             for record in records:
                 self.leave_session(record)
@@ -216,13 +216,13 @@ class State:
                 self.record_event(record, outcome, record.deliveries, "")
 
     def record_event(self, record: Record, outcome: i64, deliveries: i64, reason: str) -> None:
-        """Record what has become of a message, if a tap wants to know."""
+        """Record what has become of a message, if a tap records events."""
         taps = self.taps
         if taps is not None and taps.events:
             taps.record(self.ledger, record.n, outcome, self.now, record.enqueued, deliveries, reason)
 
     def leave_session(self, record: Record) -> None:
-        """The message will not be active any more."""
+        """Count a message out of its session, because it will not be active any more."""
         id = record.session_id
         if self.sessions is not None and id is not None:
             self.ledger.out_of_session(id)

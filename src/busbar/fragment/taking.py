@@ -1,16 +1,16 @@
 """A fragment takes messages that another one has in its outbox.
 
 Rules
-- Here they are sent: status, quota, sessions, duplicates, rules, taps and schedules count as in a send (intake.py). A
-  duplicate is dropped, which counts as taken.
+- All rules of a send hold: status, quota, sessions, duplicates, rules, taps and schedules (intake.py). A duplicate is
+  dropped, which counts as taken.
 - The mark of a source is the highest of its numbers that was taken here. It is a row of writers.py, written in the commit
   of the messages. What lies at or below it is skipped, so a record is taken once, however often it is offered.
 - Messages are taken in their order, up to the first refusal. The mark never passes a refused record: if the answer were
   lost, the record would look as if it had been taken.
-- The answer says how many records from there on are refused for the same reason: all of them if the entity is disabled or
-  full, else one.
+- The answer has the number of records from there on that are refused for the same reason: all of them if the entity is
+  disabled or full, else one.
 - The fence rises with each attempt of a source. A command whose fence is not higher than all that were seen is refused. It
-  comes late or twice, and what it brings may have gone to a dead-letter queue since. The highest fence is kept in memory:
+  comes late or twice, and its messages may have gone to a dead-letter queue since. The highest fence is kept in memory:
   a late command does not outlive the process either.
 """
 

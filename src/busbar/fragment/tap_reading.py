@@ -1,18 +1,19 @@
-"""What the readers of taps ask: pages, where the taps stand, and moving them.
+"""Commands of the readers of taps: pages, the positions of taps, and moving them.
 
 Rules
-- A tap of the main sub-queue sees every message behind its position that is in the fragment, in whatever state, but for
-  scheduled ones (they get a new number when they are due), by rising number. A tap of the dead-letter sub-queue sees
-  those that were dead-lettered, in the order in which they were.
-- The end is the last number given, as of a moment at which all before is durable: effects are performed only when the
-  changes before them are. So nothing at or below an end that was told appears later, and a page up to it is the same
-  whenever it is read, until the tap has passed it.
-- A page behind which something was lost, or that the tap has passed, is refused; a gap is never shown as if it were none.
+- A tap of the main sub-queue sees every message of the fragment behind its position, in any state, by rising number. It does
+  not see scheduled ones, which get a new number when they are due. A tap of the dead-letter sub-queue sees dead-lettered
+  messages, in the order in which they were dead-lettered.
+- The end is the last number given, at a moment at which all before it is durable: effects are performed only when the
+  changes before them are durable. So nothing at or below an end that a reader got appears later. A page up to that end is
+  the same whenever it is read, until the tap has passed it.
+- If messages behind the start of a page were lost, or the tap has passed them, the page is refused. So a reader never skips
+  a gap without an error.
 - Only the owner moves a tap, never back, and never beyond the end.
-- A tap that consumes sees what is available, up to the first message that somebody has locked. From the moment at
-  which it reads until its lease ends nobody else is served. What it moves over is deleted, some in each tick, and
-  nobody is served before all of that is gone.
-- Without a tap (0) one sees what the sub-queue holds, without what is kept for taps.
+- A tap that consumes sees what is available, up to the first message that a receiver has locked. From the moment at which it
+  reads until its lease ends, no receiver is served. The messages that it passes are deleted, some in each tick. No receiver
+  is served before all of them are gone.
+- Without a tap (0), a reader sees what the sub-queue holds, without what is kept for taps.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _refuse_unknown(state: State, command: Command) -> None:
 
 
 def _end(state: State, sub: i64, tap: Tap | None) -> i64:
-    """Up to where a tap may read and move."""
+    """The position up to which a tap may read and move."""
     head = state.ledger.head
     dead = sub == DEAD
     end = head.last_dead if dead else head.last
@@ -142,7 +143,7 @@ def read_tap(state: State, command: ReadTap, now: i64) -> None:
 
 
 def _is_there(state: State, command: ReadTap, tap: Tap) -> bool:
-    """Is all there behind the position from which the page is asked for? If not, the command is refused."""
+    """Whether everything behind the position from which the page is asked for is there. If not, the command is refused."""
     row = tap.row
     events = command.stream == EVENTS
     if events and not tap.settings.events:
@@ -203,7 +204,7 @@ def find_time(state: State, command: FindTime) -> None:
 
 
 def show(state: State, command: Command) -> None:
-    """Where every tap stands, and the ends."""
+    """Answer with the position of every tap, and the ends."""
     head = state.ledger.head
     shown: list[TapState] = []
     taps = state.taps
@@ -216,7 +217,7 @@ def show(state: State, command: Command) -> None:
 
 
 def _state_of(state: State, tap: Tap) -> TapState:
-    """What is kept is known for all taps together; a tap has at most as many of those before it as positions."""
+    """The state of a tap. The kept messages are counted for all taps together, so the number of positions bounds `kept`."""
     head = state.ledger.head
     row = tap.row
     end = _end(state, tap.settings.sub, tap)
@@ -313,7 +314,7 @@ def resume(state: State, command: ResumeTap) -> None:
 
 
 def tick(state: State) -> None:
-    """First in its turn: what was read is still all that the store has."""
+    """Do the work of a tick for taps. It comes first in its turn, while what was read is still what the store has."""
     taps = state.taps
     if taps is None:
         return

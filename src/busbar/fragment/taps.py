@@ -3,22 +3,23 @@
 Rules
 - A tap has a position: of the main sub-queue a number, of the dead-letter sub-queue a Record.dead_letter_number. It holds
   every message behind its position, unless it was truncated or consumes.
-- A message that receivers are done with goes to KEPT if a tap of the main sub-queue holds it, else to KEPT_DEAD if one
-  of the dead-letter sub-queue does, else it is deleted. When nobody holds it any more it goes, some in each tick.
-- What is kept is bounded by the taps that are furthest behind: if the first message kept is too old for one of those, or
-  there are more bytes than it may keep, it is truncated and holds nothing from then on. `lost` is the highest position that
-  has gone without having been passed by it, so all behind `lost` is still there.
-- An entity's settings say which taps there are. One that the fragment meets for the first time begins at 0 or at the end.
-  The row of one that is not there any more goes.
+- If a tap of the main sub-queue holds a message that receivers are done with, the message goes to KEPT. Otherwise, if a tap
+  of the dead-letter sub-queue holds it, it goes to KEPT_DEAD. Otherwise it is deleted. When no tap holds it any more, it is
+  deleted, some messages in each tick.
+- Limits apply to the taps that are furthest behind. If the first message kept is too old for such a tap, or there are more
+  bytes than it may keep, it is truncated and holds nothing from then on. `lost` is the highest position that was deleted
+  before the tap had passed it, so everything behind `lost` is still there.
+- The taps are those of the entity's settings. A tap that is new for the fragment begins at 0 or at the end. The row of a tap
+  that the settings do not have any more is deleted.
 - A tap that consumes (tap_reading.py) holds nothing, since what it has not passed is available. Its row uses `lost`
   for how far the messages that it has passed were deleted.
-- Events are recorded while a tap wants them and is not truncated, and go when all such taps have passed them. Positions
-  are given without gaps to those that are kept. If only truncated taps want events, they lose them: a position is
+- Events are recorded while there is a tap with events that is not truncated. They are deleted when all such taps have passed
+  them. Kept events have positions without gaps. If all taps with events are truncated, they lose events: a position is
   given, and nothing is written.
-- The lease of a tap that consumes is memory. After a start it is taken to run, since nobody knows.
+- The lease of a tap that consumes is in memory only. After a start it is unknown, so it is assumed to run.
 
-The front of each lane of kept messages is in memory: it tells when something is to be done. It is read when it is not known:
-after a start, an undo, or when the first ones have gone.
+The position and time of the first message in each lane of kept messages are in memory: the time of the next work follows
+from them. They are read when they are not known: after a start, an undo, or when the first messages have gone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Tap:
         return not self.row.truncated and not self.settings.consumes
 
     def behind(self) -> bool:
-        """It consumes, and has passed messages that are not deleted yet."""
+        """Whether the tap consumes and has passed messages that are not deleted yet."""
         return self.settings.consumes and self.row.lost < self.row.position
 
 
@@ -74,7 +75,7 @@ class FirstKept:
         self.enqueued = enqueued
 
     def come(self, position: i64, enqueued: i64, alone: bool) -> None:
-        """A message is kept; `alone`: there were none."""
+        """Note that a message is kept; `alone`: there were none."""
         if alone or (self.known and position < self.position):
             self.set(position, enqueued)
 
@@ -83,8 +84,8 @@ class FirstKept:
 class TapSet:
     def __init__(self, bounds: Bounds, rows: list[TapRow], settings: FragmentSettings) -> None:
         self.taps: dict[int, Tap] = {}  # as the settings have them
-        self.events = False  # somebody wants events
-        self.recording = False  # ... and is not truncated
+        self.events = False  # there is a tap with events
+        self.recording = False  # ... that is not truncated
         self._bounds = bounds
         self._rows: dict[int, TapRow] = {row.id: row for row in rows}
         self._loaded = True  # the rows come from the store, and no lease is known
@@ -107,7 +108,7 @@ class TapSet:
     # ---- which taps there are ----
 
     def reconcile(self, settings: FragmentSettings, ledger: Ledger, now: i64) -> None:
-        """Let the taps be those of the settings."""
+        """Create and remove taps, so that they are those of the settings."""
         if settings is self._settings:
             return
         self._settings = settings
@@ -137,16 +138,16 @@ class TapSet:
         self.look()
 
     def stale(self, settings: FragmentSettings) -> bool:
-        """The settings have other taps than these, perhaps."""
+        """Whether the settings may have other taps than these."""
         return settings is not self._settings and (len(settings.taps) > 0 or len(self._rows) > 0)
 
     def idle(self, head: Head) -> bool:
-        """There are no taps, and nothing is left of any."""
+        """Whether there are no taps, and nothing is left of any."""
         counts = head.counts
         return not self._rows and counts[KEPT] == 0 and counts[KEPT_DEAD] == 0 and head.events == 0
 
     def look(self) -> None:
-        """Find out who holds what, after something has changed."""
+        """Compute again which taps hold what, after something has changed."""
         self._holding = []
         self._truncated = []
         self.events = False
@@ -189,7 +190,7 @@ class TapSet:
     # ---- leases ----
 
     def leased(self, sub: i64, now: i64) -> bool:
-        """A tap consumes the sub-queue: nobody else is served."""
+        """Whether a tap consumes the sub-queue, so that no receiver is served."""
         return (self._lease_dead if sub == DEAD else self._lease) > now
 
     def renew_lease(self, tap: Tap, now: i64) -> None:
@@ -216,7 +217,7 @@ class TapSet:
     # ---- messages go ----
 
     def gone(self, ledger: Ledger, lane: i64, records: list[Record]) -> None:
-        """Receivers are done with messages of a lane: keep them for taps, or delete them."""
+        """Keep messages of a lane for taps, or delete them: receivers are done with them."""
         low = self._low
         low_dead = self._low_dead
         kept: list[int] = []
@@ -259,7 +260,7 @@ class TapSet:
             self._lose(ledger, lost, lost_dead)
 
     def _lose(self, ledger: Ledger, lost: i64, lost_dead: i64) -> None:
-        """Messages up to these positions are in the streams of taps no more."""
+        """Note for truncated taps that messages up to these positions are lost."""
         for tap in self._truncated:
             row = tap.row
             position = lost_dead if tap.settings.sub == DEAD else lost
@@ -267,7 +268,7 @@ class TapSet:
                 row.lost = position
                 ledger.set_tap(row)
 
-    # ---- what nobody holds any more goes ----
+    # ---- deleting what no tap holds ----
 
     def tick_reads(self, head: Head) -> list[Read]:
         reads: list[Read] = []
@@ -306,7 +307,7 @@ class TapSet:
         return head.events > 0 and not self._event_known and self.recording
 
     def sweep(self, ledger: Ledger, read: ReadKept) -> None:
-        """Let go of the first messages that were read, as far as nobody holds them."""
+        """Delete the first messages that were read, as far as no tap holds them."""
         lane = read.lane
         low = self._low_dead if lane == KEPT_DEAD else self._low
         front = self._kept_dead if lane == KEPT_DEAD else self._kept
@@ -350,8 +351,8 @@ class TapSet:
     def record(
         self, ledger: Ledger, n: i64, outcome: i64, now: i64, enqueued: i64, deliveries: i64, reason: str
     ) -> None:
-        """Something has happened to a message, and somebody wants to know, or wanted to."""
-        if self.recording or ledger.head.events > 0:  # those that are going still stand before this one
+        """Record what has happened to a message. If every tap with events is truncated and no event is kept, lose it."""
+        if self.recording or ledger.head.events > 0:  # events to be deleted are still before this one
             if ledger.head.events == 0:
                 self._event_known = True
                 self._event_time = now
@@ -372,7 +373,7 @@ class TapSet:
         self._event_time = read.events[0].time if read.events else NEVER
 
     def forget_events(self, ledger: Ledger) -> None:
-        """Some of those that nobody holds any more go."""
+        """Delete some of the events that no tap holds any more."""
         head = ledger.head
         before = head.last_event - head.events
         upto = min(self._low_event, min(head.last_event, before + self._bounds.swept))
@@ -396,7 +397,7 @@ class TapSet:
             self.look()
 
     def _limit_at(self, head: Head, tap: Tap) -> i64:
-        """When a tap that holds something reaches a limit. (Not before all went that can go: it may be enough.)"""
+        """When a tap that holds something reaches a limit. Never before everything that can be deleted is deleted."""
         row = tap.row
         settings = tap.settings
         at: i64 = NEVER
@@ -446,7 +447,7 @@ class TapSet:
         return list(self._rows.values())
 
     def undo(self, rows: list[TapRow]) -> None:
-        """The rows are the store's. Leases stay: they were never durable."""
+        """Return to the rows of the store. Leases stay: they were never durable."""
         self._rows = {row.id: row for row in rows}
         self._settings = None
         self._kept = FirstKept()

@@ -13,7 +13,7 @@ DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 
 def amqp_string(text: str) -> bytes:
-    """AMQP 1.0 part 1, 1.6.20: str8-utf8 (0xA1, one byte of length) or str32-utf8 (0xB1, four)."""
+    """Encode a string (AMQP 1.0 part 1, 1.6.20): str8-utf8 (0xA1, one byte of length) or str32-utf8 (0xB1, four)."""
     data = text.encode("utf-8")
     if len(data) < 256:
         return b"\xa1" + len(data).to_bytes(1, "big") + data
@@ -21,7 +21,7 @@ def amqp_string(text: str) -> bytes:
 
 
 def reason_of(overlay: Overlay | None) -> str:
-    """Why a message was dead-lettered, as far as somebody said so in a string."""
+    """The dead-letter reason of a message; empty if it has none, or one that is not a string."""
     data = overlay.get(REASON, b"") if overlay is not None else b""
     if data[:1] == b"\xa1":
         return data[2:].decode("utf-8", "replace")

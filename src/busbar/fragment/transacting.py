@@ -42,7 +42,7 @@ NO_SESSIONS: Final = "The entity has no sessions."
 
 
 def part_reads(state: State, parts: list[TransactionPart]) -> list[Read]:
-    """What must be read before the parts can be checked."""
+    """The reads without which the parts cannot be checked."""
     reads: list[Read] = []
     drafts = _drafts(parts)
     if drafts and state.settings.duplicate_window_ms > 0:
@@ -86,7 +86,7 @@ class PartsCheck:
     def refusal(self, selected: Selection | None, freed: i64, quota: bool, rules: bool) -> Refusal | None:
         """Why the parts cannot be done; None if they can. `freed` are bytes that the transaction frees elsewhere.
 
-        `quota` and `rules` say whether the quota and the rules of a topic are looked at."""
+        The quota is checked only with `quota`, the rules of a topic only with `rules`."""
         refusal = self._refusal_of_settlements()
         if refusal is None:
             refusal = self._refusal_of_cancellations()
@@ -148,7 +148,7 @@ class PartsCheck:
         return refusal
 
     def do(self) -> i64:
-        """Do what was checked; how many messages were dropped as duplicates."""
+        """Do what was checked. Returns how many messages were dropped as duplicates."""
         state = self._state
         for part in self._parts:
             if isinstance(part, Settle):

@@ -62,7 +62,7 @@ class Window:
         return self.bytes < bounds.ready_bytes and len(self.ready) - self.at < bounds.ready_records
 
     def blocked(self) -> bool:
-        """The first in line is a stub."""
+        """Whether the first in line is a stub."""
         if not self._order:
             return False
         n = self._order[0]
@@ -71,7 +71,7 @@ class Window:
     # ---- messages come ----
 
     def arrive(self, record: Record, unread: i64) -> None:
-        """A message has come into the lane; `unread` is how many were unread before."""
+        """Add a message that has come into the lane; `unread` is how many were unread before."""
         if record.n < self.cursor:
             self.give_back(record)
         elif unread == 0 and record.content is not None and self.has_room():
@@ -80,7 +80,7 @@ class Window:
             self.cursor = record.n + 1
 
     def append(self, records: list[Record], size: i64) -> None:
-        """New messages of the lane, ascending, of which nothing is unread; as many as there is room for."""
+        """Add new messages of the lane, ascending, as many as there is room for. Nothing of the lane is unread."""
         if not records:
             return
         bounds = self.bounds
@@ -98,7 +98,7 @@ class Window:
             self.cursor = record.n + 1
 
     def give_back(self, record: Record) -> None:
-        """A message of the lane is available again."""
+        """Take back a message of the lane that is available again."""
         n: int = record.n
         if n >= self.cursor:
             return  # it is unread
@@ -110,7 +110,7 @@ class Window:
             self.rewind()
 
     def rewind(self) -> None:
-        """Leave what is available to the store again, and read it from there."""
+        """Forget the available messages in memory, so that they are read again from the store."""
         start = self.cursor
         if self._order and self._order[0] < start:
             start = self._order[0]
@@ -220,7 +220,7 @@ class Window:
             if record.n not in held:
                 self.ready.append(record)
                 self.bytes += record.size
-        # An empty page says that there is nothing from here on, whatever the counters say.
+        # If the page is empty, there is nothing from here on, even if the counters differ.
         self.cursor = records[-1].n + 1 if records else last + 1
         return True
 
@@ -251,7 +251,7 @@ class Window:
                 returned[n] = record
                 self.returned_bytes += record.size
         missing = [n for n in many.numbers if n in returned and returned[n].content is None]
-        if missing:  # the store has lost them: do not wait for them for ever
+        if missing:  # the store has lost them: do not wait for them
             for n in missing:
                 del returned[n]
             self._order = list(returned)

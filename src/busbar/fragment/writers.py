@@ -1,23 +1,23 @@
-"""Writers that repeat themselves: which ids each has sent, and which of its batches are over.
+"""Writers that repeat their sends: which ids each has sent, and which of its batches are over.
 
 Rules
 - A writer sends in batches with rising numbers and may send a batch again, in whole or in part, in another order, however
   much later. A message whose id it has sent already is dropped like a duplicate. The id is made of the MessageId alone.
-- It says when a batch is committed. The ids of the batches before that one are forgotten, and whoever still sends for
-  those (a worker that was given up and does not know it) is refused. Ids of the committed batch stay, since its writer
-  may have died before it noted the commit itself.
-- A writer that is done for good says so by the highest batch number there is. Its ids go at once; its row stays for
-  FENCE_MS to refuse those who do not know it, and goes then.
-- A fragment remembers a bounded number of writers. When there are as many, new ones are refused: who may send can name as
-  many as it likes.
+- The writer commits each batch (CommitWrites). Then the ids of the batches before that one are forgotten, and sends for
+  those are refused: they come from a worker that was given up. Ids of the committed batch stay, since its writer may have
+  died before it noted the commit itself.
+- A writer ends for good by committing MAX_BATCH, the highest batch number. Its ids are deleted at once. Its row stays for
+  FENCE_MS, to refuse late sends, and is deleted then.
+- A fragment remembers a bounded number of writers, because a sender can name any number. When the bound is reached, new ones
+  are refused.
 - All this is written with the commit of the messages, beside the duplicate detection of the entity, which holds as well.
 
-Marks. What a fragment has taken from the outbox of another one (taking.py) is a row of the same kind: the name says of which
-fragment, the batch is the highest number taken. It has no ids and counts as no writer. The mark of a fragment that is gone
-goes when it is MARK_MS old, never by time alone.
+Marks. A mark is a row of the same kind, for what a fragment has taken from the outbox of another one (taking.py). Its name
+has the other fragment, its batch is the highest number taken. It has no ids and does not count as a writer. When its
+fragment is gone and it is MARK_MS old, a mark is deleted, never by time alone.
 
-What is in memory. Of a writer that the store has not heard of, all ids are known here, so that its sends need no read. When
-they become too many, and after a start or an undo, the store is asked with every send: it is, then, that knows.
+What is in memory. If a writer is new since the start, all its ids are in memory, so that its sends need no read. When they
+become too many, and after a start or an undo, every send reads them from the store.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from busbar.model.message import Draft
 FENCE_MS: Final = 7 * 24 * 3_600_000
 MARK_MS: Final = 3_600_000
 MARK: Final = "\0"
-"""What the names of marks begin with: no writer's does."""
+"""The beginning of the names of marks; no name of a writer begins with it."""
 
 
 def mark_name(source: int) -> str:
-    """The row of what this fragment has taken from the outbox of another one."""
+    """The name of the mark for what this fragment has taken from the outbox of another one."""
     return f"{MARK}move/{source}"
 
 
@@ -51,7 +51,7 @@ def mark_source(name: str) -> int:
 
 
 def written_id(message_id: str) -> bytes:
-    """What a writer's message is recognized by; empty if it has no MessageId."""
+    """The id by which a writer's message is recognized; empty if it has no MessageId."""
     if not message_id:
         return b""
     return blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -61,7 +61,7 @@ def written_id(message_id: str) -> bytes:
 class WriterState:
     def __init__(self, batch: i64, at: i64, complete: bool) -> None:
         self.batch = batch  # committed
-        self.at = at  # when it said so
+        self.at = at  # when it was committed
         self.complete = complete  # `ids` has all that are remembered
         self.ids: dict[int, set[bytes]] = {}  # by batch
 
@@ -91,7 +91,7 @@ class Writers:
     # ---- sends ----
 
     def reads(self, drafts: list[Draft], name: str, batch: i64) -> list[Read]:
-        """What must be looked up before it is known which messages were sent before."""
+        """The look-ups that decide which messages were sent before."""
         ids = self._prepare(drafts)
         writer = self._writers.get(name)
         if writer is None or writer.complete or batch < writer.batch:
@@ -105,13 +105,13 @@ class Writers:
         return self._ids
 
     def ids_of(self, drafts: list[Draft]) -> list[bytes]:
-        """Of the messages, in their order."""
+        """The ids of the messages, in their order."""
         if self._prepared is drafts:
             return self._ids
         return self._prepare(drafts)
 
     def release(self) -> None:
-        """The command for which ids were prepared is applied."""
+        """Discard the prepared ids: their command is applied."""
         self._prepared = None
 
     def committed(self, name: str) -> i64:
@@ -144,12 +144,12 @@ class Writers:
         return found
 
     def remember(self, ledger: Ledger, name: str, batch: i64, ids: list[bytes], now: i64) -> None:
-        """Messages with these ids are sent."""
+        """Remember the ids of messages that are sent."""
         writer = self._writers.get(name)
         if writer is None:
             writer = WriterState(0, now, True)
             self._writers[name] = writer
-            ledger.set_writer(name, 0, now)  # from now on the store has heard of it
+            ledger.set_writer(name, 0, now)  # from now on the store has a row of it
         ledger.written(name, batch, ids)
         if writer.complete:
             number: int = batch
@@ -198,7 +198,7 @@ class Writers:
         return self._fence
 
     def tick(self, ledger: Ledger, now: i64) -> None:
-        """Forget those that were done long ago."""
+        """Forget writers that ended long ago."""
         if self._fence == 0 or self._fence > now:
             return
         for name, writer in list(self._writers.items()):
@@ -247,7 +247,7 @@ class Writers:
         return found
 
     def undo(self, batches: list[Changes], rows: dict[str, tuple[int, int]]) -> None:
-        """The rows are the store's. What was discarded may be in the store after all: it is asked from now on."""
+        """Return to the rows of the store. Discarded ids may be in the store after all, so sends read it from now on."""
         doubtful: set[str] = set()
         for batch in batches:
             for name, _, _ in batch.written:

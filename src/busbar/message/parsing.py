@@ -104,8 +104,8 @@ def parse_batch(
     max_id_length: i64,
     max_header_size: i64 = MAX_HEADER_SIZE,
 ) -> list[Draft]:
-    """The messages of a batch (message-format 0x80013700): one in each data section. Clients copy the sections around
-    them from their first message; these are not read."""
+    """The messages of a batch (message-format 0x80013700): one in each data section. The other sections, which clients copy
+    from their first message, are not read."""
     found = find_sections(payload, 0, len(payload))
     parts = data_sections(payload, found)
     if not parts:
@@ -246,7 +246,7 @@ def _read_properties(
 ) -> tuple[str, str | None, i64]:
     """The message id ("" without one), the session id, and the time from creation to expiry (0 without both).
 
-    The two times are read only if the lifetime is wanted: a header with a ttl takes precedence.
+    The two times are read only if the lifetime is asked for: a header with a ttl takes precedence.
     """
     message_id = ""
     session_id: str | None = None

@@ -3,7 +3,7 @@
 Rules (AMQP 1.0, part 3, section 3.2): header, delivery-annotations, message-annotations, properties,
 application-properties, body, footer, each at most once and in this order. The body is one amqp-value, or any number
 of data sections, or any number of amqp-sequence sections; a message without a body is accepted, one without any
-section is not. Each section holds the kind of value that its name asks for, and ends where its length says.
+section is not. Each section holds the kind of value that its name requires, and ends where its length ends.
 One exception: the Python SDK writes delivery-annotations behind everything else. They are accepted there, and `end` is
 where they begin.
 
@@ -59,8 +59,8 @@ _SYMBOLS: Final[dict[bytes, int]] = {
 @final
 class Sections:
     """Where each section starts. They lie side by side: each ends where the next one starts, and one that is
-    absent has no extent. `body_code` is 0 without a body; `plain` says that all descriptors are smallulongs. From `end`
-    to `whole` are delivery-annotations that stand behind everything else."""
+    absent has no extent. `body_code` is 0 without a body. If `plain`, all descriptors are smallulongs. From `end` to `whole`
+    are delivery-annotations that stand behind everything else."""
 
     def __init__(self) -> None:
         self.header: i64 = -1

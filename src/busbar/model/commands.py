@@ -36,8 +36,8 @@ class Send(Command):
 
     Atomic: all or none (a Service Bus batch). Otherwise each message is accepted or refused by itself.
 
-    With a `writer`, the messages are part of that writer's batch: a message whose id the writer has sent in this batch or
-    in the one before is dropped like a duplicate, however long ago that was; a send of a batch that is over is refused.
+    With a `writer`, the messages are part of that writer's batch. A message whose id the writer has sent in this batch or in
+    the one before is dropped like a duplicate, however long ago that was. A send of a batch that is over is refused.
 
     If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
     """
@@ -62,9 +62,9 @@ class Send(Command):
 
 @final
 class Demand(Command):
-    """A consumer wants `credit` more messages. Answers: Delivered, as messages come.
+    """Give a consumer credit for `credit` more messages. Answers: Delivered, as messages come.
 
-    With `drain`, what is available now is delivered, the rest of the credit is forgotten and Drained says so.
+    With `drain`, the fragment delivers what is available now, discards the rest of the credit, and answers Drained.
     With `delete` (ReceiveAndDelete) messages are removed as they are delivered and carry no lock.
     """
 
@@ -88,7 +88,7 @@ class Demand(Command):
 
 @final
 class Leave(Command):
-    """The consumer is gone (or, with consumer 0, all consumers of the origin). Its locks stay. No answer.
+    """Remove a consumer (or, with consumer 0, all consumers of the origin). Its locks stay. No answer.
 
     A message session that it holds is closed: the locks of that session's messages end, and nothing is counted.
     """
@@ -221,7 +221,7 @@ class Purge(Command):
 
 @final
 class AwaitSession(Command):
-    """Say once when a session can be accepted: it has a message and nobody holds it. Answer: SessionOffered.
+    """Wait until a session can be accepted: it has a message and no consumer holds it. One answer: SessionOffered.
 
     Nothing is locked. Ends with its answer, with CancelAwait, or when the origin leaves.
     """
@@ -232,7 +232,7 @@ class AwaitSession(Command):
 
 @final
 class CancelAwait(Command):
-    """The answer to the AwaitSession with this request number is not wanted any more. No answer."""
+    """Cancel the AwaitSession with this request number. No answer."""
 
     def __init__(self, fragment: i64, origin: i64, awaited: i64) -> None:
         super().__init__(fragment, origin, 0)
@@ -302,7 +302,7 @@ class ListSessions(Command):
 MESSAGES: Final = 0
 EVENTS: Final = 1
 MAX_BATCH: Final = (1 << 62) - 1
-"""A CommitWrites with it says that the writer is done for good."""
+"""The batch number of a CommitWrites by which a writer ends for good."""
 
 
 @final
@@ -346,7 +346,7 @@ class ShowTaps(Command):
 
 @final
 class AdvanceTap(Command):
-    """A tap has passed everything up to a position. Going back changes nothing. Answer: Done or Refused.
+    """Move a tap: it has passed everything up to a position. A lower position changes nothing. Answer: Done or Refused.
 
     `owner` must be the tap's.
     """
@@ -383,9 +383,9 @@ class FindTime(Command):
 
 @final
 class CommitWrites(Command):
-    """A writer's batch is committed: the ids of the batches before it are forgotten, and sends of those are refused.
+    """Commit a writer's batch: the ids of the batches before it are forgotten, and sends of those are refused.
 
-    Answer: Done. Going back changes nothing.
+    Answer: Done. A lower batch number changes nothing.
     """
 
     def __init__(self, fragment: i64, origin: i64, request: i64, writer: str, batch: i64) -> None:
@@ -401,11 +401,12 @@ TransactionPart = Send | Settle | CancelScheduled | SetSessionState
 
 @final
 class Transact(Command):
-    """Do what all parts say, in one commit, or nothing. Answer: Done or Refused.
+    """Perform all parts in one commit, or none. Answer: Done or Refused.
 
     Parts are Send, Settle, CancelScheduled and SetSessionState. Their own requests are not answered. A gateway may name
-    fragments of a topic and of its subscriptions; the commit loop makes one command for each of them. It sets `freed`, the
-    bytes that the parts free in the other fragments of the quota, and of a topic `selected`, before a machine applies it.
+    fragments of a topic and of its subscriptions; the commit loop makes one command for each of them. Before a machine
+    applies it, the loop sets `freed`, and for a topic `selected`. `freed` are the bytes that the parts free in the other
+    fragments of the quota.
     """
 
     def __init__(self, fragment: i64, origin: i64, request: i64, parts: list[TransactionPart]) -> None:
@@ -419,7 +420,7 @@ class Transact(Command):
 class Probe(Command):
     """Ask whether a Transact with these parts could be done now. Nothing changes. Answer: Done or Refused.
 
-    The answer is no promise: a lock may end, and the quota is looked at by Transact alone.
+    The answer is no promise: a lock may end, and only Transact checks the quota.
     """
 
     def __init__(self, fragment: i64, origin: i64, request: i64, parts: list[TransactionPart]) -> None:
@@ -431,7 +432,7 @@ class Probe(Command):
 class ReserveNumbers(Command):
     """Take sequence numbers for messages that a transaction schedules (Draft.number). Answer: NumbersReserved.
 
-    They are never given to other messages. Those that stay unused leave gaps, which are allowed.
+    Other messages never get these numbers. Unused ones leave gaps, which are allowed.
     """
 
     def __init__(self, fragment: i64, origin: i64, request: i64, count: i64) -> None:
@@ -495,10 +496,11 @@ class TakeMoved(Command):
 
 @final
 class RemoveMoved(Command):
-    """What became of records for a fragment, as its MovedTaken says: those up to `upto` go. No answer.
+    """Remove from the outbox the records up to `upto`: their target has taken them (MovedTaken). No answer.
 
-    The next `refused` ones, for the same reason, go to a dead-letter queue or wait (fragment/outbox.py has the table). The
-    condition of a target that is not there any more is EntityNotFound's. Then `refused` counts all records of the page.
+    The target refused the next `refused` ones, all for the same reason. They go to a dead-letter queue or wait
+    (fragment/outbox.py has the table). If the target does not exist any more, the condition is that of EntityNotFound. Then
+    `refused` counts all records of the page.
     """
 
     def __init__(
@@ -514,7 +516,7 @@ class RemoveMoved(Command):
 
 @final
 class AvoidTargets(Command):
-    """The fragments of targets that cannot be reached now, all of them: messages without a key leave them out. No answer."""
+    """Name all fragments of targets that cannot be reached now: messages without a key do not go to them. No answer."""
 
     def __init__(self, fragment: i64, targets: list[int]) -> None:
         super().__init__(fragment, 0, 0)
@@ -523,7 +525,7 @@ class AvoidTargets(Command):
 
 @final
 class ForgetMarks(Command):
-    """The catalogue has none of these source fragments any more: their marks go if they are old enough. No answer."""
+    """Delete the marks of source fragments that the catalogue does not have any more, if they are old enough. No answer."""
 
     def __init__(self, fragment: i64, sources: list[int]) -> None:
         super().__init__(fragment, 0, 0)
@@ -548,7 +550,7 @@ class InspectDuplicates(Command):
 
 @final
 class StoreCopies(Command):
-    """A topic's fragment passes on what a subscription selected. No answer: it is part of the topic's own commit."""
+    """Store the copies that a topic's fragment passes on to a subscription, in the topic's own commit. No answer."""
 
     def __init__(self, fragment: i64) -> None:
         super().__init__(fragment, 0, 0)
@@ -557,7 +559,7 @@ class StoreCopies(Command):
 
 @final
 class Tick(Command):
-    """Time has passed, or a turn was cut short: expire locks, activate what is due, serve those who wait.
+    """Expire locks, activate due messages and serve waiting consumers: time has passed, or a turn was cut short.
 
     If the fragment is a topic's, the commit loop sets `selected` before the machine applies the command.
     """

@@ -25,8 +25,8 @@ class Sent(Effect):
     """The messages of a Send are durable, but for the refused ones.
 
     `numbers` has one entry for each draft (0 for a refused one); `refused` is empty in the ordinary case, else pairs of
-    index and (condition, text). `duplicates` has the indexes of those that were dropped since their id is known: to the
-    sender they are sent, and their entry in `numbers` is the number that the original was given.
+    index and (condition, text). `duplicates` has the indexes of those that were dropped because their id is remembered. The
+    sender gets the same answer for them as for a stored message. Their entry in `numbers` is the number of the original.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class TapState:
         self.truncated = truncated  # a limit was reached: it keeps nothing until it is resumed
         self.kept = kept  # at most so many messages are kept that it has not passed
         self.kept_bytes = kept_bytes
-        self.end = end  # up to here it can read now: if it consumes, nothing that somebody else has locked
+        self.end = end  # up to here it can read now: if it consumes, before the first message that a receiver has locked
         self.truncations = truncations  # how often a limit was reached since the fragment was opened
 
 
@@ -245,7 +245,7 @@ class TapStates(Effect):
 
 @final
 class TapPage(Effect):
-    """Messages in the order of their positions, packed (tap_page.py); all up to `upto` was looked at."""
+    """Messages in the order of their positions, packed (tap_page.py): all behind the position asked for, up to `upto`."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ FORWARDED: Final = 11  # to another entity
 
 @final
 class EventPage(Effect):
-    """Events in order; all up to `upto` was looked at."""
+    """Events in order: all behind the position asked for, up to `upto`."""
 
     def __init__(self, origin: i64, request: i64, events: list[MessageEvent], upto: i64) -> None:
         super().__init__(origin, request)
@@ -311,7 +311,7 @@ class PositionFound(Effect):
 
 @final
 class OutboxReady(Effect):
-    """The outbox of a fragment has durable records for a target, and had none before, or the mover may have missed that."""
+    """The outbox of a fragment has durable records for a target. Before it had none, or the mover may have missed that."""
 
     def __init__(self, origin: i64, fragment: i64, target: i64) -> None:
         super().__init__(origin, 0)
@@ -375,7 +375,7 @@ class Done(Effect):
 
 @final
 class Refused(Effect):
-    """The command was refused. If that is `certain` it changed nothing; else the store failed under it, and nobody knows."""
+    """The command was refused. If `certain`, it changed nothing; otherwise the store failed, and the outcome is unknown."""
 
     def __init__(self, origin: i64, request: i64, condition: str, text: str, certain: bool = True) -> None:
         super().__init__(origin, request)

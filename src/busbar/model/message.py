@@ -34,7 +34,7 @@ MAX_HOPS: Final = 4
 
 
 def message_count(counts: list[int]) -> int:
-    """How many messages there are, by their counts in each lane: those that are kept for taps alone are none any more."""
+    """The number of messages, from the counts by lane. Messages that are kept only for taps do not count."""
     return sum(counts) - counts[KEPT] - counts[KEPT_DEAD]
 
 
@@ -93,7 +93,7 @@ class SubscriptionCopy:
         self.content = content
         self.reason = reason
         self.description = description
-        # What the message says, as its topic read it:
+        # Fields of the message, as its topic read them:
         self.ttl: i64 = 0
         self.session_id: str | None = None
         self.hops: i64 = 0
@@ -126,8 +126,8 @@ class Selection:
 class Record:
     """A message that has a number. `content` is None while only the store holds the bytes.
 
-    In the outbox `target` and `kind` say where it goes and why. There `due` is the sequence number on the wire that it had
-    here as a message; 0: it was none.
+    In the outbox, `target` is the fragment that it goes to and `kind` is the reason. There, `due` is the sequence number on
+    the wire that it had here as a message; 0: it was none.
     """
 
     def __init__(
@@ -167,14 +167,14 @@ class Record:
         return ttl > 0 and self.enqueued + ttl <= now
 
     def size_with(self, overlay: Overlay | None) -> i64:
-        """Its size with other properties. A message of an older version is counted without those that it had."""
+        """The size of the message with other properties. One of an older version is counted without those that it had."""
         if overlay is self.overlay:
             return self.size
         more: i64 = overlay_size(overlay) - overlay_size(self.overlay)
         return self.size + more
 
     def changed(self, deliveries: i64, overlay: Overlay | None) -> Record:
-        """The same message with another delivery count and other properties, which count in its size."""
+        """Copy the message with another delivery count and other properties, which count in its size."""
         return Record(
             self.n,
             self.enqueued,

@@ -1,4 +1,4 @@
-"""What an entity's fragments need to know of its description."""
+"""The part of an entity's description that its fragments act on."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class TapSettings:
         self.name = name
         self.sub = sub  # ACTIVE: the queue; DEAD: its dead-letter queue
         self.events = events  # what happens to messages is recorded too
-        self.consumes = consumes  # what it passes is deleted, and nobody else receives
+        self.consumes = consumes  # what it passes is deleted, and receivers get nothing
         self.start = start  # where it begins in a fragment that meets it: EARLIEST or LATEST
-        self.owner = owner  # the checkpoint it belongs to; empty: nobody's yet
+        self.owner = owner  # the checkpoint it belongs to; empty: none so far
         self.max_age_ms = max_age_ms  # 0: no limit
         self.max_bytes = max_bytes  # kept in each fragment; 0: no limit
-        self.lease_ms = lease_ms  # of a tap that consumes: how long nobody else receives after its last word
+        self.lease_ms = lease_ms  # how long receivers get nothing after a command of a tap that consumes
 
 
 TARGET_OPEN: Final = 0

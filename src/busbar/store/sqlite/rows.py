@@ -23,8 +23,8 @@ Row = Sequence[Value]
 LARGEST_CHUNK = 1024
 _MAX_NUMBER = 2**63 - 1
 
-# How a lane is written. A row whose length stays the same is changed where it lies, another is written anew with all its
-# content. SQLite writes 0 and 1 in no byte, and other numbers in one; an empty text takes none either: so a message that
+# How a lane is written. SQLite changes a row in place if its length stays the same. Otherwise it writes the whole row again,
+# with its content. The numbers 0 and 1 and an empty text take no byte, the numbers of other lanes one. So a message that
 # goes from ACTIVE to KEPT keeps its length.
 LANE_KEYS: tuple[int | str, ...] = tuple("" if lane == KEPT else lane for lane in range(LANES))
 
@@ -188,7 +188,7 @@ def in_chunks(connection: sqlite3.Connection, template: str, width: int, values:
 def _net(edits: Iterable[MessageEdit]) -> Iterable[tuple[int, MessageEdit]]:
     """For each message that was edited: a lane it may start from, and its last edit if it does.
 
-    Where a message stands is not known here, and edits that name another lane do nothing: so one message may come with
+    The lane of a message is not known here, and an edit that names another lane does nothing. So one message may come with
     several lanes, of which at most one is right.
     """
     ways: dict[int, dict[int, MessageEdit]] = {}
@@ -202,7 +202,7 @@ def _net(edits: Iterable[MessageEdit]) -> Iterable[tuple[int, MessageEdit]]:
 
 
 def _steps(keeps: Iterable[Keep]) -> Iterable[tuple[int, Keep]]:
-    """With the number of its step: within one, no message can be moved twice."""
+    """Number the steps of the keeps: within one step, no message can be moved twice."""
     step = 0
     sources: set[int] = set()
     targets: set[int] = set()
@@ -216,7 +216,7 @@ def _steps(keeps: Iterable[Keep]) -> Iterable[tuple[int, Keep]]:
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """The numbers as runs of consecutive ones: completing goes mostly in order."""
+    """The numbers as runs of consecutive ones. Receivers complete messages mostly in order, so runs are long."""
     ordered = sorted(numbers)
     if not ordered:
         return
@@ -235,7 +235,7 @@ def create(connection: sqlite3.Connection, fragment: int) -> None:
 
 
 def drop(connection: sqlite3.Connection, fragment: int, limit: int) -> tuple[list[int], list[int]]:
-    """Delete up to `limit` messages of a fragment: how many by lane, and their bytes."""
+    """Delete up to `limit` messages of a fragment; returns how many by lane, and their bytes."""
     some = "FROM msg INDEXED BY msg_place WHERE fragment = ? ORDER BY lane, n LIMIT ?"
     counts, sizes = [0] * LANES, [0] * LANES
     totals = f"SELECT lane, count(*), sum(size) FROM (SELECT lane, size {some}) GROUP BY lane"

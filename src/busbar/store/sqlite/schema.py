@@ -4,15 +4,15 @@ Tables
     msg         every message. `id` is only where the bytes lie: new ones go to the end of the file's tree, whatever
                 their fragment. The index `msg_place` (fragment, lane, n) makes each lane a contiguous, ordered range; a move
                 between lanes changes the index and leaves the bytes where they are (docs/adr/0003-lanes-in-the-key.md).
-                Messages of sessions are also in `msg_session` (fragment, session, lane, n), the order of each session,
-                and those that are active and can expire in `msg_expiry`; those that were dead-lettered also in `msg_dead`,
-                in the order in which that happened. Those of the outbox are in `msg_out`, by target.
+                Messages of sessions are also in `msg_session` (fragment, session, lane, n), the order of each session.
+                Those of them that are active and can expire are in `msg_expiry`. Dead-lettered messages are also in
+                `msg_dead`, in the order in which that happened. Those of the outbox are in `msg_out`, by target.
     session     the sessions that have active messages; `session_line` is the order in which they are accepted.
     session_state  by itself, since it may be large, and there without messages.
     fragment    the counters of each fragment, written with every commit of it.
     dup         ids of duplicate detection (fragment/changes.py). The segment (column `shelf`) comes before the id in the
-    key, so that
-                a commit touches a few neighbouring pages although ids are random (docs/adr/0005-ids-on-shelves.md).
+                key. So a commit touches a few neighbouring pages although ids are random
+                (docs/adr/0005-ids-on-shelves.md).
     outbox      the targets for which the outbox has messages.
     tap, event  where taps stand in a fragment, and what happened to messages, until every tap has passed it.
     writer, written  what repeating writers have committed, and the ids of what they wrote since (writers.py).
@@ -25,9 +25,9 @@ Rules
     * A file of an older schema is brought up to date when it is opened, all at once.
     * A store is made under another name and renamed when it is whole and synced: there is never half a store.
     * Opening is cheap: nothing is scanned or counted.
-    * What lies in the write-ahead log when a store is opened may be known to the page cache alone: after a failed
-      sync the kernel forgets that pages were never written. So the log is written again and synced before anything
-      is built on it.
+    * When a store is opened, the content of its write-ahead log may be only in the page cache. After a failed sync the
+      kernel marks pages as written that never were. So the log is written again and synced before anything is built on
+      it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ADDED: dict[int, tuple[str, ...]] = {
         "ALTER TABLE fragment ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0",
     ),
     3: (
-        # NULL costs no access to what lies behind the content: a record's header tells it.
+        # A NULL is in the header of a record, so reading it does not access what lies behind the content.
         "ALTER TABLE msg ADD COLUMN session TEXT",
         "CREATE INDEX msg_session ON msg(fragment, session, lane, n) WHERE session IS NOT NULL",
         """CREATE INDEX msg_expiry ON msg(fragment, session, enqueued + ttl, n)
@@ -106,7 +106,7 @@ _ADDED: dict[int, tuple[str, ...]] = {
                 "kept_dead_size",
             )
         ),
-        # The order in which the dead letters that are there came is not known any more: that of their numbers it is.
+        # The order in which existing dead letters came is not stored. Their numbers give the order instead.
         """UPDATE msg SET dead = numbered.dead FROM (
             SELECT msg.id, row_number() OVER (PARTITION BY msg.fragment ORDER BY msg.n) AS dead
             FROM fragment CROSS JOIN msg INDEXED BY msg_place
@@ -210,8 +210,8 @@ def wal_of(path: Path) -> Path:
 def log_reaches(log: int, pages: int) -> bool:
     """Whether the log, open as `log`, has that many pages since it was last re-created.
 
-    Its size cannot tell: it is written over from the start after a checkpoint. But each page carries the salt of the
-    header under which it was written (https://www.sqlite.org/fileformat2.html#walformat).
+    The size of the log does not show that: after a checkpoint it is overwritten from the start. But each page carries the
+    salt of the header under which it was written (https://www.sqlite.org/fileformat2.html#walformat).
     """
     salt = os.pread(log, 8, 16)
     at = _LOG_HEADER + (pages - 1) * (_LOG_PAGE_HEADER + PAGE_SIZE)
@@ -306,7 +306,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    """Inside the caller's transaction."""
+    """Apply the steps from an older schema to this one, inside the caller's transaction."""
     for added in range(version + 1, SCHEMA_VERSION + 1):
         for statement in _ADDED[added]:
             connection.execute(statement)

@@ -1,9 +1,9 @@
 """The embedded store: one SQLite file for all fragments of a store, one connection, one thread.
 
-What happens to the file, also when something fails, is in file.py; its tables are in schema.py. Statements
-for messages are in rows.py, and for messages as taps see them in tap_reads.py; for ids in duplicate_ids.py, sessions
-in sessions.py, the outbox in outbox.py, taps and events in taps.py, repeating writers in writers.py. Another process cannot
-claim a file that is in use, so an owner is never fenced here: it holds the file until it releases it or dies.
+What happens to the file, also when something fails, is in file.py; its tables are in schema.py. Statements for messages are
+in rows.py, and those for messages as taps read them in tap_reads.py. Other statements are in duplicate_ids.py, sessions.py,
+outbox.py, taps.py (taps and events) and writers.py. Another process cannot claim a file that is in use. So an owner is never
+fenced here: it holds the file until it releases it or dies.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class SqliteStore:
                 else:
                     _run(connection, "INSERT OR REPLACE INTO catalogue VALUES (?, ?)", name, definition)
 
-        # A deleted entity, and a deleted tap, are rows that are written anew: they must find space on a full disk.
+        # To delete an entity or a tap, the store writes its row again. That must find space on a full disk.
         names = "SELECT name FROM catalogue WHERE name IN (SELECT value FROM json_each(?))"
         known = {name for (name,) in self._file.select(names, (dumps(list(entries)),))}
         adds = any(name not in known and definition is not None for name, definition in entries.items())
@@ -221,7 +221,7 @@ def _need(changes: Changes) -> Need:
 
 
 def _drop_slice(connection: sqlite3.Connection, fragment: int, limit: int) -> bool:
-    """Delete a slice and take it off the counters, so that they stay true between slices and over a crash."""
+    """Delete a slice and subtract it from the counters, so that they stay true between slices and after a crash."""
     outbox.drop(connection, fragment, limit)
     counts, sizes = rows.drop(connection, fragment, limit)
     limit = max(0, limit - sum(counts))
