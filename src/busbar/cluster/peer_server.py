@@ -83,7 +83,7 @@ class PeerServer(Channel):
                     self._sessions.said(command)
                 if isinstance(command, Probe | Transact):
                     for part in command.parts:
-                        part.origin = command.origin  # by which a fragment tells who holds a message session
+                        part.origin = command.origin  # identifies the holder of a message session
             taken.append(command)
         self._exchange.submit(taken)
 
@@ -168,7 +168,7 @@ class PeerServers:
         return served
 
     def settle(self, broker: str, last: PeerServer | None) -> None:
-        """What that broker process said over earlier channels than the last one is over."""
+        """End all channels to that broker process but the last one: no client relies on them any more."""
         peers = self._served.pop(broker, [])
         if last is not None:
             self._served[broker] = [last]

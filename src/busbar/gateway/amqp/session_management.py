@@ -1,8 +1,8 @@
 """The operations of a management node on message sessions: renewal of the lock, state, and the list of sessions.
 
 Rules:
-1. Who renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it: a link of
-   the same connection does. Otherwise the answer is that the session lock is lost.
+1. A client that renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it:
+   a link of the same connection does. Otherwise the answer is that the session lock is lost.
 2. A state is no larger than a message of the namespace may be: 256 KB, or 100 MB in the Premium tier, where messages of an
    entity may be smaller.
 3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen; where the next page
@@ -160,7 +160,7 @@ class SessionOperations:
             ids += found
             if found:
                 after = found[-1]
-            else:  # fewer than asked for may be all that a fragment says at a time
+            else:  # only an empty answer ends a fragment: it may return fewer than asked for at a time
                 index, after = index + 1, None
         self._next_page = _Place(updated_after, skip + len(ids), index, after)
         return ids
