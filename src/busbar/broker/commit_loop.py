@@ -15,7 +15,7 @@ Rules:
    fragment with nothing to commit are emitted by the next step.
 4. A step applies at most TURN_COMMANDS commands. The work of a topic's rules counts, too: STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
-   subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
+   subscription of it has gathered changes then, the whole group fails. Nothing of it is committed, and all of it is undone.
 6. The rules of a topic are evaluated right before the machine applies a command (topic_selection.py). What the topic's
    fragment passes on is applied to the fragments of its subscriptions at once. So it is in the same group: all of it is
    durable or nothing. None of the subscriptions may wait for a read then (rule 1). So a topic waits for the reads that its

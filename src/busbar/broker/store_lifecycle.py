@@ -11,12 +11,12 @@ Rules of failure:
    For FULL_PAUSE after a store was full, new messages are refused at once and those that are due wait. So settlements can
    drain it.
 2. After an unknown outcome the store is closed and never written again: it is unavailable. The same holds when it cannot be
-   opened at the start, and when an operator takes it offline (what was given to the store is finished then). It is opened
-   again with growing pauses, or when the operator asks for it.
+   opened at the start, and when an operator takes it offline. In that case what was given to the store is finished. It is
+   opened again with growing pauses, or when the operator asks for it.
 3. While a store is unavailable, commands that have an answer are refused at once, and certainly changed nothing. What
    consumers asked for is kept (offline_buffer.py). When the store is open again, the undo is done against what it really
-   has, and locks of messages that are not there any more are dropped. If another owner had it meanwhile, all fragments
-   are loaded again.
+   has. Locks of messages that are not there any more are dropped. If another owner had it meanwhile, all fragments are
+   loaded again.
 4. A store whose file is gone is not created again silently. If that happened while it was served, it is re-created empty
    after MISSING_FILE_GRACE, and what was lost is reported by count. Otherwise it is re-created only when an operator resets
    it. Numbers go on from where they were. If these are not known, they go on from the time in ms, which no fragment has
@@ -25,7 +25,7 @@ Rules of failure:
 6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
 7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of work that was given to
    its thread is unknown; other work certainly did not take place. The store is opened again when the call that hung has
-   returned, and not before: only then is its outcome known, and only one thread touches a store.
+   returned, and not before. Only then is its outcome known, and only one thread touches a store.
 
 One operation that changes the store's handle is under way at a time: that of the phase. `TRANSITIONS` has what follows when
 it is done, and what follows if it fails.

@@ -5,7 +5,7 @@ Rules:
 2. Stores that are required and were never there join, and become part of the list. If the list has a store that is not
    there, or is not that store, it is unavailable. It can come back at any time.
 3. A majority of the stores must be there, unless an operator gives up what is lost. Then all of them get the catalogue that
-   is in force (replication.py), before anything is served from them; so does a store that comes back later.
+   is in force (replication.py), before anything is served from them. So does a store that comes back later.
 """
 
 from __future__ import annotations

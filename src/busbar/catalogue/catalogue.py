@@ -7,9 +7,9 @@ Rules:
 3. A change is planned as a value (planning.py), carried out in all stores (replication.py), and then in force here: all of
    it or nothing. Only then are watchers notified. A change that has begun is carried to its end, also when the client that
    asked for it is gone (change_runner.py).
-4. A deletion removes the entries of all that goes in one write, together with a note of the fragments still to be emptied,
-   which a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which no
-   entity uses.
+4. A deletion removes the entries of all that goes in one write. The same write has a note of the fragments still to be
+   emptied, which a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left,
+   which no entity uses.
 5. admission.py decides what may be created and changed.
 6. An entity with AutoDeleteOnIdle is deleted when it was not used for that long and no link is attached to it. The time
    begins with its last change or the start of the broker (idleness.py).

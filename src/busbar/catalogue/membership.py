@@ -6,8 +6,8 @@ the catalogue. Rules:
 2. A store with the name or the id of another is kept out: files were swapped, or it was re-created meanwhile.
 3. A store without an identity joins if it is empty and the list does not have its name. If the list has it, the file is not
    the store that was there, and is kept out until an operator resets it.
-4. Where no store has an identity there is no namespace yet: all become its first stores (a store of an older version among
-   them keeps what it has).
+4. If no store has an identity, there is no namespace yet: all become its first stores. A store of an older version among
+   them keeps what it has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Deletes the messages of fragments that are of no entity any more.
 
-A purge that fails, or concerns a store that is unavailable, is tried again: when a store comes back, at the next deletion,
-and at the next start. The start finds the fragments in the catalogue.
+A purge that fails, or concerns an unavailable store, is tried again when a store comes back, at the next deletion, and at
+the next start. The start finds the fragments in the catalogue.
 """
 
 from __future__ import annotations

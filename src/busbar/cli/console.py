@@ -1,6 +1,6 @@
 """`busbar console`: a web console for a running Busbar, on this machine. What it shows is in busbar.console.
 
-Standard output has the `ready` line alone, with the address that signs one browser in; everything else goes to standard
+Standard output has the `ready` line alone, with the address that signs one browser in. Everything else goes to standard
 error, where that address is not.
 """
 

@@ -1,7 +1,7 @@
 """What commands print: tables for people, JSON for programs. Standard output has the result alone.
 
-A row of a table is one line. Where standard output is no terminal it is as long as it has to be; on a terminal what does not
-fit is cut, and ends in an ellipsis.
+A row of a table is one line. Where standard output is no terminal, it is as long as it has to be. On a terminal a text that
+does not fit is cut, and ends in an ellipsis.
 """
 
 from __future__ import annotations

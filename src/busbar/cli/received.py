@@ -1,7 +1,7 @@
 """Received messages on standard output.
 
-1. Where standard output is no terminal, a body goes out byte by byte; one that is asked for alone (`--max 1`) without a line
-   end, of several each with one.
+1. Where standard output is no terminal, a body goes out byte by byte. One that is asked for alone (`--max 1`) has no line
+   end. Of several, each has one.
 2. On a terminal nothing in a message acts on it: control characters, escape sequences and what is no text are shown as
    escapes.
 3. JSON has the bytes as base64 with the kind of body, and the text beside them where they are one.

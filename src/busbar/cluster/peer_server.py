@@ -6,8 +6,8 @@ Rules:
 2. The other process gets the state of every store when it connects, and whenever the state changes.
 3. When the other process ends, its connections have ended. But a channel can also break between two processes that live.
    Then it is not certain that the gateway there has closed the links of consumers that hold sessions here. Such consumers
-   stay until the gateway reports it over the next channel (`met`), or the controller reports the end of the process, or
-   the locks end by time.
+   stay until the gateway reports it over the next channel (`met`), the controller reports the end of the process, or the
+   locks end.
 4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
    origin.
 """

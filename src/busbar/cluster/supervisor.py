@@ -3,9 +3,9 @@
 Rules:
 1. Every store has one owner: the broker with the number of the store modulo N. Consecutive fragments of a partitioned entity
    lie in consecutive stores. So different brokers handle them.
-2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
-   and handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A
-   broker whose channel to another one broke asks for another channel.
+2. The channel to a broker is a pair of sockets without a name. So are the channels between brokers, which are made here and
+   handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A broker whose
+   channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
 5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is

@@ -1,8 +1,8 @@
 """A link on which a client receives from an entity.
 
 The client's credit becomes credit of the entity's fragments (partitions/receiver.py). It is never more than the client can
-take now (credit, unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time. So a slow reader
-costs little memory.
+take now: credit, unsettled deliveries, a socket that keeps up. It is at most about a mebibyte of messages at a time. So a
+slow reader costs little memory.
 
 A settlement takes the same way as a send: the client is answered when the fragment's change is durable. Deliveries of
 several fragments that are settled together are settled fragment by fragment. A settlement that names a transaction joins it
