@@ -13,17 +13,16 @@ from tests.unit.prose import comments, docstring_blocks, docstrings, document_bl
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src" / "busbar").rglob("*.py"))
-AROUND = sorted(path for place in ("harness", "tools", "bench") for path in (ROOT / place).rglob("*.py"))
+WRITTEN = [
+    *SOURCES,
+    *sorted(path for place in ("harness", "tools", "bench") for path in (ROOT / place).rglob("*.py")),
+]
+"""The files whose docstrings and comments are checked."""
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 """Without CHANGELOG.md and docs/adr, which are history."""
-
-UNFINISHED = (
-    "broker/", "catalogue/", "cluster/", "gateway/amqp/", "cli/", "app/server.py",
-)  # fmt: skip
-"""Rooms and files of src/busbar whose docstrings and comments are still to be rewritten. The list only gets shorter."""
 
 MIRRORED = {ROOT / "src" / "busbar" / "client" / "errors.py"}
 """What programs import: its errors have the names of model/errors.py, which they stand for."""
@@ -51,11 +50,6 @@ LONGEST_IN_DOCSTRINGS = 30
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def finished() -> list[Path]:
-    room = ROOT / "src" / "busbar"
-    return [path for path in SOURCES if not str(path.relative_to(room)).startswith(UNFINISHED)] + AROUND
-
-
 def documented(paths: list[Path]) -> Iterator[tuple[str, str]]:
     """The place and docstring of each module, class and function but `__init__`, which describes its parameters."""
     for path in paths:
@@ -67,17 +61,15 @@ def documented(paths: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def document_sentences() -> Iterator[tuple[str, str]]:
-    """The place and text of each sentence; those of unfinished rooms in ARCHITECTURE.md are left out."""
-    unfinished = tuple(f"**`busbar.{room.strip('/')}`**" for room in UNFINISHED)
+    """The place and text of each sentence."""
     for path in DOCUMENTS:
         for block in document_blocks(path.read_text()):
-            if not block.startswith(unfinished):
-                for sentence in sentences(block):
-                    yield str(path.relative_to(ROOT)), sentence
+            for sentence in sentences(block):
+                yield str(path.relative_to(ROOT)), sentence
 
 
 def docstring_sentences() -> Iterator[tuple[str, str]]:
-    for path in finished():
+    for path in WRITTEN:
         for line, text in docstrings(path):
             for block in docstring_blocks(inspect.cleandoc(text)):
                 for sentence in sentences(block):
@@ -85,7 +77,7 @@ def docstring_sentences() -> Iterator[tuple[str, str]]:
 
 
 def comment_sentences() -> Iterator[tuple[str, str]]:
-    for path in finished():
+    for path in WRITTEN:
         for line, text in comments(path):
             for sentence in sentences(text):
                 yield f"{path.relative_to(ROOT)}:{line}", sentence
@@ -108,10 +100,10 @@ def test_a_docstring_has_a_sentence() -> None:
 
 
 def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
-    pointing = [f"{where}: {text[:60]}" for where, text in documented(finished()) if POINTER.match(text)]
+    pointing = [f"{where}: {text[:60]}" for where, text in documented(WRITTEN) if POINTER.match(text)]
     fragments = [
         f"{where}: {text[:60]}"
-        for where, text in documented(finished())
+        for where, text in documented(WRITTEN)
         if not re.match(r"[A-Z0-9`'\"/$]", text) or not re.search(r"[.:?]\)?$", text.split("\n\n")[0])
     ]
     assert pointing + fragments == []
@@ -153,11 +145,6 @@ def test_sentences_are_short() -> None:
         if len(sentence.split()) > longest
     ]
     assert found == []
-
-
-def test_unfinished_places_exist() -> None:
-    room = ROOT / "src" / "busbar"
-    assert [name for name in UNFINISHED if not (room / name).exists()] == []
 
 
 def test_prose_is_found_between_code() -> None:

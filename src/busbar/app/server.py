@@ -3,7 +3,7 @@
 Rules:
 1. The parts are started from the disk upwards and stopped from the clients downwards. No client is accepted before all is
    ready. Nothing is closed while a part above may still use it.
-2. A clean stop tells the clients, makes durable what was accepted, and keeps the message locks for the next start.
+2. A clean stop notifies the clients, makes durable what was accepted, and keeps the message locks for the next start.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from busbar.store.contract import StoreError
 from busbar.store.sqlite.directory import DEFAULT_STORES, SqliteLocation, store_names, stores_in
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
-DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key: a secret to nobody
+DEV_KEY = "SAS_KEY_VALUE"  # the emulator's well-known key, which is no secret
 DRAIN_SECONDS = 10.0
 HTTP_PORT = 5300  # the vendor's emulator has its management and its health there
 TLS_PORT = 5671  # where an SDK goes that was given no port
@@ -126,9 +126,9 @@ def is_loopback(host: str) -> bool:
 async def serve(
     config: ServeConfig, announce: Announce, stop: asyncio.Event, suggest: Announce = lambda queue: None
 ) -> None:
-    """Serve until `stop` is set. `announce` gets lines for the operator; the one with which connections are accepted
-    starts with "ready " and has the connection string. Before it `suggest` gets the name of a queue to try things out with,
-    empty if there is none."""
+    """Serve until `stop` is set. `announce` gets lines for the operator. When connections are accepted, it gets a line that
+    starts with "ready " and has the connection string. Before that `suggest` gets the name of a queue to try things out
+    with, empty if there is none."""
     raise_descriptor_limit()
     sys.setswitchinterval(0.0005)  # a busy loop would keep the store's thread waiting for 5 ms at each commit
     async with contextlib.AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ def _tune_collector() -> None:
 def _endpoint(
     config: ServeConfig, directory: DataDirectory, ports: _Ports, key: str, tls: TlsFiles
 ) -> RunningEndpoint:
-    """Where commands of this machine find the namespace."""
+    """The endpoint by which commands of this machine find the namespace."""
     return RunningEndpoint(
         _address(config.host),
         ports.main,
@@ -202,7 +202,7 @@ class Edge(Protocol):
     """The ports of a namespace, and the gateways behind them."""
 
     async def listen(self, host: str, port: int) -> int:
-        """One more port; returns its number (0 asks for a free one). Raises OSError."""
+        """Listen on one more port and return its number (0 asks for a free one). Raises OSError."""
 
     async def stop(self) -> None: ...
 
@@ -222,7 +222,7 @@ class SharedListener:
         return await self._listener.listen(host, port)
 
     async def stop(self) -> None:
-        """Accept no more clients, and let every gateway tell its own."""
+        """Accept no more clients, and let every gateway notify its own."""
         self._listener.close()
         await self._brokers.close_gateways()
 
@@ -413,7 +413,7 @@ def _namespace(config: ServeConfig, directory: DataDirectory) -> NamespaceConfig
 
 @dataclass(frozen=True, slots=True)
 class _Ports:
-    """All of them understand everything; the conventional ones are where clients look that were given none."""
+    """The open ports. All of them accept all protocols. Clients without a port use the conventional ones."""
 
     main: int
     http: int
@@ -421,7 +421,7 @@ class _Ports:
 
 
 async def _open_ports(edge: Edge, config: ServeConfig, announce: Announce) -> _Ports:
-    """The extra ports first: the main one is open when all is ready."""
+    """Open the ports, the extra ones first: the main one is open when all is ready."""
     http = await _open_port(edge, config, announce, config.http_port, HTTP_PORT, "--http-port")
     tls = await _open_port(edge, config, announce, config.tls_port, TLS_PORT, "--tls-port")
     main = await _listen(edge, config.host, config.port, "--port")
@@ -436,7 +436,7 @@ async def _open_port(
     conventional: int,
     option: str,
 ) -> int | None:
-    """A port that the user named must be had; the conventional one is a convenience."""
+    """Open an extra port. One that the user named must be free; the conventional one is a convenience."""
     if asked is not None:
         return await _listen(edge, config.host, asked, option)
     if config.port == conventional:
@@ -482,7 +482,7 @@ def _left_out(tls: TlsFiles) -> str:
 
 
 def _host_name() -> str:
-    """Of this machine, if it is one that can stand in a certificate."""
+    """The name of this machine, if it can stand in a certificate."""
     name = socket.gethostname()
     return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,251}[A-Za-z0-9]|[A-Za-z0-9]", name) else ""
 
@@ -499,7 +499,8 @@ def _address(host: str) -> str:
 
 
 def _address_for_others(host: str) -> str:
-    """Where all addresses are listened on: the one from which this machine reaches others, as far as that is known."""
+    """The address for clients on other machines. If all addresses are listened on, it is the one from which this machine
+    reaches others, as far as that is known."""
     if not _is_everywhere(host):
         return _address(host)
     # Connecting a datagram socket sends nothing; it chooses the address of the way there. These are for documentation.
@@ -542,7 +543,7 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
 
 
 def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
-    """What entities ask for and do not get, and which ones."""
+    """Features that entities ask for and do not get, with the names of these entities."""
     found: dict[str, list[str]] = {}
     for view in catalogue.entities():
         for missing in _missing(view.description):

@@ -1,29 +1,29 @@
 """Applies commands in bounded turns, commits their changes in groups, and emits their effects. No thread, no clock, no I/O.
 
 In: `submit` (commands), `job_done` and `job_failed` (what became of a job), `timer` (time has passed), each with the time.
-Out: `step` returns the next job for the store and the effects to perform; `wake_at` says when `timer` is due. The caller
-steps whenever `has_turn`. The rules of outages (store_lifecycle.py) and the shell that runs jobs (store_host.py) are the
-callers; the simulation is another one.
+Out: `step` returns the next job for the store and the effects to perform; `wake_at` is when `timer` is due. The caller
+steps whenever `has_turn`. The lifecycle of the store (store_lifecycle.py), which the host of the store (store_host.py) runs,
+is the caller. The simulation is another one.
 
 Rules:
 1. Commands of a fragment are applied in their order, at once where nothing has to be read first. If the machine needs a
    read, that fragment alone waits. The read is done right after the commit of what the fragment changed before.
-2. Group commit is self-clocked: a job starts with the next step, or with the one after the job before it has returned.
-   What is applied meanwhile gathers in the next group (group.py), from all fragments. While a group is full, further
-   commands stay in their inboxes, unapplied.
+2. Group commit is self-clocked: a job starts with the next step. If another job is under way, it starts with the step after
+   that one has returned. What is applied meanwhile gathers in the next group (group.py), from all fragments. While a group
+   is full, further commands stay in their inboxes, unapplied.
 3. Effects are emitted in apply order, and only when all earlier changes of their fragment are durable. The effects of a
    fragment with nothing to commit are emitted by the next step.
-4. A step applies at most TURN_COMMANDS commands. What a topic's rules take counts, too: STEPS_OF_A_COMMAND are one.
+4. A step applies at most TURN_COMMANDS commands. The work of a topic's rules counts, too: STEPS_OF_A_COMMAND are one.
 5. A machine that raises takes its own fragment out of service, and its topic's if it is a subscription's. If a topic or a
-   subscription of it has gathered changes then, the whole group fails: nothing of it is committed, and all of it is undone.
+   subscription of it has gathered changes then, the whole group fails. Nothing of it is committed, and all of it is undone.
 6. The rules of a topic are evaluated right before the machine applies a command (topic_selection.py). What the topic's
-   fragment passes on is applied to the fragments of its subscriptions at once, so that it is in the same group: all of it
-   is durable or nothing. None of them may wait for a read then (rule 1). So a topic waits for the reads that its
-   subscriptions have under way, and while it waits they begin no others. A send that makes too many copies for a turn is
-   passed on in several, each a group of its own; other sends wait until that is done, and so keep their order.
-7. A transaction whose parts are of a topic and of its subscriptions comes to the topic's fragment. It waits as rule 6 says.
-   All machines check their parts before the first one applies any, so that it is in one group as a whole, or refused. If a
-   subscription needs a read for its parts after all, the transaction is refused as busy.
+   fragment passes on is applied to the fragments of its subscriptions at once. So it is in the same group: all of it is
+   durable or nothing. None of the subscriptions may wait for a read then (rule 1). So a topic waits for the reads that its
+   subscriptions have under way, and while it waits they begin no others. If a send makes too many copies for a turn, they
+   are passed on in several turns, each a group of its own. Other sends wait until that is done, and so keep their order.
+7. A transaction whose parts are of a topic and of its subscriptions comes to the topic's fragment. It waits as in rule 6.
+   All machines check their parts before the first one applies any. So the transaction is in one group as a whole, or is
+   refused. If a subscription needs a read for its parts after all, the transaction is refused as busy.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BROKEN = InternalError("The fragment has failed and is out of service until the
 
 
 class GroupFailed(Exception):
-    """What was gathered must not be committed (rule 5)."""
+    """Raised when a group has failed and must not be committed (rule 5)."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class RolledBack:
     effects: list[Effect]
     """In apply order; none of them was performed."""
     given: int
-    """So many of them, the first ones, rest on what was given to the store; the others on nothing that it ever saw."""
+    """How many effects, counted from the first, rest on what was given to the store. The store never saw the others."""
 
 
 class CommitLoop:
@@ -127,7 +127,7 @@ class CommitLoop:
         self._timers.want(slot, slot.machine.wake_at())
 
     def link_topic(self, topic: Slot, now: int) -> None:
-        """Give a topic the fragments of its subscriptions (rule 6), and their rules. It is new, or its settings changed."""
+        """Give a topic, which is new or has other settings, the fragments of its subscriptions and their rules (rule 6)."""
         before, topic.subscriptions = topic.subscriptions, []
         for one in before:
             one.topic = None
@@ -145,14 +145,14 @@ class CommitLoop:
                 self._queue(one)
 
     def remove(self, fragment: int) -> Slot | None:
-        """Take a fragment out of service. What it is committing still ends as usual."""
+        """Take a fragment out of service. A commit of it that is under way still ends as usual."""
         slot = self.slots.pop(fragment, None)
         if slot is not None:
             self._close_slot(slot, EntityNotFound(f"fragment {fragment}"))
         return slot
 
     def tick(self, slot: Slot, now: int) -> None:
-        """Let the fragment look at its settings and its clock."""
+        """Queue a tick, by which the fragment applies its settings and what is due."""
         slot.tick()
         self._queue(slot)
         self._apply_ready(now)
@@ -180,8 +180,9 @@ class CommitLoop:
     # ---- running ----
 
     def resume(self, now: int) -> None:
-        """Apply commands from now on. Every fragment is looked at: a tick that waited for a read may have been lost with the
-        job that failed, and its wake-up is not asked for again."""
+        """Apply commands from now on, and schedule every fragment again.
+
+        A tick that waited for a read may have been lost with the job that failed, and its timer is not set again."""
         if self._group_failed:  # it is rolled back first
             return
         self._running = True
@@ -195,7 +196,7 @@ class CommitLoop:
         self._running = False
 
     def refuse_sends(self, refusal: BusbarError) -> None:
-        """Refuse new messages; those that are due wait."""
+        """Refuse new messages. Scheduled messages that are due wait."""
         self._sends_refused = refusal
         self._hold_due(True)
 
@@ -220,7 +221,7 @@ class CommitLoop:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is under way."""
+        """Whether nothing waits and nothing is under way."""
         return not (
             self._job_under_way
             or self._out
@@ -237,7 +238,7 @@ class CommitLoop:
 
     @property
     def group_failed(self) -> bool:
-        """What is gathered must be rolled back (rule 5). What is being committed is whole, and ends first."""
+        """Whether what is gathered must be rolled back (rule 5). What is being committed is whole, and ends first."""
         return self._group_failed and not self._job_under_way
 
     @property
@@ -254,8 +255,8 @@ class CommitLoop:
     # ---- when a group failed ----
 
     def roll_back(self) -> list[RolledBack]:
-        """Forget all that is not durable: what is being committed and what gathered after it. Waiting reads are forgotten
-        too, since after an undo another page may be needed."""
+        """Drop all that is not durable: what is being committed, and what gathered after it. Waiting reads are dropped too,
+        since after an undo another page may be needed."""
         for slot in (*self._supplied, *self._job_reads, *self._reading):
             slot.reads = None
         self._supplied, self._job_reads, self._reading = [], [], []
@@ -335,7 +336,7 @@ class CommitLoop:
             budget = self._apply_inbox(slot, now, budget)
 
     def _apply_inbox(self, slot: Slot, now: int, budget: int) -> int:
-        """Apply commands of one fragment; what is left of the turn's budget."""
+        """Apply commands of one fragment. Returns what is left of the turn's budget."""
         inbox = slot.inbox
         machine = slot.machine
         group = self._group
@@ -451,7 +452,7 @@ class CommitLoop:
         self._group.count(slot, command)
 
     def _read_done(self, slot: Slot, now: int) -> None:
-        """A subscription waits for no read any more: maybe its topic has waited for that."""
+        """Let the topic of a subscription, which now waits for no read, go on if it has waited for that."""
         topic = slot.topic
         if topic is None or not topic.reads_awaited:
             return
@@ -460,7 +461,7 @@ class CommitLoop:
             self._resume_topic(topic, now)
 
     def _resume_topic(self, topic: Slot, now: int) -> None:
-        """Before anything else that waits: a subscription could begin to read again."""
+        """Apply the commands of a topic before anything else that waits: a subscription could begin to read again."""
         if topic.reads is not None:
             self._supply(topic, now)
         elif topic.inbox and not topic.queued:
@@ -477,7 +478,7 @@ class CommitLoop:
     # ---- what comes next ----
 
     def _schedule(self, slot: Slot, now: int) -> None:
-        """What the fragment will do next: go on where a turn was cut short, or wait for its time."""
+        """Queue the fragment, with a tick if a turn was cut short, and set its timer."""
         machine = slot.machine
         if slot.reads is None and not self._winding_down and machine.has_work(now):
             slot.tick()
@@ -530,7 +531,7 @@ class CommitLoop:
         return Job(batches, reads)
 
     def job_done(self) -> None:
-        """The job under way was committed, and its reads are filled in."""
+        """Note that the job under way was committed, and that its reads are filled in."""
         self._job_under_way = False
         for slot in self._flight:
             self._out += slot.committing_effects
@@ -539,11 +540,11 @@ class CommitLoop:
         self._supplied, self._job_reads = self._job_reads, []
 
     def job_failed(self) -> None:
-        """The job under way has ended without success. What it was to commit stays until `roll_back`."""
+        """Note that the job under way has failed. What it was to commit stays until `roll_back`."""
         self._job_under_way = False
 
     def _supply(self, slot: Slot, now: int) -> None:
-        """The read is there: apply the command that waited for it, without asking again what it needs."""
+        """Apply the command whose read is done, without asking the machine again what it needs."""
         if slot.subscriptions and not slot.broken and not self._subscriptions_ready(slot):
             return
         reads, slot.reads = slot.reads, None

@@ -2,9 +2,9 @@
 
 Rules:
 1. A sink is called once for each batch of effects, with its own effects in their order. If it raises, other sinks are not
-   affected. It is not known then what became of the effects, so the connection is ended: its client has to ask again.
-2. When an origin is gone, its consumers leave the fragments they asked for messages from, and messages that were on
-   their way to it are released at once, so that another consumer gets them without waiting for a lock to end.
+   affected. Then it is not known which effects were performed, so the connection is ended: its client has to ask again.
+2. When an origin is gone, its consumers leave the fragments they asked for messages from. Messages that were on their way
+   to it are released at once, so that another consumer gets them without waiting for a lock to end.
 3. A command goes to the host of its fragment (`FragmentRoutes`). If no host has the fragment, it is refused as an unknown
    entity.
 """
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 BROKER_ORIGIN = 0
 """The origin of what the broker itself asks: that does not use an entity."""
 REGISTERING = (Demand, AwaitSession, AcceptSession)
-"""Commands that a fragment remembers their origin by, until it leaves."""
+"""Commands by which a fragment registers their origin, until the origin leaves."""
 
 
 class CommandRouter(Protocol):
@@ -64,7 +64,7 @@ class EffectDispatcher:
         return self._last_origin
 
     def connect_mover(self, sink: EffectSink) -> None:
-        """Effects for the mover of this process go to `sink`."""
+        """Pass effects for the mover of this process to `sink`."""
         self._sinks[MOVER_ORIGIN] = sink
 
     def disconnect(self, origin: int) -> None:
@@ -77,8 +77,10 @@ class EffectDispatcher:
         self._failed.pop(origin, None)
 
     def strand(self, origin: int, holding: Collection[tuple[int, int]]) -> None:
-        """The origin cannot be reached, and may still take itself for the holder of message sessions. These consumers (each
-        with its fragment) stay, without credit, until `disconnect`. All others leave; messages for them are released."""
+        """Remove the consumers of an origin that cannot be reached, except these, each given with its fragment.
+
+        The origin may still rely on the message sessions that they hold. So they stay, without credit, until `disconnect`.
+        All others leave, and messages for them are released."""
         if origin not in self._sinks:
             return
         kept = {fragment for fragment, _ in holding}
@@ -157,8 +159,8 @@ def _refusals(unknown: Commands) -> Effects:
 
 
 def releases_of(effects: list[Effect]) -> list[Command]:
-    """Commands that release the messages of effects whose receiver is gone. What was received and deleted is gone: that mode
-    promises at most once."""
+    """Commands that release the messages of effects whose receiver is gone. Messages that were received and deleted are
+    lost: that mode promises at most once."""
     return [
         Settle(
             effect.fragment,
@@ -197,7 +199,7 @@ class FragmentRoutes(Generic[T]):
         self._routes.update(zip(fragments, hosts, strict=True))
 
     def remove(self, fragments: Iterable[int]) -> None:
-        """These are of no entity any more."""
+        """Remove fragments that no entity has any more."""
         for fragment in fragments:
             self._routes.pop(fragment, None)
 

@@ -9,7 +9,7 @@ WATCH_INTERVAL = 1_000
 
 
 class FileWatch:
-    """Compares what looks find with the first one since the store was opened."""
+    """Compares the file that each look finds with the one that the first look found after the store was opened."""
 
     def __init__(self) -> None:
         self.next_look = 0
@@ -19,7 +19,7 @@ class FileWatch:
         self._fingerprint: object = None
 
     def start(self, now: int) -> LookAtFile:
-        """The store is open. Returns the first look."""
+        """Begin to watch a store that is open. Returns the first look."""
         self.next_look = now + WATCH_INTERVAL
         self._look = self._first = LookAtFile()
         return self._look

@@ -20,7 +20,7 @@ LOCKS_AT_ONCE = 100  # each is read with its content, so not too many together
 
 @dataclass(frozen=True, slots=True)
 class DurableState:
-    """What a store knows of a fragment."""
+    """What a store has of a fragment."""
 
     head: Head
     next_due: int
@@ -43,8 +43,9 @@ class LastKnownNumbers:
 
 
 def predecessor_of(head: Head | None, started: int, truncated: bool) -> LastKnownNumbers:
-    """By its last counters. If these are not known, numbers go on from the time at which the new store was created. A loss
-    that the reader of a tap has not been told of (`truncated`) is reported with this one."""
+    """The numbers of a lost fragment, by its last counters. If these are not known, numbers go on from the time at which the
+    new store was created. If readers of taps have not got the report of an earlier loss (`truncated`), it is reported with
+    this one."""
     if head is None:
         return LastKnownNumbers(started, started, started, lost=True)
     held = sum(head.counts) + head.events > 0
@@ -68,7 +69,7 @@ def read_catalogue(store: Store) -> tuple[dict[str, bytes], int]:
 
 
 def slices(fragments: Mapping[int, FragmentSettings]) -> Iterator[dict[int, FragmentSettings]]:
-    """For `load`."""
+    """Parts of these fragments, small enough for one call of `load` each."""
     of = list(fragments.items())
     for start in range(0, len(of), FRAGMENTS_AT_ONCE):
         yield dict(of[start : start + FRAGMENTS_AT_ONCE])
@@ -79,8 +80,8 @@ def load(
     fragments: Mapping[int, FragmentSettings],
     predecessor: Callable[[int], LastKnownNumbers] | None = None,
 ) -> dict[int, DurableState]:
-    """Fragments for their machines, with the locks of the last clean shutdown; unknown ones are created empty, and go on
-    after their predecessors."""
+    """Load fragments for their machines, with the locks of the last clean shutdown. Unknown fragments are created empty, and
+    go on after their predecessors."""
     heads = {head.fragment: head for head in store.heads(list(fragments))}
     loaded = {}
     fresh = []
@@ -127,8 +128,8 @@ def build_machine(
 
 
 def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers | None) -> Changes:
-    """A new fragment. Its taps begin by themselves; if it has a predecessor, they are told what they lost with it, since
-    they would read on as if nothing had been between."""
+    """A new fragment. Its taps begin by themselves. If it has a predecessor, they report what was lost with it. Otherwise
+    their readers would read on as if nothing had been between."""
     changes = Changes(fragment)
     changes.head = head = empty_head(fragment)
     if before is not None:
@@ -142,7 +143,7 @@ def _created(fragment: int, settings: FragmentSettings, before: LastKnownNumbers
 
 
 def reload(store: Store, fragments: Iterable[int]) -> dict[int, DurableState]:
-    """What is durable of fragments whose machines live on (they hold the locks and know the segments)."""
+    """What is durable of fragments whose machines stay in memory, with their locks and segments."""
     heads = {head.fragment: head for head in store.heads()}
     return {
         fragment: DurableState(
@@ -163,8 +164,9 @@ def save_locks(store: Store, fragment: int, held: Sequence[Lock]) -> None:
 
 
 def lost_locks(store: Store, held: Mapping[int, list[Lock]]) -> dict[int, list[int]]:
-    """Numbers of locked messages, by fragment, that the store does not have (any more) as the lock says: a settlement whose
-    outcome was unknown has been made, and the lock ended with it."""
+    """By fragment: the numbers of locked messages that the store does not have any more in the state that the lock has.
+
+    A settlement whose outcome was unknown has been made then, and the lock ended with it."""
     lost: dict[int, list[int]] = {}
     for fragment, locks in held.items():
         by_lane: dict[int, list[Lock]] = {}

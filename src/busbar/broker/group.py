@@ -1,4 +1,4 @@
-"""The group that gathers for the next commit: fragments with changes, and how much it is. Pure.
+"""The group of changes that gathers for the next commit: the fragments with changes, and its size. Pure.
 
 Rules:
 - A full group (GROUP_MESSAGES or GROUP_BYTES) takes no more. A command is never split over groups, so one that alone is
@@ -89,7 +89,7 @@ class CommitGroup:
             self.is_full = True
 
     def take(self) -> tuple[list[Slot], list[Changes]]:
-        """The group is being committed: its slots and their changes. The next one begins empty."""
+        """Take the group for its commit: its slots and their changes. The next group begins empty."""
         batches: list[Changes] = []
         for slot in self.slots:
             slot.committing = slot.machine.take_changes()
@@ -109,7 +109,7 @@ class CommitGroup:
         return slots
 
     def remove(self, slot: Slot) -> None:
-        """The changes of a fragment are not committed: it is out of service."""
+        """Take out the changes of a fragment that is out of service. They are not committed."""
         if slot.dirty:
             self.slots.remove(slot)
             slot.dirty = False

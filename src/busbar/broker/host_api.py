@@ -1,5 +1,5 @@
-"""What the catalogue and the dispatcher see of the host of a messaging store: it may be in this process (store_host.py),
-or in a broker process of its own (remote_store_host.py)."""
+"""Defines what the catalogue and the dispatcher see of the host of a messaging store. The host may be in this process
+(store_host.py), or in a broker process of its own (remote_store_host.py)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class StoreHost(Protocol):
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:
         """Bring `last_used` of these up to date with the process that has the store."""
 
-    # What operators say
+    # What operators ask for
 
     async def take_offline(self) -> None: ...
 

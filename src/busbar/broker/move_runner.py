@@ -21,7 +21,7 @@ class MoveBroker(Protocol):
     """What the mover needs of a broker."""
 
     def connect_mover(self, sink: Callable[[Effects], None]) -> None:
-        """Effects of MOVER_ORIGIN go to this sink."""
+        """Pass effects of MOVER_ORIGIN to this sink."""
 
     def submit(self, commands: Commands) -> None: ...
 
@@ -58,14 +58,14 @@ class MoveRunner:
         broker.connect_mover(self._on_effects)
 
     def start(self, patience_ms: int) -> None:
-        """Move messages from now on. What came before, while fragments were loaded, was kept. `patience_ms` is for targets
-        that are full."""
+        """Move messages from now on. Effects that came before, while fragments were loaded, were kept. `patience_ms` is for
+        targets that are full."""
         self._mover.patience_ms = patience_ms
         self._is_running = True
         self._schedule()
 
     async def stop(self) -> None:
-        """Begin nothing more. What is under way ends as it would after a crash, without harm."""
+        """Begin nothing more. Moves under way end as they would after a crash, without harm."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -74,12 +74,12 @@ class MoveRunner:
         await asyncio.gather(*self._asking, return_exceptions=True)
 
     def on_store_open(self, host: object) -> None:
-        """The store to which commands go by this host is open."""
+        """Try the moves again that wait for a store: the one to which commands go by this host is open."""
         self._mover.on_store_open(lambda fragment: self._host_of(fragment) is host)
         self._schedule()
 
     async def transfers(self) -> TransferReport:
-        """What is moved and held, without what only the catalogue knows."""
+        """What is moved and held, without what only the catalogue has."""
         offset = self._clock() - self._now()
         found = [_view(pair, offset) for pair in self._mover.status()]
         return TransferReport(self._mover.moved, found)
@@ -142,7 +142,7 @@ class MoveRunner:
 
 
 def _view(pair: PairStatus, offset: int) -> TransferView:
-    """`offset` is from the mover's clock to the wall clock."""
+    """A pair for operators. `offset` is from the mover's clock to the wall clock."""
     return TransferView(
         pair.source,
         pair.target,
@@ -157,7 +157,7 @@ def _view(pair: PairStatus, offset: int) -> TransferView:
 
 
 async def _fragments_at(path: str, entity: Callable[[str], Awaitable[EntityView]]) -> tuple[int, ...] | None:
-    """Those of the entity at the path, none if there is no such entity. None: the catalogue cannot be asked."""
+    """The fragments of the entity at the path; none if there is no such entity. None: the catalogue cannot be asked."""
     try:
         return (await entity(path)).fragments
     except EntityNotFound:

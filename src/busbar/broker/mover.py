@@ -6,23 +6,24 @@ target keeps a mark: the number of the last one that it took. The mover keeps no
 Rules:
 1. OutboxReady begins the work on a pair: pull a page, let the target take it, remove what it took, pull the next page. An
    empty page ends it.
-2. One command of a pair is unanswered at a time. So the target never has two TakeMoved of a pair, and no page is made before
-   the one before it is decided.
+2. At most one command of a pair is unanswered. So the target never has two TakeMoved of a pair, and no page is pulled
+   before the fate of the previous one is decided.
 3. Nothing is removed but by the answer of the target. RemoveMoved and the next PullOutbox go out in one submit, and so do
    all TakeMoved of a turn: they share commits.
 4. After a busy or an uncertain answer the pair is held. It is pulled again after MIN_PAUSE_MS, which doubles up to
-   MAX_PAUSE_MS, or as soon as the store that failed is open again. The source is told which targets cannot be reached.
+   MAX_PAUSE_MS, or as soon as the store that failed is open again. The source gets the list of targets that cannot be
+   reached.
 5. If the target is full, the pair is held as well, and one record is tried each second. When that has lasted for the
    patience, a whole page is tried each second. The source decides by the refusals what it keeps for how long.
-6. If there is no such target, the catalogue is asked. Only if it does not have the fragment either is the source told that
-   the target is gone.
-7. The fence of a TakeMoved rises with every attempt, and with the epoch of the source's store. So a target can tell a
-   command that was given up from the one that took its place. A store that was re-created begins with a low epoch. If a
+6. If there is no such target, the mover asks the catalogue. If the catalogue does not have the fragment either, the mover
+   reports to the source that the target is gone.
+7. The fence of a TakeMoved rises with every attempt, and with the epoch of the source's store. So a target can distinguish
+   a command that was given up from the one that took its place. A store that was re-created begins with a low epoch. If a
    target has seen a higher fence, that epoch is raised here until the target takes messages again.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
    may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
-9. What becomes of a record that was refused is the source's decision. If it is still the first one of the next page, the
-   pair is held as in rule 4.
+9. The source decides what becomes of a record that was refused. If it is still the first one of the next page, the pair is
+   held as in rule 4.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True)
 class TargetQuestion:
-    """Has the catalogue an entity at this path with this fragment? `Mover.answer` gets the answer."""
+    """A question to the catalogue: is there an entity at this path with this fragment? `Mover.answer` gets the answer."""
 
     source: int
     target: int
@@ -131,14 +132,14 @@ class PairStatus:
     since: int
     """Since when it is held."""
     oldest: int
-    """When its first record came into the outbox, as the record says; 0: not known."""
+    """When its first record came into the outbox, by the time in the record; 0: not known."""
     cause: str
     """FULL, UNAVAILABLE, MISSING or REFUSED."""
     reason: str
 
 
 class Mover:
-    """The moves out of all fragments of a process. The times that it is given come from a clock that never goes back."""
+    """The moves out of all fragments of a process. Its times come from a clock that never goes back."""
 
     def __init__(
         self, epoch_of: Callable[[int], int], patience_ms: int = 60_000, max_bytes: int = MAX_BYTES
@@ -184,7 +185,7 @@ class Mover:
         return self._timers[0][0] if self._timers else 0
 
     def status(self) -> list[PairStatus]:
-        """All pairs that have something to move."""
+        """The state of all pairs that have something to move."""
         return [
             PairStatus(
                 pair.source,
@@ -218,21 +219,21 @@ class Mover:
                 self._on_refused(pair, effect, now)
 
     def wake(self, now: int) -> None:
-        """Try the pairs again whose pause is over."""
+        """Try the pairs whose pause is over again."""
         while self._timers and self._timers[0][0] <= now:
             timer = heappop(self._timers)
             if self._is_current(timer):
                 self._resume(timer[2])
 
     def on_store_open(self, has: Callable[[int], bool]) -> None:
-        """A store is open that `has` these fragments. Those that are full stay as they are."""
+        """Try the pairs of a store that is open again; it `has` these fragments. Pairs whose target is full stay held."""
         for pair in self._pairs.values():
             if pair.state is _State.HELD and not pair.full_since and (has(pair.source) or has(pair.target)):
                 pair.pause = 0
                 self._resume(pair)
 
     def answer(self, question: TargetQuestion, exists: bool | None, now: int) -> None:
-        """Whether the target of a question exists. None: the catalogue could not be asked."""
+        """Take the answer to a question: whether its target exists. None: the catalogue could not be asked."""
         pair = self._pairs.get((question.source, question.target))
         if pair is None or pair.state is not _State.ASKING:
             return
@@ -254,7 +255,7 @@ class Mover:
             pair = self._pairs[key] = _Pair(*key)
             self._ready.append(pair)
             return
-        # The fragment may have been loaded again, and has forgotten what it was told then.
+        # The fragment may have been loaded again, and then it has lost the list of unreachable targets.
         if effect.fragment in self._unreachable:
             self._tell_source(effect.fragment)
         if pair.state is _State.PULLING:
@@ -346,7 +347,7 @@ class Mover:
             pair.source_failed = True
 
     def _remove(self, pair: _Pair, upto: int, refused: int, condition: str, text: str) -> None:
-        """Tell the source what became of the records that were offered last."""
+        """Report to the source which of the records that were offered last were taken or refused."""
         if refused:
             place = bisect_right(pair.numbers, upto)
             pair.refused_at = pair.numbers[place] if place < len(pair.numbers) else 0
@@ -361,7 +362,7 @@ class Mover:
         self._ready.append(pair)
 
     def _hold(self, pair: _Pair, cause: str, reason: str, now: int, pause: int = 0) -> None:
-        """Wait for the pause, or for the next longer one."""
+        """Hold the pair for this pause, or, without one, for the next longer pause."""
         self._reserve(pair, 0)
         pair.state = _State.HELD
         pair.source_failed = False
@@ -376,7 +377,7 @@ class Mover:
             _log.warning("messages of '%s' wait for '%s': %s", pair.source_path, pair.path, reason)
 
     def _resume(self, pair: _Pair) -> None:
-        """Pull it again. It counts as held until something has left the outbox."""
+        """Pull a pair again. It counts as held until something has left the outbox."""
         pair.refused_at = 0
         self._make_ready(pair)
 

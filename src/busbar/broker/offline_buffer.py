@@ -1,10 +1,10 @@
 """Keeps what consumers ask for while their store is unavailable, until it is open again.
 
 Rules:
-1. There is one demand for each consumer, however long the outage lasts: credit adds up. A consumer that leaves is forgotten.
-2. A drain is answered at once: nothing is available, and the consumer's credit is forgotten, also by its machine.
-3. That a consumer leaves, or awaits a session no more, is passed on only if its machine knows of it; settlements without an
-   answer (released messages) are kept as they are: there are no more of them than locks.
+1. There is one demand for each consumer, however long the outage lasts: credit adds up. A consumer that leaves is removed.
+2. A drain is answered at once: nothing is available, and the consumer's credit is dropped, also by its machine.
+3. When a consumer leaves or no longer awaits a session, this is passed on only if its machine has the consumer.
+4. Settlements without an answer (released messages) are kept as they are. There are no more of them than locks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Key = tuple[int, int]
 
 class _Fragment:
     def __init__(self) -> None:
-        # What the machine knows
+        # What the machine has
         self.known: set[Key] = set()
         self.awaiting: set[Key] = set()
-        # What it will be told
+        # What it will get
         self.gone: set[Key] = set()
         self.emptied: dict[Key, Demand] = {}
         self.demands: dict[Key, Demand] = {}
@@ -37,13 +37,13 @@ class OfflineBuffer:
         self._fragments: dict[int, _Fragment] = {}
 
     def seed(self, fragment: int, demands: Iterable[Demand], awaits: Iterable[AwaitSession]) -> None:
-        """The fragment's machine has these."""
+        """Note the demands and awaited sessions that the fragment's machine has."""
         here = self._at(fragment)
         here.known.update((demand.origin, demand.consumer) for demand in demands)
         here.awaiting.update((await_.origin, await_.request) for await_ in awaits)
 
     def add(self, command: Command) -> Drained | None:
-        """Keep a command that has no answer; what is said to it at once (rule 2)."""
+        """Keep a command that has no answer. Returns the immediate answer to a drain (rule 2)."""
         here = self._at(command.fragment)
         if isinstance(command, Demand):
             return self._demand(here, command)
@@ -67,8 +67,8 @@ class OfflineBuffer:
         return commands
 
     def reset(self, fragment: int, demands: Iterable[Demand]) -> list[Drained]:
-        """Another machine without consumers takes its place. What consumers still wait for (`demands`) is asked again,
-        and drains that were not answered are."""
+        """Prepare for another machine, without consumers, in place of this one. It gets what consumers still wait for
+        (`demands`). Returns answers to drains that have none yet."""
         here = self._at(fragment)
         forgotten = here.gone | here.emptied.keys()
         here.known, here.awaiting, here.gone, here.emptied, here.rest = set(), set(), set(), {}, []

@@ -1,4 +1,4 @@
-"""What clients are told when a messaging store fails, and whether it is certain that nothing was changed."""
+"""What clients get when a messaging store fails, and whether it is certain that nothing was changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFLINE = "taken offline by an operator"
 
 
 class StoreHung(StoreError):
-    """The store does not answer. What `began` may still take place when it does; what did not never will."""
+    """The store does not answer. Work that `began` may still take place when it does; other work never will."""
 
     def __init__(self, patience: float, *, began: bool) -> None:
         super().__init__(f"its disk has not answered for {patience:g} s")
@@ -37,8 +37,8 @@ def busy(origin: int, request: int, text: str, certain: bool = True) -> Refused:
 
 
 def refusals(item: RolledBack, text: str, *, certain: bool) -> list[Effect]:
-    """For every client whose answer was discarded. Each command with an answer had exactly one effect with its request. If
-    it is not `certain` that the store did nothing of what was given to it, the outcome of that is unknown."""
+    """Refusals for every client whose answer was discarded. Each command with an answer had exactly one effect with its
+    request. Unless it is `certain` that the store did nothing of what was given to it, the outcome of that is unknown."""
     unknown = 0 if certain else item.given
     return [
         busy(effect.origin, effect.request, STORE_FAILED, certain=False)

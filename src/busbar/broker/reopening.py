@@ -1,10 +1,10 @@
-"""When a store that is unavailable is opened again, and when it is re-created empty instead. Pure: times come in, in ms.
+"""Decides when an unavailable store is opened again, and when it is re-created empty instead. Pure: times come in, in ms.
 
 Rules:
-1. The store is tried at once, then after pauses that double from MIN_BACKOFF to MAX_BACKOFF. What an operator says, and a
-   disk that answers again, end the pause.
+1. The store is tried at once, then after pauses that double from MIN_BACKOFF to MAX_BACKOFF. A command of an operator, and
+   a disk that answers again, end the pause.
 2. While an operator has taken the store offline, it is not tried.
-3. An operator may reset the store: it is re-created empty. One that was not taken offline may be whole again, so it is
+3. An operator may reset the store: it is re-created empty. A store that was not taken offline may be whole again. So it is
    opened instead if that succeeds at once.
 4. A store that was served and has been missing for MISSING_FILE_GRACE is re-created empty.
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 MIN_BACKOFF = 100
 MAX_BACKOFF = 5_000
 MISSING_FILE_GRACE = 5_000
-"""For so long a file that was removed while in use may still be put back."""
+"""A file that was removed while in use may be put back within this time."""
 
 
 class ReopenSchedule:
     def __init__(self) -> None:
         self.offline = False
-        """An operator wants the store to be ignored."""
+        """An operator has taken the store offline."""
         self.next_attempt = 0
         """When the next attempt is due (0: it is not by itself)."""
         self._replaces = False
@@ -48,14 +48,14 @@ class ReopenSchedule:
         self.bring_online()
 
     def hurry(self) -> None:
-        """The cause of the outage may be over: if an attempt is under way and fails, the next one follows at once."""
+        """The outage may be over. If an attempt is under way and fails, the next one follows at once."""
         self._hurried = True
         self._backoff = MIN_BACKOFF
 
     # ---- attempts ----
 
     def begin(self, *, replaces: bool) -> None:
-        """The store is unavailable from now on. Has it been served, so that an empty one may replace it (rule 4)?"""
+        """The store is unavailable from now on. `replaces`: it has been served, so an empty one may replace it (rule 4)."""
         self._replaces = replaces
         self._falls_back = False
         self._missing_since = -1
@@ -80,7 +80,7 @@ class ReopenSchedule:
         return falls_back
 
     def failed(self, now: int, *, missing: bool) -> None:
-        """The attempt failed: because there is no store in its place, or for another reason."""
+        """Note that the attempt failed: the store is `missing` from its place, or there is another reason."""
         if not missing:
             self._missing_since = -1
         elif self._missing_since < 0:

@@ -64,12 +64,12 @@ class Slot:
             self.inbox.append(Tick(self.id))
 
     def tick_first(self) -> None:
-        """Before the commands that wait."""
+        """Put a tick before the commands that wait."""
         self.tick_queued = True
         self.inbox.appendleft(Tick(self.id))
 
     def drop_tick(self) -> None:
-        """Forget the tick that a timer has queued while nothing was applied."""
+        """Remove the tick that a timer has queued while nothing was applied."""
         if self.tick_queued:
             self.inbox = deque(command for command in self.inbox if type(command) is not Tick)
             self.tick_queued = False
@@ -80,7 +80,7 @@ class Slot:
         return spent
 
     def commit_finished(self) -> None:
-        """What was being committed is durable, or was rolled back."""
+        """Drop what was being committed: it is durable, or was rolled back."""
         self.is_committing = False
         self.committing = None
         self.committing_effects = []

@@ -1,10 +1,9 @@
-"""The shell around the fragments of one messaging store: it runs jobs and operations on the store's thread, sets one
-timer, and passes effects on. What happens is decided by the commit loop (commit_loop.py) and the lifecycle of the store
-(store_lifecycle.py).
+"""The host of one messaging store: it runs jobs and operations on the store's thread, sets one timer, and passes effects on.
+The commit loop (commit_loop.py) and the lifecycle of the store (store_lifecycle.py) decide what happens.
 
 Rules:
 1. Whatever comes in (commands, the end of a job or an operation, the timer, an operator) is passed to the lifecycle. Then
-   what it asks for is started, and if it has a turn, one is taken at the end of the event loop's turn.
+   the host starts what the lifecycle asks for. If there is a turn to take, it is taken at the end of the event loop's turn.
 2. One job is on the thread at a time. Effects are performed last in a turn, since performing them may submit commands.
 3. The timer is set by the wall clock, which may jump: it never sleeps longer than LONGEST_SLEEP.
 """
@@ -136,12 +135,12 @@ class LocalStoreHost:
         self._proceed()
 
     async def mark_unavailable(self, reason: str) -> None:
-        """Do not serve it for now: it could not be opened, or is not what should be there."""
+        """Do not serve the store for now: it could not be opened, or is not what should be there."""
         self._lifecycle.mark_unavailable(reason)
         await self._shut()
 
     def start_reopening(self) -> None:
-        """Open it when that is possible."""
+        """Open the store when that is possible."""
         self._lifecycle.start_reopening(self._monotonic())
         self._proceed()
 
@@ -182,7 +181,7 @@ class LocalStoreHost:
         await self._on_store(lambda store: store.release(), LONG)
 
     async def _shut(self) -> None:
-        """Close the store. If its disk does not answer, it is closed when it does, and that is not waited for."""
+        """Close the store. If its disk does not answer, the thread closes it later, and the host does not wait for that."""
         if self._thread.is_stopped or (self._access.store is None and self._thread.idle):
             return
         closed = asyncio.Event()
@@ -213,7 +212,7 @@ class LocalStoreHost:
         self._proceed()
 
     def change_fragments(self, fragments: Mapping[int, FragmentSettings]) -> None:
-        """Other settings from now on."""
+        """Use other settings for these fragments from now on."""
         now = self.clock()
         for fragment, settings in fragments.items():
             slot = self.commit_loop.slots.get(fragment)
@@ -236,7 +235,7 @@ class LocalStoreHost:
 
     @property
     def fragments(self) -> int:
-        """In service, or waiting for the store."""
+        """The number of fragments that are in service or wait for the store."""
         return len(self.commit_loop.slots)
 
     def last_used(self, fragment: int) -> int:
@@ -244,7 +243,7 @@ class LocalStoreHost:
         return 0 if slot is None else slot.last_used
 
     async def refresh_last_used(self, fragments: Sequence[int]) -> None:
-        """All of it is up to date here."""
+        """Return at once: in this process `last_used` is always up to date."""
 
     def __contains__(self, fragment: int) -> bool:
         return fragment in self.commit_loop.slots
@@ -275,8 +274,10 @@ class LocalStoreHost:
         await self.on_store(lambda store: store.write_catalogue(rows))
 
     async def read_catalogue(self) -> tuple[dict[str, bytes], int]:
-        """Its copy, and the highest id of its fragments. This and `repair_catalogue` are for the catalogue when it admits
-        the store, also while it is being opened: they raise what the store raises."""
+        """The copy of the catalogue that the store has, and the highest id of its fragments.
+
+        The catalogue calls this and `repair_catalogue` when it admits the store, also while the store is being opened. They
+        raise what the store raises."""
         return await self._on_store(read_catalogue, LONG)
 
     async def repair_catalogue(self, rows: Rows) -> None:
@@ -296,13 +297,13 @@ class LocalStoreHost:
         return self._lifecycle.epoch
 
     def stop_timers(self) -> None:
-        """The end is near: a million messages that are due now must not delay it."""
+        """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
 
     # ---- commands, and what operators ask for ----
 
     def submit(self, commands: Iterable[Command]) -> None:
-        """Every command with an answer gets it: its effect, or Refused."""
+        """Pass commands on. Every command with an answer gets it: its effect, or Refused."""
         self._lifecycle.submit(commands, self.clock())
         self._proceed()
 
@@ -330,7 +331,7 @@ class LocalStoreHost:
     # ---- running what is asked for ----
 
     def _monotonic(self) -> int:
-        """The lifecycle's clock, in ms. It never goes back."""
+        """The time of the lifecycle's clock, in ms. It never goes back."""
         return int(self._loop.time() * 1000)
 
     def _proceed(self) -> None:
@@ -412,7 +413,7 @@ class LocalStoreHost:
     # ---- the timer ----
 
     def _set_timer(self, wake_at: int, lifecycle_at: int) -> None:
-        """One timer for all that is due. It is set again when something else comes first."""
+        """Set one timer for all that is due. It is set again when something else comes first."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

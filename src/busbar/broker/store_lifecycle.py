@@ -1,33 +1,34 @@
 """The life of one messaging store: served, rolled back, unavailable, opened again, re-created. No thread, no clock, no I/O.
 
-In: commands, what became of jobs and operations, the time, and what operators ask for. Out: `take_operations` returns what
-is to be done with the store next, `wake_at` says when `timer` is due. It drives the commit loop; both together are what
-the shell (store_host.py) and the simulation run. Times here are ms of a clock that never goes back; the commit loop has
-the wall clock.
+In: commands, the outcomes of jobs and operations, the time, and what operators ask for. Out: `take_operations` returns what
+is to be done with the store next, `wake_at` is when `timer` is due. The lifecycle drives the commit loop. The host
+(store_host.py) and the simulation run both together. Times here are ms of a clock that never goes back; the commit loop
+has the wall clock.
 
 Rules of failure:
 1. A group that was refused for certain (the store is full, or a machine of a topic failed) is undone, with all that was
-   applied after it. Locks and credit come back, and clients that wait for an answer are told to retry. For FULL_PAUSE after
-   a store was full, new messages are refused at once and those that are due wait, so that settlements can drain it.
-2. After an unknown outcome the store is closed and never written again: it is unavailable. So it is when it cannot be
-   opened at the start, and when an operator takes it offline (what was given to the store is finished then). It is opened
-   again with growing pauses, or when the operator says so.
+   applied after it. Locks and credit come back, and clients that wait for an answer get an error after which they retry.
+   For FULL_PAUSE after a store was full, new messages are refused at once and those that are due wait. So settlements can
+   drain it.
+2. After an unknown outcome the store is closed and never written again: it is unavailable. The same holds when it cannot be
+   opened at the start, and when an operator takes it offline. In that case what was given to the store is finished. It is
+   opened again with growing pauses, or when the operator asks for it.
 3. While a store is unavailable, commands that have an answer are refused at once, and certainly changed nothing. What
    consumers asked for is kept (offline_buffer.py). When the store is open again, the undo is done against what it really
-   has, and locks of messages that are not there any more are forgotten. If another owner had it meanwhile, all fragments
-   are loaded again.
+   has. Locks of messages that are not there any more are dropped. If another owner had it meanwhile, all fragments are
+   loaded again.
 4. A store whose file is gone is not created again silently. If that happened while it was served, it is re-created empty
-   after MISSING_FILE_GRACE, and what was lost is reported by count; otherwise only when an operator resets it. Numbers go on
-   from where they were. If these are not known, they go on from the time in ms, which no fragment has reached by counting.
-   Taps are told that they lost what was before.
+   after MISSING_FILE_GRACE, and what was lost is reported by count. Otherwise it is re-created only when an operator resets
+   it. Numbers go on from where they were. If these are not known, they go on from the time in ms, which no fragment has
+   reached by counting. Taps report that what was before is lost.
 5. A store that another owner has claimed is not ours: its fragments stop and refuse everything.
 6. What consumers asked for survives every failure: the machines get credit and drains back, and are ticked to serve them.
-7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of what its thread was
-   given is unknown; what had not been given to it certainly did not take place. The store is opened again when the call
-   that hung has returned, and not before: only then is it known what it did, and only one thread touches a store.
+7. A store whose disk does not answer is unavailable too (rule 2), after a patience. The outcome of work that was given to
+   its thread is unknown; other work certainly did not take place. The store is opened again when the call that hung has
+   returned, and not before. Only then is its outcome known, and only one thread touches a store.
 
-One operation that changes the store's handle is under way at a time: that of the phase. `TRANSITIONS` says what follows
-when it is done, and what if it fails.
+One operation that changes the store's handle is under way at a time: that of the phase. `TRANSITIONS` has what follows when
+it is done, and what follows if it fails.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ _log = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
-    """What is under way with the store's handle."""
+    """The operation on the store's handle that is under way."""
 
     STEADY = enum.auto()  # nothing: it is open, or closed for good
     ROLLING_BACK = enum.auto()  # Reload
@@ -134,7 +135,7 @@ class StoreLifecycle:
 
     @property
     def is_offline(self) -> bool:
-        """An operator wants the store to be ignored."""
+        """Whether an operator has taken the store offline."""
         return self._reopening.offline
 
     @property
@@ -144,7 +145,7 @@ class StoreLifecycle:
 
     @property
     def unavailable_text(self) -> str:
-        """For clients: where the store lies and what exactly is wrong with it is for operators."""
+        """The error text for clients. Where the store lies and what exactly is wrong with it is for operators."""
         return f"{STORE_UNAVAILABLE} ({self.name} is unavailable.)"
 
     @property
@@ -169,7 +170,7 @@ class StoreLifecycle:
     # ---- commands and jobs ----
 
     def submit(self, commands: Iterable[Command], now: int) -> None:
-        """Every command with an answer gets it: its effect, or Refused. `now` is the wall clock's."""
+        """Pass commands on. Every command with an answer gets it: its effect, or Refused. `now` is the wall clock's."""
         if self.is_open:
             self.commit_loop.submit(commands, now)
             return
@@ -188,7 +189,7 @@ class StoreLifecycle:
                 self.commit_loop.emit([drained])
 
     def drop_fragment(self, fragment: int) -> None:
-        """The fragment is deleted: forget what consumers asked of it."""
+        """Drop what consumers asked of a fragment that is deleted."""
         self._buffer.drop(fragment)
 
     def job_done(self, now: int) -> None:
@@ -213,7 +214,7 @@ class StoreLifecycle:
         return self.commit_loop.has_turn or self.commit_loop.group_failed
 
     def timer(self, now: int, wall: int) -> None:
-        """Time has passed."""
+        """Do what is due by now."""
         if self._full_until and self._full_until <= now:
             self._full_until = 0
             self.commit_loop.accept_sends(wall)
@@ -227,13 +228,13 @@ class StoreLifecycle:
     # ---- opening and closing ----
 
     def opened(self, opened: StoreOpened, now: int, wall: int) -> None:
-        """The store was opened at the start, or created."""
+        """Serve a store that was opened at the start, or created."""
         self._opened = opened
         self._enter(StoreState.OPEN, now=now)
         self.commit_loop.resume(wall)
 
     def mark_unavailable(self, reason: str) -> None:
-        """The store could not be opened, or is not what should be there. It is not tried again before `start_reopening`."""
+        """Do not serve the store: it could not be opened, or is another one. It is not tried before `start_reopening`."""
         self._has_served = False
         self.commit_loop.pause()
         self._enter(StoreState.UNAVAILABLE, reason)
@@ -244,7 +245,7 @@ class StoreLifecycle:
             self._begin_reopening(now)
 
     def stop(self, error: BusbarError) -> None:
-        """Serve no more. What is under way with the store is ignored when it ends."""
+        """Stop serving. What is under way with the store is ignored when it ends."""
         self._refuse_discarded(
             error.text, certain=True
         )  # if it was being rolled back, the store did not commit it
@@ -257,7 +258,9 @@ class StoreLifecycle:
         self.commit_loop.refuse_queued(error)
 
     def locks_to_keep(self) -> dict[int, list[Lock]]:
-        """For the next owner, by fragment. Locks of a fragment with changes rest on what may never be durable."""
+        """The locks to store for the next owner, by fragment. Fragments with changes are left out.
+
+        Their locks rest on what may never be durable."""
         slots = self.commit_loop.slots.values()
         unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
         return {slot.id: slot.machine.locks() for slot in unchanged}
@@ -299,7 +302,7 @@ class StoreLifecycle:
             self._attempt_if_waiting(now)
 
     def disk_answers(self, now: int) -> None:
-        """A call that hung has returned."""
+        """Try the store again: a call that hung has returned."""
         self._attempt_if_waiting(now)
 
     def _attempt_if_waiting(self, now: int) -> None:
@@ -310,7 +313,7 @@ class StoreLifecycle:
     # ---- failures ----
 
     def fail(self, error: BaseException, now: int) -> None:
-        """A job or another use of the store failed: apply nothing more until all that is not durable is undone."""
+        """Handle a failed job or another failed use: apply nothing more until all that is not durable is undone."""
         if not self.is_open or self._phase is not Phase.STEADY:
             return
         self.commit_loop.pause()
@@ -328,7 +331,7 @@ class StoreLifecycle:
             self._lose(error, now)
 
     def _lose(self, error: BaseException, now: int) -> None:
-        """The store is not to be used any more: it failed, or is another owner's."""
+        """Stop using the store: it failed, or another owner has it."""
         _log.error("store %s: %s: %s", self.name, type(error).__name__, error)
         if isinstance(error, Fenced):
             self._stop_fenced()
@@ -337,7 +340,7 @@ class StoreLifecycle:
             self._begin_reopening(now)
 
     def _rolled_back(self, durable: dict[int, DurableState], now: int, wall: int) -> None:
-        """The store certainly did not commit the group: refuse its commands, and undo it."""
+        """Refuse the commands of a group that the store certainly did not commit, and undo it."""
         full = isinstance(self._rollback_cause, StoreFull)
         if full:
             self._full_until = now + FULL_PAUSE
@@ -359,8 +362,8 @@ class StoreLifecycle:
         self._lose(error, now)
 
     def _become_unavailable(self, reason: str, *, certain: bool) -> None:
-        """Refuse what waits for an answer, at once (rule 3), and keep the rest. Is it `certain` that nothing of what was
-        given to the store took place?"""
+        """Refuse all commands that wait for an answer, at once (rule 3), and keep the rest. `certain`: nothing of what was
+        given to the store took place."""
         loop = self.commit_loop
         self._enter(StoreState.UNAVAILABLE, OFFLINE if self.is_offline else reason)
         self._refuse_discarded(self.unavailable_text, certain=certain)
@@ -383,8 +386,8 @@ class StoreLifecycle:
                 self.commit_loop.emit(refusals(item, text, certain=certain))
 
     def _undo(self, durable: dict[int, DurableState]) -> list[Slot]:
-        """Bring the machines back to what is durable. The slots of these must be ticked, so that consumers that got credit
-        back are served."""
+        """Bring the machines back to what is durable. Returns the slots to tick, so that consumers that got credit back are
+        served."""
         undone = []
         discarded, self._discarded = self._discarded, []
         for item in discarded:
@@ -415,7 +418,7 @@ class StoreLifecycle:
         self._attempt(now)
 
     def _attempt(self, now: int) -> None:
-        """Open the store as it is, or create an empty one, as the operator and the schedule say."""
+        """Open the store as it is, or create an empty one. The operator's commands and the schedule decide which."""
         if self._reopening.recreates(now):
             self._recreate()
         elif self._reopening.offline:
@@ -424,7 +427,7 @@ class StoreLifecycle:
             self._start(Phase.REOPENING, Reopen([item.slot.id for item in self._discarded]))
 
     def _recreate(self) -> None:
-        """What was known of the fragments before an attempt that failed is still known."""
+        """Create an empty store. Numbers of fragments that were known before a failed attempt are still known."""
         machines = [slot.machine for slot in self.commit_loop.slots.values() if not slot.broken]
         self._heads = {machine.id: machine.head() for machine in machines} or self._heads
         self._truncated |= {machine.id for machine in machines if machine.has_truncated_tap()}
@@ -434,7 +437,7 @@ class StoreLifecycle:
         self._begin_reopening(now)
 
     def _reopened(self, opened: StoreOpened, now: int, wall: int) -> None:
-        if self.is_offline:  # said while it was being opened
+        if self.is_offline:  # an operator took it offline while it was being opened
             self._start(Phase.RELEASING, Release())
             return
         before = self._opened
@@ -451,7 +454,7 @@ class StoreLifecycle:
         self._start(Phase.CHECKING_LOCKS, CheckLocks(held))
 
     def _locks_checked(self, lost: dict[int, list[int]], now: int, wall: int) -> None:
-        """A commit of unknown outcome may have removed messages that are locked here."""
+        """Drop the locks of messages that a commit of unknown outcome has removed."""
         for fragment, numbers in lost.items():
             slot = self.commit_loop.slots.get(fragment)
             if slot is not None:
@@ -503,8 +506,8 @@ class StoreLifecycle:
             self.commit_loop.resume(wall)
 
     def _replace_machines(self) -> None:
-        """Other machines will be loaded; what consumers wait for is asked of them again, and with it what was not
-        durable."""
+        """Remove all machines, since others will be loaded. What consumers wait for is asked of these again, together with
+        what was not durable."""
         loop = self.commit_loop
         self._undo(
             {
@@ -538,7 +541,7 @@ class StoreLifecycle:
         self._phase = Phase.WAITING
 
     def _release_failed(self, error: Exception, now: int, wall: int) -> None:
-        """It was closed like a broken store."""
+        """Begin to open the store again, as after a clean release. It was closed like a broken store."""
         self._begin_reopening(now)
 
     # ---- operations ----
@@ -549,7 +552,7 @@ class StoreLifecycle:
         self._operations.append(operation)
 
     def operation_done(self, operation: StoreOperation, result: Any, now: int, wall: int) -> None:
-        """`now` is of the clock that never goes back, `wall` of the wall clock."""
+        """Continue after an operation. `now` is of the clock that never goes back, `wall` of the wall clock."""
         if isinstance(operation, LookAtFile):
             if self._watch.has_changed(operation, result) and not self.commit_loop.job_under_way:
                 self.fail(StoreMissing("its file was removed or replaced while in use"), now)

@@ -1,4 +1,4 @@
-"""What the store's lifecycle asks to have done, and how it is done on the store's thread.
+"""The operations that the store's lifecycle asks for, and how they are done on the store's thread.
 
 The lifecycle (store_lifecycle.py) decides; `StoreAccess` does. It has the open store and is used by one thread at a time.
 The simulation uses it with stores that fail.
@@ -29,7 +29,7 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the store up cleanly if that is possible, and close it."""
+    """Release the store cleanly if that is possible, and close it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LookAtFile:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Have the catalogue look at a store that was just opened, or re-created, before it serves."""
+    """Let the catalogue check a store that was just opened, or re-created, before it serves."""
 
     recreated: bool
 
@@ -105,7 +105,7 @@ class StoreAccess:
         return StoreOpened(epoch, self._claims, durable)
 
     def close(self) -> None:
-        """Close the store. It may be broken, and is forgotten in any case."""
+        """Close the store and drop its handle, also if it is broken."""
         store, self.store = self.store, None
         if store is not None:
             with contextlib.suppress(Exception):

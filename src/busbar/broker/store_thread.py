@@ -5,8 +5,8 @@ Rules:
 2. The outcome of a piece comes back to the event loop by exactly one `call_soon_threadsafe`, in the same order.
 3. Whatever a piece of work raises is an outcome, never the end of the thread.
 4. A piece that does not return within the patience hangs: the disk does not answer. It is abandoned: its outcome is
-   StoreHung, once, whatever becomes of it later. What was posted behind it is taken back and certainly never done. Patience
-   is counted in looks of a running event loop: after a process was stopped for a while, nothing is found hanging.
+   StoreHung, once, also if it returns later. Work that was posted behind it is taken back and certainly never done.
+   Patience is counted in looks of a running event loop: after a process was stopped for a while, nothing counts as hanging.
 5. While an abandoned piece has not returned, the thread hangs. No other thread may touch the store in its place. Work is
    refused at once, unless it may wait HOWEVER_LONG that takes. `returned` is called when the thread no longer hangs.
 6. A thread that hangs keeps no process from ending: it is a daemon, and what it was doing is then as after a crash.
@@ -110,7 +110,7 @@ class StoreThread:
         return await answer
 
     async def stop(self) -> bool:
-        """No more work; wait for what was posted. False if the thread does not end, since it hangs."""
+        """Take no more work, and wait for what was posted. False if the thread does not end, since it hangs."""
         if not self._stopped:
             self._stopped = True
             self._give(None)
@@ -133,7 +133,7 @@ class StoreThread:
             self._timer = self._loop.call_later(self.patience / LOOKS, self._look)
 
     def _look(self) -> None:
-        """Look at the work under way; what is found too often in a row hangs."""
+        """Look at the work under way. Work that is found too often in a row hangs."""
         self._timer = None
         if not self._waiting:
             return

@@ -1,7 +1,7 @@
-"""When to look at fragments again: one heap for all fragments of a store.
+"""The times at which fragments are due again: one heap for all fragments of a store.
 
-Rule: a slot has at most one live entry (its `timer_at`). An earlier time replaces it; a later one waits until the entry
-comes up and is looked at again, so that locks taken and settled by the thousand do not touch the heap.
+Rule: a slot has at most one live entry (its `timer_at`). An earlier time replaces it. A later time is asked for again
+when the entry has come up. So locks that are taken and settled by the thousand do not touch the heap.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from busbar.broker.slot import Slot
 
 
 class FragmentTimers:
-    """The times at which slots are to be looked at, in ms."""
+    """The times at which slots are due, in ms."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Slot]] = []
         self._pushed = 0
 
     def want(self, slot: Slot, at: int) -> None:
-        """Look at the slot at a time or before it (0: no wish)."""
+        """Make the slot due at this time, unless it is due earlier (0: never)."""
         if at == 0 or (slot.timer_at != 0 and slot.timer_at <= at):
             return
         slot.timer_at = at

@@ -1,8 +1,8 @@
 """Evaluates the rules of a topic's subscriptions for what a command publishes, before the machine applies it.
 
 Rules
-- The machine says which messages a Send, TakeMoved, Transact or Tick publishes, with the number that each gets. Rules are
-  evaluated for them in order, once for each message, and the result becomes part of the command. The machine evaluates
+- The machine lists the messages that a Send, TakeMoved, Transact or Tick publishes, with the number that each gets. Rules
+  are evaluated for them in order, once for each message, and the result becomes part of the command. The machine evaluates
   nothing.
 - Evaluation ends where a turn has enough copies, bytes or steps of rules (fragment/publishing.py). The rest of a send stays
   in the topic and is evaluated by the ticks that follow, by the rules of that time.

@@ -2,8 +2,8 @@
 
 Rules:
 - The fragments of a topic and of its subscriptions with the same index are in one store, so all parts are in one commit.
-- First every machine checks its own parts. Then the quota, which the fragments share, and the rules of the topic are looked
-  at; bytes that one fragment frees are room for the others.
+- First every machine checks its own parts. Then the quota, which the fragments share, and the rules of the topic are
+  checked. Bytes that one fragment frees are room for the others.
 - Nothing changes between the check and the application, so what was checked is not refused.
 """
 

@@ -2,15 +2,15 @@
 
 Rules:
 1. Values keep the rules of model/checks.py and of the namespace's tier.
-2. Queues and topics, the partitioned ones among them, the subscriptions of a topic and the rules of a subscription have
-   their numbers limited.
+2. The numbers of queues and topics, of partitioned ones among them, of subscriptions of a topic and of rules of a
+   subscription are limited.
 3. Whether an entity has message sessions, detects duplicates or is partitioned is decided at its creation.
 4. The target of forwarding exists and is a queue or a topic. It may be the entity itself, and the source may require
    sessions: that matters only when messages flow.
 5. A client that reads a partitioned entity gets its size times 16, and may send that back.
 6. An authorization rule without keys gets two; an update that names none keeps them. An entity that forwards is never idle.
-7. Taps are on what messages are received from: on a queue, a subscription, or its dead-letter queue, each with names of its
-   own. One of them may consume, and not on a dead-letter queue; it begins with the first message that is there, since it
+7. Taps are on entities that messages are received from: a queue, a subscription, or its dead-letter queue. Each has names of
+   its own. One tap may consume, and not on a dead-letter queue. It begins with the first message that is there, since it
    deletes what it passes.
 8. A tap has the owner that took it first, until another client takes it over.
 """
@@ -63,7 +63,7 @@ from busbar.model.taps import TapChange, TapDescription
 
 LONGEST_OWNER = 1024
 MOST = 2**62
-"""Of a tap's times and sizes."""
+"""The highest value of a tap's times and sizes."""
 
 D = TypeVar("D", bound=Description)
 
@@ -217,7 +217,7 @@ def _below(count: int, most: int, parent: str, what: str) -> None:
 
 
 def _tap_of(entity: EntityView, name: str, dead_letter: bool) -> TapDescription | None:
-    """The tap of that name, in any case."""
+    """The tap of that name, which is compared in any case."""
     for tap in entity.taps:
         if tap.dead_letter == dead_letter and key_of(tap.name) == key_of(name):
             return tap

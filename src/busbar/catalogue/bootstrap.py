@@ -1,11 +1,11 @@
-"""The stores of a namespace come together: which they are, whether each is what it should be, and that all know the same.
+"""Opens the stores of a namespace: which they are, whether each is what it should be, and that all have the same catalogue.
 
 Rules:
-1. Every store that is there is opened; who belongs to the namespace is decided by membership.py.
-2. Stores that are wanted and were never there join, and become part of the list. One that the list has and that is not
-   there, or is not that store, is unavailable; it can come back at any time.
+1. Every store that is there is opened. membership.py decides which stores belong to the namespace.
+2. Stores that are required and were never there join, and become part of the list. If the list has a store that is not
+   there, or is not that store, it is unavailable. It can come back at any time.
 3. A majority of the stores must be there, unless an operator gives up what is lost. Then all of them get the catalogue that
-   is in force (replication.py), before anything is served from them; so does a store that comes back later.
+   is in force (replication.py), before anything is served from them. So does a store that comes back later.
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
 Rules:
 1. A path is found in any case and keeps the spelling it was created with.
-2. A fragment id is given once and never again, also when its entity is deleted: the counter is part of the catalogue, and
-   what a store has is looked at too.
+2. A fragment id is given once and never again, also when its entity is deleted. The counter is part of the catalogue, and
+   ids that a store has count too.
 3. A change is planned as a value (planning.py), carried out in all stores (replication.py), and then in force here: all of
-   it or nothing. Only then are watchers told. A change that has begun is carried to its end, also when the client that asked
-   for it is gone (change_runner.py).
-4. A deletion removes the entries of all that goes in one write, together with a note of the fragments still to be emptied,
-   which a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left, which no
-   entity uses.
-5. What may be created and changed stands in admission.py.
-6. An entity with AutoDeleteOnIdle is deleted when nothing was done with it for that long (since its last change or the
-   broker's start) and no link is attached to it (idleness.py).
+   it or nothing. Only then are watchers notified. A change that has begun is carried to its end, also when the client that
+   asked for it is gone (change_runner.py).
+4. A deletion removes the entries of all that goes in one write. The same write has a note of the fragments still to be
+   emptied, which a restart finds. Of a creation that failed, or was cut short by a crash, at most empty fragments are left,
+   which no entity uses.
+5. admission.py decides what may be created and changed.
+6. An entity with AutoDeleteOnIdle is deleted when it was not used for that long and no link is attached to it. The time
+   begins with its last change or the start of the broker (idleness.py).
 7. An entity is there as long as the catalogue has it, whether its stores are or not.
 8. Taps are part of their entity's entry, and a change of one is a change like others.
-9. The fragments of a topic get other settings in the same change as its subscriptions and their rules, and those of an
-   entity that forwards in the same change as its target (fragment_settings.py).
+9. The fragments of a topic get other settings in the same change as its subscriptions and their rules. The fragments of an
+   entity that forwards get them in the same change as its target (fragment_settings.py).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Catalogue(CatalogueReader):
         return self._settings.in_store(store, self._entries, self._entries)
 
     async def _admit(self, host: StoreHost, anew: bool) -> None:
-        """Look at a store that comes back: it must be that store, gets what is in force, and serves its fragments."""
+        """Check a store that comes back: it must be that store, gets what is in force, and serves its fragments."""
         async with self._changes.turn:
             await self._assembly.admit(host, anew)
             await host.add_fragments(self._fragments_in(host.name))
@@ -252,7 +252,7 @@ class Catalogue(CatalogueReader):
             self._purger.start()
 
     async def find_decided(self, path: str) -> EntityView:
-        """As `find`, after the change of that entry that is under way, if there is one. Raises EntityNotFound."""
+        """Find an entry as `find` does, after the change of it that is under way, if any. Raises EntityNotFound."""
         while (decided := self._under_way.get(key_of(path))) is not None:
             await decided.wait()
         return self.find(path)

@@ -1,8 +1,8 @@
 """A change of the catalogue as a value, and what it means for the entries, the stores and the brokers.
 
 A change names the entries that it replaces or removes (`before`) and those that are in force after it (`after`). All else
-follows from these two: the rows of the catalogue, the fragments that come and go, and what gateways are told. The inverse
-of a change has the two in each other's place.
+follows from these two: the rows of the catalogue, the fragments that come and go, and the changes that gateways get. The
+inverse of a change has the two in each other's place.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CatalogueChange:
 
     @property
     def entities(self) -> list[EntityChange]:
-        """What gateways are told."""
+        """The changes of entities that gateways get."""
         told: list[EntityChange] = [(view.path, None) for view in self.gone]
         return told + [(view.path, view) for view in self.after]
 
@@ -70,7 +70,7 @@ class CatalogueChange:
         return self.inverse.new_fragments
 
     def rows(self) -> Rows:
-        """The rows of the catalogue that say all of this."""
+        """The rows of the catalogue for this change."""
         rows: Rows = {ENTITY + key_of(view.path): None for view in self.gone}
         rows.update({ENTITY + key_of(view.path): encode_definition(view) for view in self.after})
         rows.update(

@@ -1,8 +1,8 @@
 """Runs changes of the catalogue: one at a time, each to its end.
 
 Rules:
-1. A change that has begun is carried to its end, also when its caller is cancelled: a client's connection was lost, say.
-   Stores, memory and watchers then agree about it.
+1. A change that has begun is carried to its end, also when its caller is cancelled, for example by a lost client
+   connection. Stores, memory and watchers then agree about it.
 2. When a caller is cancelled while it waits for its turn, its change is not made. So clients that come and go leave at most
    one change behind.
 3. `close` waits for the change under way, and refuses those that wait.
@@ -32,7 +32,7 @@ class ChangeRunner:
         self.closed = False
 
     async def run(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the change returns or raises. Raises ServerBusy after `close`."""
+        """Run a change when it is its turn, and return or raise what it does. Raises ServerBusy after `close`."""
         await self.turn.acquire()
         if self.closed:
             self.turn.release()

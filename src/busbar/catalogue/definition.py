@@ -77,7 +77,7 @@ def encode_definition(view: EntityView) -> bytes:
 
 
 def decode_definition(encoded: bytes) -> EntityView:
-    """Raises msgspec.ValidationError or msgspec.DecodeError if it is not a definition."""
+    """Decode a definition. Raises msgspec.ValidationError or msgspec.DecodeError if it is none."""
     definition = _definitions.decode(encoded)
     if definition.version < VERSION:
         raise msgspec.ValidationError(f"it is of version {definition.version}; {VERSION} and later are read")

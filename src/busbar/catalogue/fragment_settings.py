@@ -74,7 +74,7 @@ class FragmentSettingsBuilder:
         return SettingsPlan(BrokerUpdate(new, changed, change.entities), topics)
 
     def adopt(self, plan: SettingsPlan) -> None:
-        """The change is in force."""
+        """Keep the subscribers of topics after a change that is in force now."""
         self._topics.update(plan.topics)
         for topic in [topic for topic, subscribers in plan.topics.items() if subscribers is None]:
             del self._topics[topic]
@@ -88,7 +88,7 @@ class FragmentSettingsBuilder:
         return found
 
     def _by_store(self, view: EntityView, entries: EntityEntries, topics: Topics) -> _ByStore:
-        """By store and fragment; nothing for a rule."""
+        """The settings of an entity's fragments, by store and fragment; nothing for a rule."""
         description = view.description
         found: _ByStore = {}
         if isinstance(description, RuleDescription):
@@ -118,7 +118,7 @@ class FragmentSettingsBuilder:
     def _plain(
         self, view: EntityView, description: QueueDescription | TopicDescription | SubscriptionDescription
     ) -> FragmentSettings:
-        """Without what follows from other entities."""
+        """The settings of a fragment without what follows from other entities."""
         settings = description.fragment_settings()
         settings.path = view.path
         settings.taps = [tap.settings() for tap in view.taps]
@@ -224,7 +224,7 @@ def topic_of(view: EntityView) -> str:
 
 
 def fragment_count(description: Description) -> int:
-    """Of a queue or a topic. A subscription has as many as its topic, a rule none."""
+    """The number of fragments of a queue or a topic. A subscription has as many as its topic, a rule none."""
     if not isinstance(description, QueueDescription | TopicDescription):
         return 0
     return FRAGMENTS if description.enable_partitioning else 1

@@ -1,10 +1,10 @@
-"""For how long entities have been idle.
+"""Measures how long entities have been idle.
 
 Rules:
 1. An entity is not idle while a link is attached to it, or to a subscription of it. Gateways report their first link to an
    entity and the end of the last one. When a broker process ends, its links have ended.
-2. Idle time is what passes between two looks at an entity, on the monotonic clock, if it was not used meanwhile: no link was
-   attached, and the last use of its fragments (`stamp`) is the same. The wall clock may jump.
+2. Idle time is the time between two looks at an entity, on the monotonic clock, if the entity was not used meanwhile. Then
+   no link was attached, and the last use of its fragments (`stamp`) is the same. The wall clock may jump.
 3. Idle time begins at the first look after a use. A look that comes late counts for LATE pauses, since clients could use
    nothing while the process was stopped. So an entity is deleted a little later than it could be, never earlier.
 4. While a store of the entity is unavailable, the entity is not idle: clients could not use it. Broker processes are asked
@@ -71,20 +71,20 @@ class Idleness:
         return key in self._links
 
     def forget(self, key: str) -> None:
-        """There is no such entity any more."""
+        """Remove an entity that does not exist any more."""
         self._looked.pop(key, None)
         self._links.pop(key, None)
 
     # ---- looking ----
 
     def begin(self) -> None:
-        """One more look at all entities."""
+        """Begin one more look at all entities."""
         now = self._clock()
         self._passed = min(now - self._last, self._most)
         self._last = now
 
     def look(self, key: str, stamp: Hashable) -> None:
-        """Once for each entity."""
+        """Look at one entity. This is called once for each entity."""
         known = self._looked.get(key)
         if known is None or known.stamp != stamp or key in self._links:
             self._looked[key] = _Looked(stamp)
@@ -115,7 +115,7 @@ class IdleWatch:
     # ---- use ----
 
     def note_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
-        """Links of this gateway are attached to these entities now."""
+        """Note that links of this gateway are attached to these entities now."""
         now = self._stores.clock()
         for path in paths:
             if self._entries.get(path) is not None:
@@ -123,12 +123,12 @@ class IdleWatch:
                 self.times.attached(key_of(path), gateway)
 
     def note_no_links(self, paths: Iterable[str], gateway: Hashable = None) -> None:
-        """The last link of this gateway to each of these entities has ended."""
+        """Note that the last link of this gateway to each of these entities has ended."""
         for path in paths:
             self.times.detached(key_of(path), gateway)
 
     def note_gateway_ended(self, gateway: Hashable) -> None:
-        """A gateway has ended, and all its links with it."""
+        """Note that a gateway has ended, and all its links with it."""
         self.times.gateway_ended(gateway)
 
     def last_used(self, view: EntityView) -> int:
@@ -146,7 +146,7 @@ class IdleWatch:
         self.times.forget(key_of(view.path))
 
     def changed(self, view: EntityView) -> None:
-        """A change of an entity is a use of it; a change of a rule is a use of its subscription."""
+        """Note a change of an entity, which is a use of it. A change of a rule is a use of its subscription."""
         is_rule = isinstance(view.description, RuleDescription)
         self.times.used(key_of(parent_and_name(view.path)[0] if is_rule else view.path))
 
@@ -181,11 +181,11 @@ class IdleWatch:
         return self.times.is_idle(key_of(view.path), self._stamp(view), limit / 1000)
 
     def _stamp(self, view: EntityView) -> Hashable:
-        """Another one after every command of a gateway."""
+        """A value that is another one after every command of a gateway."""
         return tuple([self._stores.last_used(fragment) for fragment in view.fragments])
 
 
 def _limit(view: EntityView) -> int:
-    """After so many ms without use the entity is deleted (0: never)."""
+    """After this many ms without use the entity is deleted (0: never)."""
     description = view.description
     return 0 if isinstance(description, RuleDescription) else description.auto_delete_on_idle

@@ -64,7 +64,7 @@ class EntityIndex:
         self._forget(view)
 
     def _forget(self, view: EntityView) -> None:
-        """It is counted no more."""
+        """Count an entry no more."""
         self.partitioned -= _partitioned(view)
         if isinstance(view.description, RuleDescription):
             kind = _filter_of(view.path, view.description)
@@ -89,7 +89,7 @@ class EntityIndex:
         return [self._views[key] for key in self._sources.get(key_of(target), ())]
 
     def filters(self, topic: str, correlation: bool) -> int:
-        """Rules of its subscriptions with a filter of that kind."""
+        """The number of rules of a topic's subscriptions with a filter of that kind."""
         return self._filters[key_of(topic), correlation]
 
     def count(self, kind: EntityKind, parent: str = "") -> int:

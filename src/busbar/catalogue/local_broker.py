@@ -76,7 +76,7 @@ class LocalBroker(EffectDispatcher):
         return self._catalogue.entities()
 
     async def decided_entity(self, path: str) -> EntityView:
-        """As `entity`, after the change of it that is under way, if there is one."""
+        """Find an entity as `entity` does, after the change of it that is under way, if there is one."""
         return await self._catalogue.find_decided(path)
 
     async def entity(self, path: str) -> EntityView:
@@ -121,7 +121,7 @@ class LocalBroker(EffectDispatcher):
         self._catalogue.usage.note_gateway_ended(gateway)
 
     async def page(self, kind: EntityKind, parent: str, skip: int, top: int) -> EntityListing:
-        # One more than the page has says whether there is a next one.
+        # One entry more than the page has: if it is there, there is a next page.
         found = self._catalogue.page(kind, parent, skip, top + 1)
         views = [*found[:top]]
         runtimes = await self._runtimes(views)

@@ -1,8 +1,8 @@
 """Has targets of moves forget the marks of source fragments that do not exist any more.
 
-A mark says how far a target has taken messages of a source (fragment/taking.py). It must outlive every record that may be
-offered again, also if the source's store is unavailable for months. So a mark goes only when the catalogue does not have its
-source any more, and it has not been used for an hour, which the target checks.
+A mark is the number of the last record of a source that a target took (fragment/taking.py). It must outlive every record
+that may be offered again, also if the source's store is unavailable for months. So a mark goes only when the catalogue does
+not have its source any more. It must also have been unused for an hour, which the target checks.
 
 Rules:
 1. This is done at the start and once a day, in small steps.
@@ -44,7 +44,7 @@ class MarkCleaner:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def changed(self, change: CatalogueChange) -> None:
-        """A change is in force: what its entities forwarded to may have marks of them."""
+        """Note the targets of changed entities: they may have marks of them. The change is in force."""
         for view in change.before:
             self._former.update(key_of(target) for target in targets_of(view))
 

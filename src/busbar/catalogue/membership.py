@@ -1,4 +1,4 @@
-"""Which stores make up a namespace, and whether what lies in a store's place is that store.
+"""Decides which stores make up a namespace, and whether the file in a store's place is that store.
 
 Every store has an identity: the namespace's id, the store's name, and an id of its own. The list of stores is an entry of
 the catalogue. Rules:
@@ -6,8 +6,8 @@ the catalogue. Rules:
 2. A store with the name or the id of another is kept out: files were swapped, or it was re-created meanwhile.
 3. A store without an identity joins if it is empty and the list does not have its name. If the list has it, the file is not
    the store that was there, and is kept out until an operator resets it.
-4. Where no store has an identity there is no namespace yet: all become its first stores (a store of an older version among
-   them keeps what it has).
+4. If no store has an identity, there is no namespace yet: all become its first stores. A store of an older version among
+   them keeps what it has.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def decode_membership(encoded: bytes) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class StoreCatalogue:
-    """What a store says of itself, and its copy of the catalogue."""
+    """The identity of a store, and its copy of the catalogue."""
 
     identity: StoreIdentity | None
     entries: dict[str, bytes]
@@ -98,7 +98,7 @@ class StoreCatalogue:
 
 
 def read_copy(catalogue: tuple[dict[str, bytes], int]) -> StoreCatalogue:
-    """From what a store has."""
+    """The identity and the copy, from the entries that a store has."""
     entries, last_fragment = catalogue
     encoded = entries.pop(IDENTITY, None)
     try:
@@ -118,7 +118,7 @@ class MembershipCheck:
 
 
 def check_membership(copies: Mapping[str, StoreCatalogue]) -> MembershipCheck:
-    """Raises StoreError if nobody can say which namespace it is."""
+    """Find the namespace of these stores, and those that are kept out. Raises StoreError if it cannot be determined."""
     namespaces = Counter(copy.identity.namespace for copy in copies.values() if copy.identity is not None)
     if not namespaces:
         return MembershipCheck(None, joining=list(copies))
@@ -145,7 +145,7 @@ def check_membership(copies: Mapping[str, StoreCatalogue]) -> MembershipCheck:
 
 
 def rejection_reason(name: str, copy: StoreCatalogue, membership: Membership) -> str:
-    """Why it is not that store of that namespace; empty if it is, or may join."""
+    """Why a store is not that store of that namespace; empty if it is, or may join."""
     identity = copy.identity
     member = membership.member(name)
     if identity is None:

@@ -1,8 +1,8 @@
-"""Which store each fragment of a new entity lives in.
+"""Decides in which store each fragment of a new entity lives.
 
-Fragment i goes to store (h + i) mod n of the namespace's list, with h from the path: the fragments of a partitioned entity
-are spread over all stores, regular entities evenly among them. The outcome is written into the definition, and only that
-counts later: the list may grow.
+Fragment i goes to store (h + i) mod n of the namespace's list, with h from the path. So the fragments of a partitioned
+entity are spread over all stores, and regular entities evenly among them. The outcome is written into the definition, and
+only that counts later: the list may grow.
 """
 
 from __future__ import annotations

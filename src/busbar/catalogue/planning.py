@@ -81,7 +81,7 @@ class ChangePlanner:
         return CatalogueChange(tuple(self.entries.before), tuple(self.entries.after), self._counters)
 
     def find(self, path: str) -> EntityView:
-        """Raises EntityNotFound."""
+        """The entry at a path, as planned so far. Raises EntityNotFound."""
         view = self.entries.get(path)
         if view is None:
             raise EntityNotFound(path)

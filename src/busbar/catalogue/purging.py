@@ -1,7 +1,7 @@
 """Deletes the messages of fragments that are of no entity any more.
 
-What fails, or is in a store that is unavailable, is tried again: when a store comes back, at the next deletion, and at the
-next start, which finds the fragments in the catalogue.
+A purge that fails, or concerns an unavailable store, is tried again when a store comes back, at the next deletion, and at
+the next start. The start finds the fragments in the catalogue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FragmentPurger:
         self._waiting.update(fragments)
 
     def start(self) -> None:
-        """Purge what there is, if nothing is being purged now."""
+        """Purge the fragments that wait, if nothing is being purged now."""
         if self._waiting and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._purge())
 

@@ -30,7 +30,7 @@ class CatalogueReader:
         return len(self._entries)
 
     def find(self, path: str) -> EntityView:
-        """Raises EntityNotFound."""
+        """The entry at a path. Raises EntityNotFound."""
         view = self._entries.get(path)
         if view is None:
             raise EntityNotFound(path)
@@ -60,7 +60,7 @@ class CatalogueReader:
         return self._entries.filters(topic, correlation)
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
-        """Those of the entity itself; none if there is no such entity."""
+        """The authorization rules of the entity itself; none if there is no such entity."""
         view = self._entries.get(path)
         if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
             return ()

@@ -5,13 +5,13 @@ Rules:
    transaction in each store, with one version for all its entries.
 2. A change is made when a majority of the stores has it, and every store that holds a fragment of what it is about. If that
    cannot be, nothing is sent. If it fails in the middle, what was in force before is written again, and brokers get the
-   opposite change. In both cases the client is told to retry.
+   opposite change. In both cases the client gets an error after which it can retry.
 3. At the start the newest version of each entry that any store has is taken. So a change that was cut short is finished if
    one of the stores that are there has it. Otherwise nothing of it is left. This holds for all its entries together, since
    they are in one transaction.
 4. Every start takes a term, which is written to a majority of the stores before anything is changed. So versions of
-   different starts never meet. What only a store has that was unavailable at the start was never made. When that store comes
-   back, what is in force is written to it.
+   different starts are never equal. A change that only a store has that was unavailable at the start was never made. When
+   that store comes back, what is in force is written to it.
 5. A store that is open has what is in force, or the entries that it lacks are noted here and written with the next change.
 6. A tombstone goes when every store has it.
 """

@@ -1,7 +1,8 @@
-"""How large the stores are on their disks, for people.
+"""The sizes of the stores on their disks, for people.
 
-Asking touches the disk, which may not answer. So each store is asked on a thread of its own that keeps nobody waiting, and
-one that has not answered yet is not asked again. Its size is then the last one that was known.
+To read a size touches the disk, which may not answer. So each store is asked on a thread of its own, and its
+answer is awaited for PATIENCE at most. A store that has not answered yet is not asked again. Its size is then the last one
+that was known.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Sizes:
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def of(self, places: Mapping[str, StoreLocation | None]) -> dict[str, int]:
-        """By the names of the stores."""
+        """The sizes in bytes, by the names of the stores."""
         asked = [self._ask(name, place) for name, place in places.items() if place is not None]
         if asked:
             await asyncio.wait(asked, timeout=PATIENCE)

@@ -26,7 +26,7 @@ class ChangeCarrier(Protocol):
     async def carry_out(
         self, stores: Mapping[StoreHost, StoreChange], entities: Sequence[EntityChange]
     ) -> dict[str, Exception]:
-        """Returns the stores that failed, by name, with the reason."""
+        """Bring the change to all of them. Returns the stores that failed, by name, with the reason."""
 
 
 class HostCarrier:

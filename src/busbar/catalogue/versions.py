@@ -23,7 +23,7 @@ def encode_entry(entry: VersionedEntry) -> bytes:
 
 
 def decode_entry(encoded: bytes) -> VersionedEntry:
-    """Raises StoreError for an entry that is damaged."""
+    """Decode an entry. Raises StoreError if it is damaged."""
     if not encoded.startswith(b"v"):
         return VersionedEntry(0, encoded)
     end = 1

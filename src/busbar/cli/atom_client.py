@@ -36,7 +36,7 @@ class HttpAnswer:
 
 
 class ManagementClient:
-    """Use as a context manager. Before its first request that changes something it says which namespace that is."""
+    """A context manager with one connection. Before the first request that changes something it prints the namespace."""
 
     def __init__(self, target: ManagementEndpoint, *, says_target: bool = True) -> None:
         self._target = target
@@ -50,7 +50,7 @@ class ManagementClient:
         self._connection.close()
 
     def say_target(self) -> None:
-        """Idempotent; a command that asks a question calls it first."""
+        """Print which namespace is the target, once. A command that asks a question calls this first."""
         if not self._has_said:
             self._has_said = True
             say_target(self._target)
@@ -112,7 +112,7 @@ class ManagementClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HttpAnswer:
-        """The answer if it is a success. Raises CommandFailure."""
+        """Make a request and return the answer, if it is a success. Raises CommandFailure."""
         if method != "GET":
             self.say_target()
         answer = self._request(method, path, query, headers or {}, body)

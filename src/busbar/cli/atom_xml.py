@@ -1,7 +1,7 @@
 """ATOM as the management API has it, from the client's side: an entry is a name and a description.
 
-A description stays the XML element that came: an update sends back what it did not change, also what this version does not
-know. Elements are found by their local name; they are written in the order the service documents.
+A description stays the XML element that came: an update sends back what it did not change, also elements that this version
+does not have. Elements are found by their local name. They are written in the order that the service documents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPE = f"{{{INSTANCE}}}type"
 
 
 class NotAtom(ValueError):
-    """What came is not what the management API answers."""
+    """What came is not an answer of the management API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def write_entry(description: Element) -> bytes:
 
 
 def read_entry(body: bytes) -> AtomEntry | None:
-    """The entry; None for a feed, which is how the cloud says that there is none."""
+    """The entry; None for a feed, by which the cloud answers that there is none."""
     root = _root(body)
     return _entry(root) if local_name(root) == "entry" else None
 
@@ -110,7 +110,7 @@ def read_feed(body: bytes) -> list[AtomEntry]:
 
 
 def read_error(body: bytes) -> str:
-    """What the service says went wrong, without its codes; empty if it does not say."""
+    """The text of an error response, without its codes; empty if it has none."""
     try:
         detail = text_of(_root(body), "Detail") or ""
     except NotAtom:

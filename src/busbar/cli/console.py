@@ -1,6 +1,6 @@
 """`busbar console`: a web console for a running Busbar, on this machine. What it shows is in busbar.console.
 
-Standard output has the `ready` line alone, with the address that signs one browser in; everything else goes to standard
+Standard output has the `ready` line alone, with the address that signs one browser in. Everything else goes to standard
 error, where that address is not.
 """
 
@@ -49,7 +49,7 @@ def console(
     from busbar.cli.console_namespace import RunningNamespace
     from busbar.console.app import serve
 
-    say_target(find_target(where))  # what is wrong with the command is said here, not in a page
+    say_target(find_target(where))  # errors of the command are printed here, not in a page
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -83,7 +83,7 @@ def _announce(address: str, another: Callable[[], str], *, opened: bool) -> None
 
 
 def _has_a_desktop() -> bool:
-    """Elsewhere a browser of the terminal would come up, over what the console prints."""
+    """Whether a browser can open a window. Elsewhere one of the terminal would write over what the console prints."""
     import os
 
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

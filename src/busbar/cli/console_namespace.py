@@ -1,6 +1,6 @@
 """The namespace of the web console: a running Busbar, found and asked as all commands do.
 
-A client for each question: threads share nothing, and a Busbar that was started anew, on another port, is found again.
+Each question gets a client of its own. So threads share nothing, and a Busbar that was restarted on another port is found.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RunningNamespace:
 
 
 def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
-    """What people write, as the management API takes it."""
+    """Values as people write them, converted to what the management API takes."""
     known = {each.element: each for each in kind.properties}
     found = {}
     for element, text in values.items():
@@ -114,7 +114,7 @@ def _parsed(kind: Described, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _page(client: ManagementClient, kind: Described, skip: int, limit: int, topic: str = "") -> EntityPage:
-    """One more than is shown is asked for: it says whether there are more."""
+    """A page of entities. One more than is shown is asked for: if it is there, there are more."""
     if topic:
         path, what = f"{locate(TOPIC, topic)[0]}/Subscriptions", f"topic '{topic}'"
     else:
@@ -173,7 +173,9 @@ def _stores(client: ManagementClient) -> list[StoreSummary]:
 
 
 def _shown(question: Callable[[], Any]) -> list[Any]:
-    """Nothing where the key does not show it, or where what answers is not a Busbar: the rest of the page is still true."""
+    """The answer to a question. It is empty if the key does not allow it, or if the other side is no Busbar.
+
+    The rest of the page is still true."""
     try:
         found = question()
     except CommandFailure as failure:

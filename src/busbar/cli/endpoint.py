@@ -1,14 +1,14 @@
-"""Which running Busbar a command talks to, and how.
+"""Finds the running Busbar that a command uses, and how to reach it.
 
-1. What is typed wins: `--connection-string`, else the endpoint file of `--data`. Else `BUSBAR_CONNECTION_STRING`, else
-   the endpoint file of `./.busbar`. Before a command changes anything it says which namespace that is (`say_target`).
-2. A connection string means TLS unless it says `UseDevelopmentEmulator=true` or its address starts with `http://`. Without
+1. Options come first: `--connection-string`, else the endpoint file of `--data`. Else `BUSBAR_CONNECTION_STRING`, else the
+   endpoint file of `./.busbar`. Before a command changes anything it prints which namespace that is (`say_target`).
+2. A connection string means TLS unless it has `UseDevelopmentEmulator=true` or its address starts with `http://`. Without
    a port: 443 with TLS, else 5300, where the vendor's emulator has its management.
-3. The endpoint file counts only if the process that holds the lock of that very directory wrote it. What a copy of the
-   directory, or a crash, left of one leads nowhere.
+3. The endpoint file counts only if the process that holds the lock of that very directory wrote it. A file that a copy of
+   the directory or a crash has left is ignored.
 4. A Busbar that the data directory names is reached without TLS on loopback, with TLS elsewhere.
-5. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), the file of `--ca`, and, for
-   a Busbar of the data directory or on loopback, the authority of the data directory.
+5. With TLS the system's certificate authorities are trusted (`SSL_CERT_FILE` changes them), and the file of `--ca`. For a
+   Busbar of the data directory or on loopback, the authority of the data directory is trusted as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_DATA = Path(".busbar")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """What the command line says about the target."""
+    """The options of the command line that name the target."""
 
     connection_string: str | None
     data: Path
@@ -41,13 +41,13 @@ class ConnectionOptions:
 
 
 def where(connection_string: str | None, data: Path | None, ca: Path | None) -> ConnectionOptions:
-    """From the options as they were typed, None for one that was not."""
+    """The options as they were typed, None for one that was not."""
     return ConnectionOptions(connection_string, data or DEFAULT_DATA, ca, data is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementEndpoint:
-    """A namespace that may be running: where it answers and what to show it."""
+    """A namespace that may be running: its address and the credentials for it."""
 
     host: str
     """Without brackets."""
@@ -61,7 +61,7 @@ class ManagementEndpoint:
     """What the key is limited to; empty for the whole namespace."""
     authorities: tuple[Path, ...] = ()
     remedy: str = ""
-    """What to do when nobody answers."""
+    """What to do when no process answers."""
     given: str = field(default="", repr=False)
     """The connection string that named it, if one did."""
     named_by: str = field(default="", compare=False)
@@ -69,7 +69,7 @@ class ManagementEndpoint:
 
     @property
     def authority(self) -> str:
-        """host:port as an address writes it."""
+        """Host and port in the form of an address, `host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -78,8 +78,8 @@ class ManagementEndpoint:
 
     @property
     def connection_string(self) -> str:
-        """For clients of messaging; has the key. One that was given stays as it is: without a port it means that of
-        AMQP there, and here that of HTTP."""
+        """The connection string for clients of messaging; it has the key. One that was given stays as it is: without a port
+        it means the port of AMQP there, and here that of HTTP."""
         if self.given:
             return self.given
         secret = (
@@ -93,7 +93,7 @@ class ManagementEndpoint:
 
 
 def find_target(where: ConnectionOptions, environment: Mapping[str, str] | None = None) -> ManagementEndpoint:
-    """Raises CommandFailure if nothing says where."""
+    """Find the namespace that is meant. Raises CommandFailure if neither options nor environment name one."""
     environment = os.environ if environment is None else environment
     if where.ca is not None and not where.ca.is_file():
         raise CommandFailure(f"--ca {where.ca}: there is no such file.", ExitCode.USAGE)
@@ -115,7 +115,7 @@ def find_target(where: ConnectionOptions, environment: Mapping[str, str] | None 
 
 
 def say_target(target: ManagementEndpoint) -> None:
-    """Which namespace is about to be changed, on standard error."""
+    """Print to standard error which namespace is about to be changed."""
     text = f"namespace: sb://{target.authority}/ (by {target.named_by})"
     print("".join(char if char.isprintable() else "?" for char in text), file=sys.stderr, flush=True)
 
@@ -162,7 +162,7 @@ def _from_endpoint(endpoint: RunningEndpoint, where: ConnectionOptions) -> Manag
 
 
 def _left(endpoint: RunningEndpoint | None) -> str:
-    """What an endpoint file tells that nobody stands behind."""
+    """The text about an endpoint file that no running process of this directory wrote."""
     if endpoint is None:
         return ""
     if not endpoint.is_running:

@@ -1,7 +1,7 @@
 """`busbar queue|topic|subscription create|show|list|update|delete`: five verbs, the same for every kind.
 
 1. `update` changes what is named and nothing else: it reads, modifies and writes.
-2. A queue and a topic share one space of names: before one is deleted, its kind is looked at.
+2. A queue and a topic share one space of names: before one is deleted, its kind is checked.
 3. `delete` asks first. Without a terminal it refuses, unless `--yes` is given.
 """
 

@@ -1,4 +1,4 @@
-"""Queues, topics and subscriptions as commands know them: their properties, and the flag of each.
+"""Queues, topics and subscriptions for commands: their properties, and the flag of each.
 
 They are made from model/properties.py. The elements stand in the order of the service. Flags are those of `az servicebus`,
 with the aliases its versions have had; the keys of JSON are the elements with a small first letter, as there.
@@ -66,7 +66,7 @@ RUNTIME = (
     "AccessedAt",
     "EntityAvailabilityStatus",
 )
-"""What the service alone knows; never sent."""
+"""Elements that the service alone sets; never sent."""
 
 _INTEGER_TYPES = (PropertyType.INTEGER, PropertyType.KILOBYTES)
 INTEGERS = frozenset(

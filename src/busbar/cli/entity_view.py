@@ -37,12 +37,12 @@ def as_json(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> Json:
 
 
 def is_limited(entry: AtomEntry) -> bool:
-    """A store with a part of it is unavailable: what it holds is counted nowhere."""
+    """Whether a store with a part of the entity is unavailable, so that what it holds is not counted."""
     return text_of(entry.description, "EntityAvailabilityStatus") == "Limited"
 
 
 def row(kind: EntityCommandKind, entry: AtomEntry) -> tuple[str, ...]:
-    """What a list shows of one. Of one that is limited the numbers are the least that it holds: "2+"."""
+    """The row of an entity in a list. If it is limited, the numbers are the least that it holds: "2+"."""
     described = entry.description
     counts = _counts(described)
     limited = is_limited(entry)
@@ -62,7 +62,7 @@ def row(kind: EntityCommandKind, entry: AtomEntry) -> tuple[str, ...]:
 
 
 def details(kind: EntityCommandKind, entry: AtomEntry, topic: str = "") -> list[dict[str, str]]:
-    """What `show` prints: the settings, then what the service knows."""
+    """The sections that `show` prints: the settings, then the values that the service alone sets."""
     settings, runtime = {"Name": entry.name}, {}
     if topic:
         settings["Topic"] = topic

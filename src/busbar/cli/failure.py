@@ -10,7 +10,7 @@ from pathlib import Path
 
 class ExitCode(IntEnum):
     OTHER = 1
-    """Nobody answers, or the broker failed."""
+    """No process answers, or the broker failed."""
     USAGE = 2
     """The command itself is wrong."""
     NOT_FOUND = 3
@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
 
 
 class CommandFailure(Exception):
-    """The text says what was wrong and what to do."""
+    """An error with a text: what was wrong and what to do."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.OTHER) -> None:
         super().__init__(text)
@@ -29,14 +29,14 @@ class CommandFailure(Exception):
 
 
 def without_spark(error: ImportError) -> CommandFailure:
-    """For a command of the pipeline where Spark is not installed: the one command that installs it."""
+    """The failure of a pipeline command where Spark is not installed. It names the one command that installs it."""
     return CommandFailure(
         f"this command needs Spark ({error.name} is missing). This installs it: {how_to_install_spark()}"
     )
 
 
 def how_to_install_spark() -> str:
-    """In a clone the Makefile knows which versions belong together; a wheel has an extra."""
+    """The command that installs Spark. In a clone the Makefile has the matching versions; a wheel has an extra."""
     clone = Path(__file__).resolve().parents[3]
     if (clone / "Makefile").is_file() and (clone / "constraints.txt").is_file():
         return "make spark" if Path.cwd() == clone else f"make -C {shlex.quote(str(clone))} spark"

@@ -1,5 +1,5 @@
-"""The commands that have commands. Building one costs a quarter of the time that a command takes to start, so only the
-group that is named is built; the others are there for the list that `busbar --help` prints."""
+"""The commands that have commands. Only the group that is named is built: to build one costs a quarter of the time that a
+command takes to start. The others are there for the list that `busbar --help` prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUPS = {
 
 
 def in_full(arguments: list[str]) -> list[str]:
-    """`busbar stores` alone lists them."""
+    """The arguments, with `list` added to `busbar stores` alone."""
     if arguments[:1] != ["stores"] or "--help" in arguments:
         return arguments
     rest = arguments[1:]
@@ -28,7 +28,7 @@ def in_full(arguments: list[str]) -> list[str]:
 
 
 def groups_for(arguments: list[str]) -> list[typer.Typer]:
-    """All groups, that of the command that `arguments` name with its commands."""
+    """All groups. Only the group that `arguments` name has its commands."""
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
     return [_built(name) if name == named else group(name, text) for name, text in GROUPS.items()]
 

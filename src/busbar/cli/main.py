@@ -147,7 +147,7 @@ def trust(
         str, typer.Option("--output", "-o", metavar="text|json", help="How it is printed.")
     ] = "text",
 ) -> None:
-    """Say how clients come to trust this instance's certificate; `eval "$(busbar trust)"` sets the variables."""
+    """Print how clients come to trust this instance's certificate; `eval "$(busbar trust)"` sets the variables."""
     from busbar.cli.trust import run
 
     sys.exit(run(data, output))

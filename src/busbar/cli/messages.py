@@ -145,7 +145,8 @@ def _receive(
     shown: ReceivedView,
     locked: list[str],
 ) -> int:
-    """Show messages, and complete them unless they are to be kept. How many there were; `locked` has those to unlock."""
+    """Show messages, and complete them unless they are to be kept. Returns how many there were; `locked` has those to
+    unlock."""
     count = 0
     while count < maximum:
         answer = client.expect("POST", f"{path}/messages/head", what, query=f"&timeout={wait}")

@@ -1,7 +1,7 @@
 """The messaging client of commands: the running Busbar that is meant, over AMQP.
 
-Every port of a Busbar speaks AMQP, so where management is reached messaging is too. A connection string without a port means
-AMQP's own (5671 with TLS, else 5672).
+Every port of a Busbar accepts AMQP, so where management is reached messaging is too. A connection string without a port
+means AMQP's own port (5671 with TLS, else 5672).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def messaging(where: ConnectionOptions, *, changes: bool = False) -> Iterator[BlockingFactory]:
-    """A connection. What the broker refuses, inside the block too, is a CommandFailure. A command that `changes` something
-    says which namespace that is."""
+    """A connection. If the broker refuses something, inside the block too, a CommandFailure is raised. A command that
+    `changes` something prints which namespace that is."""
     from busbar.client.blocking import connect
     from busbar.client.errors import BusbarClientError, CannotConnect, NotFound
     from busbar.client.retry import NO_RETRY

@@ -1,7 +1,7 @@
 """Parameters that many commands share, written once.
 
-`command` registers a function as a command. Of its parameters, `where` stands for the options that say which Busbar is
-meant, and `properties` for the flags of a kind of entity; the function gets them as one value each.
+`command` registers a function as a command. Its parameter `where` stands for the options that name a Busbar, its parameter
+`properties` for the flags of a kind of entity. The function gets each of them as one value.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def command(
     name: str | None = None,
     help: str | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`without` leaves out parameters that a kind does not have: the function gets them as empty text. With `hide_fixed`,
-    properties that cannot change are taken, for the broker to say so, but not shown."""
+    """Register a function as a command. `without` leaves out parameters that a kind does not have: the function gets them as
+    empty text. With `hide_fixed`, properties that cannot change are accepted but not shown; the broker refuses them."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         declared = inspect.signature(function, eval_str=True).parameters

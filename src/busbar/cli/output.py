@@ -1,7 +1,7 @@
 """What commands print: tables for people, JSON for programs. Standard output has the result alone.
 
-A row of a table is one line. Where standard output is no terminal it is as long as it has to be; on a terminal what does not
-fit is cut, and ends in an ellipsis.
+A row of a table is one line. Where standard output is no terminal, it is as long as it has to be. On a terminal a text that
+does not fit is cut, and ends in an ellipsis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def print_json(value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    """Without characters that act on a terminal, and those that no file takes: JSON has escapes for them."""
+    """A value as JSON text. Characters that act on a terminal, and those that no file takes, are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -45,7 +45,7 @@ def json_text(value: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
-    """A row for each; `nothing` goes to standard error if there is none."""
+    """Print a line for each row. If there is none, `nothing` is printed to standard error."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -63,7 +63,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: 
 
 
 def print_details(sections: Iterable[Mapping[str, str]]) -> None:
-    """Names and values, an empty line between sections."""
+    """Print names and values, with an empty line between sections."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -90,12 +90,12 @@ def _print(table: Table) -> None:
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=UNBOUNDED)
     with console.capture() as capture:
         console.print(table)
-    # A column that is flush left pads to the table's width: nobody wants these spaces in a file.
+    # A column that is flush left pads to the table's width. These spaces do not belong in a file.
     print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def printable(text: str) -> str:
-    """Without characters that act on a terminal."""
+    """The text without characters that act on a terminal."""
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 

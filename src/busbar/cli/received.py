@@ -1,7 +1,7 @@
 """Received messages on standard output.
 
-1. Where standard output is no terminal, a body goes out byte by byte; one that is asked for alone (`--max 1`) without a line
-   end, of several each with one.
+1. Where standard output is no terminal, a body goes out byte by byte. One that is asked for alone (`--max 1`) has no line
+   end. Of several, each has one.
 2. On a terminal nothing in a message acts on it: control characters, escape sequences and what is no text are shown as
    escapes.
 3. JSON has the bytes as base64 with the kind of body, and the text beside them where they are one.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from busbar.cli.atom_client import HttpAnswer
 
 SECTION = "Content-Section"
-"""The header in which a Busbar says what the body was in AMQP."""
+"""The header in which a Busbar returns what the body was in AMQP."""
 _KINDS = {"data": "data", "amqp-value": "value", "amqp-sequence": "sequence"}
 
 
@@ -44,7 +44,7 @@ class ReceivedView:
             self._write(b"\n]\n" if self._count else b"[]\n")
 
     def show(self, answer: HttpAnswer) -> None:
-        """Raises CommandFailure if it cannot be written."""
+        """Write a message to standard output. Raises CommandFailure if it cannot be written."""
         if self._output is OutputFormat.JSON:
             item = "\n".join(f"  {line}" for line in json_text(as_json(answer)).splitlines())
             self._write((",\n" if self._count else "[\n").encode() + item.encode())
@@ -111,7 +111,7 @@ def _value(text: str) -> object:
 
 
 def _forget_output() -> None:
-    """What is left in its buffer would be tried again, and complained of, at the end of the process."""
+    """Drop what is left in the buffer of standard output. Otherwise the process would fail to write it at its end."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

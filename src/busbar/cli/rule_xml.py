@@ -1,7 +1,7 @@
 """Rules of a subscription: what they are to commands, and their XML.
 
-The type of a value is written as a qualified name in an attribute (`d6p1:int`), whose prefix a parsed tree no longer knows:
-so rules, unlike other descriptions, are read into values and written anew.
+The type of a value is written as a qualified name in an attribute (`d6p1:int`), and a parsed tree does not have its prefix.
+So rules, unlike other descriptions, are read into values and written again from them.
 """
 
 from __future__ import annotations

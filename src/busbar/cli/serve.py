@@ -33,7 +33,7 @@ Busbar is ready; stop it with Ctrl-C. To send a message (pip install azure-servi
 
 
 def run(config: Callable[[], ServeConfig]) -> int:
-    """Serve until a signal; the exit code. A configuration that is refused is a usage error like all others."""
+    """Serve until a signal, and return the exit code. A configuration that is refused is a usage error like all others."""
     try:
         logging.basicConfig(
             stream=sys.stderr, level=_log_level(), format="%(levelname)s %(name)s: %(message)s"
@@ -53,7 +53,7 @@ def run(config: Callable[[], ServeConfig]) -> int:
 
 
 def _log_level() -> int:
-    """WARNING, or what BUSBAR_LOG says; no level shows keys or tokens."""
+    """The level of BUSBAR_LOG, else WARNING. No level shows keys or tokens."""
     name = os.environ.get("BUSBAR_LOG", "WARNING").upper()
     levels = {level: logging.getLevelNamesMapping()[level] for level in ("DEBUG", "INFO", "WARNING", "ERROR")}
     if name not in levels:

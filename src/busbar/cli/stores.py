@@ -108,7 +108,7 @@ def restore(
 
 
 def _reset_stopped(name: str, where: ConnectionOptions) -> None:
-    """For a namespace that cannot start, since most of its stores are lost."""
+    """Reset a store of a namespace that cannot start, since most of its stores are lost."""
     import asyncio
 
     from busbar.app.store_reset import reset_store
@@ -122,7 +122,7 @@ def _reset_stopped(name: str, where: ConnectionOptions) -> None:
 
 @contextmanager
 def _files_of(where: ConnectionOptions) -> Iterator[None]:
-    """What goes wrong with the files of a data directory that nobody serves, as a command says it."""
+    """Turns errors with the files of a data directory, which no process serves, into a CommandFailure."""
     from busbar.app.data_directory import DataDirectoryError
     from busbar.model.errors import BusbarError
     from busbar.store.contract import StoreError
@@ -161,7 +161,7 @@ def show_duplicates(client: ManagementClient, path: str, what: str, output: Outp
 
 
 def say_which_are_unavailable(client: ManagementClient) -> None:
-    """On standard error, for who was shown something limited."""
+    """Print the unavailable stores to standard error, after something limited was shown."""
     out = [view for view in ask(client, "GET", "stores", "the list of stores") if view["state"] != "open"]
     for view in out:
         since = _time(view["since"])
@@ -216,7 +216,7 @@ def _fragment_row(view: View) -> tuple[str, ...]:
 def _with_brokers(
     columns: tuple[str, ...], rows: list[tuple[str, ...]], found: list[View]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Which broker has what, where there are several."""
+    """The columns and rows with the broker of each store, if there are several brokers."""
     brokers = [view.get("broker", "") for view in found]
     if not any(brokers):
         return columns, rows

@@ -202,7 +202,7 @@ def _ends(view: TapView, events: bool) -> dict[int, int]:
 
 
 def _confirm_skipping(view: TapView, positions: dict[int, int], events: bool, yes: bool) -> None:
-    """Numbers may have holes: it skips as many messages as positions, or fewer."""
+    """Ask before messages are skipped. Numbers may have holes: it skips as many messages as positions, or fewer."""
     skipped = sum(
         max(0, positions[f.index] - (f.event_position if events else f.position)) for f in view.fragments
     )

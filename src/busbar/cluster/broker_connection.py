@@ -71,7 +71,7 @@ class ControllerServices:
         return getattr(self._broker, name)
 
     async def entity(self, path: str) -> EntityView:
-        """The entity of that path. While a change of it is under way, the outcome of that is waited for."""
+        """The entity of that path. If a change of it is under way, its outcome is awaited."""
         return await self._broker.decided_entity(path)
 
     def in_use(self, paths: Sequence[str]) -> None:

@@ -89,7 +89,7 @@ class BrokerNode:
         """Completes at once; the completion is the reply to the controller."""
 
     def open_gateway(self, settings: NodeSettings) -> Coroutine[Any, Any, None]:
-        """Open the gateway. The calls that follow this one find the stores of the namespace assigned."""
+        """Open the gateway. When the next call comes, the stores of the namespace are assigned."""
         self._take_part(settings)
         return self._open(settings)
 
@@ -111,7 +111,7 @@ class BrokerNode:
             await gateway.stop()
 
     def _take_part(self, settings: NodeSettings) -> None:
-        """Learn the stores of the namespace, before entities are known: their fragments can be in any of them."""
+        """Assign the stores of the namespace, before entities are known: their fragments can be in any of them."""
         assert self.channel is not None
         loop = asyncio.get_running_loop()
         takers: list[CommandSink] = []

@@ -5,15 +5,15 @@ Rules:
 2. A change is one call to each broker process, however many of its stores it concerns. The broker process creates the
    fragments, writes the rows in its stores, and puts the change in force at its gateway; then it replies. So when all have
    replied, the change is durable wherever it can be, and in force at every gateway.
-3. What the replies say decides: the change is made if a majority of the stores has it, and every store that holds a part of
-   it (replication.py). The client gets its response after that. A broker that ends meanwhile is not waited for.
+3. The replies decide: the change is made if a majority of the stores has it, and every store that holds a part of it
+   (replication.py). The client gets its response after that. A broker that ends meanwhile is not waited for.
 4. A change that is not made is taken back by a second exchange, which brings the opposite change. Only failures cost that.
-5. Until the change is decided, no gateway answers a client by it: a gateway that is asked for an entity of its last change
+5. Until the change is decided, no gateway answers a client by it. If a gateway is asked for an entity of its last change, it
    asks the controller, which answers when the change is decided (cluster_broker.py). So no client uses an entity that may
-   be taken back, and none is told that an entity is gone which may come back. Links that are attached already see an update
-   or a deletion at once, and again if it is taken back.
-6. A broker that joins while a change is under way has got the entities before the change. It is told before the change is
-   decided.
+   be taken back, and no client gets "not found" for an entity that may come back. Links that are attached already see an
+   update or a deletion at once, and again if it is taken back.
+6. A broker that joins while a change is under way has got the entities before the change. It gets the change before the
+   change is decided.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AT_ONCE = 1_000
 
 
 class CataloguePublisher:
-    """In the controller. A store_set.ChangeCarrier."""
+    """Brings changes from the controller to the brokers. A store_set.ChangeCarrier."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
@@ -81,7 +81,7 @@ class CataloguePublisher:
 async def _apply(
     channel: Channel, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
 ) -> dict[str, Exception]:
-    """One exchange with a broker process. If it ends, or fails as a whole, all its stores have failed."""
+    """Make one exchange with a broker process. If it ends, or fails as a whole, all its stores have failed."""
     error: Exception
     try:
         return await protocol.STORES.remote(channel, protocol.ALL_STORES).apply_change(stores, entities)

@@ -6,8 +6,8 @@ Rules:
 2. Both sides may call (calls.py); a call with the number 0 has no reply. An error crosses with its kind and its text, and is
    raised at the caller.
 3. When the channel ends, every call that waits for a reply raises ChannelClosed, whether the other process has ended or not.
-4. Whatever goes wrong while a frame is read ends the channel: what the frame would have done is unknown. Between two broker
-   processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends.
+4. If anything goes wrong while a frame is read, the channel ends: what the frame would have done is unknown. Between two
+   broker processes another channel is made (peer_watch.py). Without the channel to the controller a broker process ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode_frame(body: bytes) -> Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Both ends are Busbar's, so that the sender bounds what crosses."""
+    """Cuts a stream of bytes into frames. Both ends are Busbar processes, so the sender bounds the size of frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -76,7 +76,7 @@ class FrameReader:
 
 
 class Channel(asyncio.Protocol, ABC):
-    """One end. A subclass handles frames, calls and the end of the channel."""
+    """One end of a channel. A subclass handles frames, calls and the end of the channel."""
 
     def __init__(self) -> None:
         self._frames = FrameReader()
@@ -92,11 +92,11 @@ class Channel(asyncio.Protocol, ABC):
 
     @abstractmethod
     def served(self, target: str) -> tuple[RemoteInterface[Any], object]:
-        """The object that calls for this target are made of, and which of its methods. Raises WireError."""
+        """The methods that can be called of a target, and the object that has them. Raises WireError."""
 
     @abstractmethod
     def closed(self) -> None:
-        """The other end is gone: nothing more comes, and nothing can be written."""
+        """Handle the end of the channel: nothing more comes, and nothing can be written."""
 
     # ---- writing ----
 
@@ -124,7 +124,7 @@ class Channel(asyncio.Protocol, ABC):
             self._transport.close()
 
     def abort(self) -> None:
-        """End the channel now, without what was not written yet; or as soon as it begins."""
+        """End the channel now, without what was not written yet. If it has not begun, it ends when it begins."""
         self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()

@@ -1,17 +1,17 @@
-"""The broker API in a broker process with a gateway of its own: some fragments are here, the others in other broker
-processes.
+"""The broker API in a broker process with a gateway of its own. Some fragments are in this process, the others in other
+broker processes.
 
 Rules:
-1. All entities of the namespace are known here, as the controller tells of them (catalogue_publisher.py). The controller is
+1. All entities of the namespace are known here, as the controller has sent them (catalogue_publisher.py). The controller is
    asked for an entity that is not known here.
 2. The controller answers everything that changes the catalogue, or sums up what fragments hold.
 3. When a fragment is deleted, nothing is kept for the consumers that waited for it in another process.
 4. The controller is asked for a channel to another broker process that is missing (peer_watch.py). A new channel takes the
    place of the old one, which is ended: the other process drops what was asked over it.
 5. Commands of a connection that has ended are dropped, except for those that return messages. So no other process gets a
-   command of a connection after it was told of the end.
-6. The controller may still take back the last change that it told of. Whether an entity of that change is there is asked of
-   the controller, which answers when the change is decided. The next change that comes says that this one is.
+   command of a connection after the report of its end.
+6. The controller may still take back the last change that it sent. If an entity of that change is asked for, the controller
+   is asked, which answers when the change is decided. When the next change comes, this one is decided.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ClusterBroker(EffectDispatcher):
             left.append(command)
         return left
 
-    # ---- what the controller tells ----
+    # ---- what the controller sends ----
 
     def load_entities(self, entities: Iterable[EntityView]) -> None:
         for view in entities:
@@ -171,7 +171,7 @@ class ClusterBroker(EffectDispatcher):
         return found
 
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
-        """Those of the entity itself; none if there is no such entity."""
+        """The authorization rules of the entity itself; none if there is no such entity."""
         view = self._views.get(key_of(path))
         if view is None or not isinstance(view.description, QueueDescription | TopicDescription):
             return ()

@@ -1,12 +1,13 @@
-"""Where sockets are handed from the controller to a broker process: the connections of clients, and its channels to the
-other broker processes.
+"""Hands sockets from the controller to a broker process: the connections of clients, and its channels to the other broker
+processes.
 
 Rules:
-1. Each is handed over with a label, in a datagram of its own, in their order. Who cannot be handed over now waits.
-2. The broker process says from time to time how many connections it has, and how many it had got by then: what was handed
-   over since is counted on top.
-3. A socket that cannot be handed over is closed, and the others go on. Where it is not the socket (too many are under way,
-   the process is ending), it is tried again after a pause. The same for a socket that cannot be taken at the other end.
+1. Each is handed over with a label, in a datagram of its own, in their order. A socket that cannot be handed over now waits.
+2. The broker process reports from time to time how many connections it has, and how many it had got by then. Connections
+   that were handed over since are counted on top.
+3. A socket that cannot be handed over is closed, and the others go on. If the cause is not the socket (too many are under
+   way, the process is ending), it is tried again after a pause. The same holds for a socket that cannot be taken at the
+   other end.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from collections.abc import Callable
 
 CLIENT = "client"
 WAITING = 64
-"""Who comes then is better left in the kernel's queue."""
+"""How many sockets wait here. Further clients are better left in the kernel's queue."""
 REPORT_SECONDS = 0.25
 RETRY_SECONDS = 0.05
 NOT_NOW = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
-"""The kernel has no room for one more on its way."""
+"""Errors by which the kernel has no room for one more socket on its way."""
 ENDING = frozenset((errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN))
-"""Nobody is there any more: the channel to that process ends too, and the fd_socket is closed with it."""
+"""Errors by which the process has ended: the channel to it ends too, and the fd_socket is closed with it."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,14 +59,14 @@ class FdSender:
         return connections + self._clients - got
 
     def send(self, label: str, what: socket.socket) -> None:
-        """It is closed here when it was handed over."""
+        """Hand over a socket. It is closed here when it was handed over."""
         self._clients += label == CLIENT
         self._waiting.append((label, what))
         if len(self._waiting) == 1:
             self._flush()
 
     def close(self) -> list[socket.socket]:
-        """The clients that were not handed over."""
+        """Close this end. Returns the clients that were not handed over."""
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self._end)
@@ -113,7 +114,7 @@ class FdReceiver:
         population: Callable[[], int],
         exhausted: Callable[[str], None],
     ) -> None:
-        """`exhausted` hears that there was no descriptor left for what was handed over with a label."""
+        """`exhausted` is called with the label of a socket for which there was no descriptor left."""
         end.setblocking(False)
         self._end = end
         self._got = got
@@ -169,7 +170,7 @@ class FdReceiver:
     def _report(self) -> None:
         now = (self._clients, self._population())
         if now != self._said:
-            with contextlib.suppress(OSError):  # said again, if it is not full
+            with contextlib.suppress(OSError):  # reported again later, if it is full now
                 self._end.send(f"{now[0]} {now[1]}".encode())
                 self._said = now
         self._next_report = self._loop.call_later(REPORT_SECONDS, self._report)

@@ -1,4 +1,4 @@
-"""Who holds a message session, counted from what was said to fragments and heard of them."""
+"""The holders of message sessions, derived from commands to fragments and from their effects."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class HeldSessions:
                 self._held[effect.origin, effect.consumer] = fragment
 
     def gone(self, origin: int) -> None:
-        """The client has left."""
+        """Drop a client that has left."""
         for asked in [asked for asked in self._asked if asked[0] == origin]:
             del self._asked[asked]
         for key in self._of(origin, 0):
             del self._held[key]
 
     def forget(self, fragment: int) -> None:
-        """The fragment is gone, and its sessions with it."""
+        """Drop a fragment that is gone, and its sessions with it."""
         for key in [key for key, where in self._held.items() if where == fragment]:
             del self._held[key]
 
@@ -49,7 +49,7 @@ class HeldSessions:
         return [(self._held[key], key[1]) for key in self._of(origin, 0)]
 
     def take(self) -> list[Key]:
-        """All holders; they are forgotten."""
+        """Return all holders, and drop them."""
         held = sorted(self._held)
         self._asked, self._held = {}, {}
         return held

@@ -31,7 +31,7 @@ SHARED = (
 
 
 def share_of(limits: Limits, number: int, gateways: int) -> Limits:
-    """What one gateway of several may have of the namespace's limits, by its number from 0 on.
+    """The share of one gateway, by its number from 0 on, in the limits of the namespace.
 
     All shares together are the limit; the first gateways have what is left of the division. A limit that is lower than the
     number of gateways cannot be shared: each has one then."""

@@ -1,9 +1,9 @@
-"""What a broker process owes to gateways: who waits for an answer, for messages, for the end of a drain.
+"""What a broker process owes to gateways: answers to requests, messages to consumers, the ends of drains.
 
-The machines that know it are in that process. When it is killed, this is what is left of it: requests are refused, since
-nobody can say what became of them, drains are answered, and consumers' credit is asked for again when the store is back.
-It is counted from what was said to the fragments and what was heard of them, so it is what the gateways believe. Of a client
-that has left nothing is kept: nobody hears the answers to what it asked, neither here nor there.
+The machines that have it are in that process. When it is killed, this is what is left. Requests are refused, since their
+outcome is unknown. Drains are answered. The credit of consumers is asked for again when the store is back. All of it is
+derived from commands to the fragments and from their effects, so it is what the gateways rely on. Nothing is kept of a
+client that has left, since no part would take the answers.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class OutstandingRequests:
                 del self._drains[key]
 
     def gone(self, origin: int) -> None:
-        """The client has left, after it left every fragment that it waited for."""
+        """Drop a client that has left, after it left every fragment that it waited for."""
         self._unanswered.pop(origin, None)
         self._sessions.gone(origin)
 
     def drop_fragment(self, fragment: int) -> None:
-        """The fragment is gone, and was answered for."""
+        """Drop a fragment that is gone. Its requests were answered."""
         self._demands.pop(fragment, None)
         self._sessions.forget(fragment)
 
     def take_holders(self) -> list[SessionLost]:
-        """What is to be said to consumers that hold a session."""
+        """Effects for consumers that hold a session: they have lost it."""
         return [SessionLost(origin, consumer) for origin, consumer in self._sessions.take()]
 
     def fail_all(self) -> tuple[list[Asked], list[Drained], dict[int, list[Demand]]]:

@@ -6,8 +6,8 @@ Rules:
 2. The other process gets the state of every store when it connects, and whenever the state changes.
 3. When the other process ends, its connections have ended. But a channel can also break between two processes that live.
    Then it is not certain that the gateway there has closed the links of consumers that hold sessions here. Such consumers
-   stay until the gateway reports it over the next channel (`met`), or the controller reports the end of the process, or
-   the locks end by time.
+   stay until the gateway reports it over the next channel (`met`), the controller reports the end of the process, or the
+   locks end.
 4. Nothing is kept of a connection that has ended. Only a command that has an answer, or that a fragment remembers, makes an
    origin.
 """
@@ -83,7 +83,7 @@ class PeerServer(Channel):
                     self._sessions.said(command)
                 if isinstance(command, Probe | Transact):
                     for part in command.parts:
-                        part.origin = command.origin  # by which a fragment tells who holds a message session
+                        part.origin = command.origin  # identifies the holder of a message session
             taken.append(command)
         self._exchange.submit(taken)
 
@@ -168,7 +168,7 @@ class PeerServers:
         return served
 
     def settle(self, broker: str, last: PeerServer | None) -> None:
-        """What that broker process said over earlier channels than the last one is over."""
+        """End all channels to that broker process but the last one: no client relies on them any more."""
         peers = self._served.pop(broker, [])
         if last is not None:
             self._served[broker] = [last]

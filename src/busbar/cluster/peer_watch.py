@@ -1,10 +1,11 @@
-"""Channels to other broker processes that are missing: the controller is asked to make them again.
+"""Asks the controller to make missing channels to other broker processes again.
 
 Rules:
-1. Every other broker process should be reached by one channel. One that is missing is asked for after a pause, and again
-   after growing pauses, until there is one: whether it broke, could not be taken, or was never handed over.
+1. Every other broker process should be reached by one channel. The controller is asked for a missing one after a pause, and
+   again after growing pauses, until there is one. It does not matter whether the channel broke, could not be taken, or was
+   never handed over.
 2. If the other process has ended, the controller does nothing: it introduces the next one when that is there.
-3. A channel that lasted has nothing to do with the next one: the pauses begin anew.
+3. After a channel that lasted, the pauses begin again with the shortest one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class PeerWatch:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def is_missing(self, broker: str) -> None:
-        """There is no channel to it (any more)."""
+        """Ask for a channel to a broker after a pause: there is none, or none any more."""
         loop = asyncio.get_running_loop()
         since = self._since.pop(broker, None)
         if since is not None and loop.time() - since > SETTLED_SECONDS:

@@ -1,4 +1,4 @@
-"""What crosses the channels between processes of a namespace: the calls that each process takes, and the frames.
+"""Defines what crosses the channels between processes of a namespace: the calls that each process takes, and the frames.
 
 Calls follow from the annotations of these protocols, of StoreHost and of the broker API (calls.py).
 """
@@ -28,11 +28,11 @@ class HostedStore(StoreHost, Protocol):
     """A store in its broker process, as the controller calls it."""
 
     async def restore(self, reason: str, offline: bool, reset: bool) -> None:
-        """Open the store when that is possible, and as the operator wants it: its broker process was started again."""
+        """Open the store when that is possible, in the state that the operator set: its broker process was started again."""
 
     def bar_sessions(self, until: Mapping[int, int]) -> None:
-        """Let no client accept sessions of these fragments before these times: other clients may rely on locks that a
-        process gave which has ended."""
+        """Let no client accept sessions of these fragments before these times. Other clients may rely on locks that an ended
+        process has granted."""
 
     async def last_uses(self, fragments: Sequence[int]) -> Sequence[int]:
         """When each of these fragments was last used."""
@@ -42,7 +42,7 @@ class BrokerStoresApi(Protocol):
     """All stores of a broker process, as the controller calls them."""
 
     def assign_store(self, store: str) -> None:
-        """This broker process owns that store."""
+        """Make this broker process the owner of that store."""
 
     async def apply_change(
         self, stores: Mapping[str, StoreChange], entities: Sequence[EntityChange]
@@ -65,7 +65,7 @@ class NodeApi(Protocol):
         """Wait until these other broker processes can be reached."""
 
     def broker_ended(self, broker: str) -> None:
-        """Another broker process has ended, and the connections of its clients with it."""
+        """Note that another broker process has ended, and the connections of its clients with it."""
 
     async def transfers(self) -> TransferReport:
         """What is moved out of fragments of this process, and what is held."""
@@ -77,7 +77,7 @@ class ControllerApi(CatalogueApi, StoreApi, Protocol):
     """The controller, as a broker process calls it: the broker API of its gateway, and what concerns its stores."""
 
     def introduce(self, broker: str) -> None:
-        """There is no channel to the stores of that broker process: make one, if the process is there."""
+        """Make a channel to the stores of that broker process, if the process is there: there is none."""
 
     async def admit_store(self, store: str, anew: bool) -> None:
         """A store was opened, or re-created (`anew`). Raises StoreError if it may not serve."""
@@ -90,7 +90,7 @@ class PeerApi(Protocol):
     """A broker process, as the gateway of another one calls it."""
 
     def met(self) -> None:
-        """Holders of sessions that the gateway reached over an earlier channel have lost them."""
+        """Note that holders of sessions, which the gateway reached over an earlier channel, have lost them."""
 
     def origin_closed(self, origin: int) -> None:
         """A connection of the gateway has ended."""
@@ -140,7 +140,7 @@ class EffectsFrame(msgspec.Struct, array_like=True, tag=5):
 
 
 class StoreStatus(msgspec.Struct, array_like=True, tag=6):
-    """Of a store in another process. `loss` is what StoreLoss has."""
+    """The state of a store in another process. `loss` is what StoreLoss has."""
 
     store: str
     state: str

@@ -8,7 +8,8 @@ Rules:
    is made.
 3. When the store is open again, consumers' credit is asked for again.
 4. Message locks and sessions are memory of the process that ended. The holder of a message finds that its lock is lost. The
-   holder of a session is told at once; another consumer gets the session when its lock would have ended (session_bar.py).
+   holder of a session is notified at once; another consumer gets the session when its lock would have ended
+   (session_bar.py).
 """
 
 from __future__ import annotations
@@ -67,18 +68,18 @@ class RemoteStore:
     # ---- the other process ----
 
     def connected(self, channel: Channel) -> None:
-        """There is a channel to the other process."""
+        """Use a channel to the other process."""
         if self._channel is not None:  # another one in its place, before the end of the first is known
             self.disconnected(OUT_OF_REACH)
         self._channel = channel
 
     def channel_closed(self, channel: Channel) -> None:
-        """The channel to the other process ended. It may have been replaced before."""
+        """Note that a channel to the other process ended. It may have been replaced before."""
         if channel is self._channel:
             self.disconnected(OUT_OF_REACH)
 
     def disconnected(self, reason: str) -> None:
-        """The channel has ended: the store is unavailable, and what waits is answered as unknown."""
+        """Make the store unavailable, since the channel has ended. The outcome of commands that wait is unknown."""
         self._channel = None
         self.detached = True
         self._enter(StoreState.UNAVAILABLE, reason)
@@ -91,7 +92,7 @@ class RemoteStore:
         self._emit(answers)
 
     def status_changed(self, frame: protocol.StoreStatus) -> None:
-        """The store has another state in the other process."""
+        """Take over the state that the store has in the other process."""
         loss = frame.loss
         self.loss = None if loss is None else StoreLoss(*loss)
         self._enter(StoreState(frame.state), frame.reason)
@@ -140,11 +141,11 @@ class RemoteStore:
         return answers
 
     def gone(self, origin: int) -> None:
-        """A client has left, and its consumers with it."""
+        """Drop a client that has left, and its consumers with it."""
         self._standing.gone(origin)
 
     def drop_fragment(self, fragment: int) -> None:
-        """Forget a fragment that is deleted."""
+        """Drop a fragment that is deleted."""
         self._parking.drop(fragment)
         self._standing.drop_fragment(fragment)
 
@@ -157,7 +158,7 @@ class RemoteStore:
 
 
 class PeerClient(Channel):
-    """To the stores of another broker process."""
+    """The channel to the stores of another broker process."""
 
     def __init__(self, stores: Mapping[str, RemoteStore], ended: Callable[[], None]) -> None:
         super().__init__()

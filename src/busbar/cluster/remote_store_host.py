@@ -1,10 +1,10 @@
-"""The host of a store that a broker process has: this end of it, in the controller.
+"""The controller's host of a store that a broker process has.
 
 Rules, beside those of remote_store.py:
-1. When the broker process was started again, its stores come back as stores do: each is opened when that is possible, looked
-   at by the catalogue, and its fragments are taken into service.
-2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. What was not
-   asked before it ended is lost; so the return of the store counts as a use.
+1. When the broker process was started again, its stores come back like all unavailable stores. Each is opened when that is
+   possible and checked by the catalogue; then its fragments are taken into service.
+2. Commands of gateways do not come through here. The broker process is asked when a fragment was last used. Uses that were
+   not asked for before it ended are lost; so the return of the store counts as a use.
 3. When the broker process ended, gateways of others may have clients that hold sessions of its fragments. Until the longest
    lock that was granted would have ended, the next broker process lets no client accept them (session_bar.py). A lock that
    was granted before the entity got a shorter one counts as well.
@@ -65,12 +65,12 @@ class RemoteStoreHost(RemoteStore):
         self._longer: dict[int, int] = {}
         """By fragment: until when locks may last that were granted when the entity had longer ones."""
         self._believed: dict[int, int] = {}
-        """By fragment: until when clients may rely on locks that a process gave which has ended."""
+        """By fragment: until when clients may rely on locks that an ended process has granted."""
 
     # ---- the broker process ----
 
     def attach_channel(self, channel: Channel) -> None:
-        """The broker process is there, for the first time or again."""
+        """Use the channel to the broker process, which is there for the first time or again."""
         if not self._closed:
             self.connected(channel)
             protocol.STORES.remote(channel, protocol.ALL_STORES).assign_store(self.name)
@@ -180,8 +180,9 @@ class RemoteStoreHost(RemoteStore):
             self._there.change_fragments(fragments)
 
     def note_change(self, change: StoreChange) -> Channel | None:
-        """A change of the catalogue goes to the broker process over this channel, together with that of its other stores.
-        None: there is no broker process now."""
+        """Note a change of the catalogue that goes to the broker process together with that of its other stores.
+
+        Returns the channel to it. None: there is no broker process now."""
         if self._channel is not None:
             self._learn_locks(change.new)
             self._learn_locks(change.changed)
@@ -245,7 +246,7 @@ class RemoteStoreHost(RemoteStore):
             getattr(self._there, method)(*arguments)
 
     async def _ask(self, method: str, *arguments: object) -> Any:
-        """Call a method in the broker process. If that ends, a StoreError or ServerBusy is raised, as StoreHost says."""
+        """Call a method in the broker process. If that process ends, raises a StoreError or ServerBusy, as in StoreHost."""
         try:
             if self._channel is not None:
                 return await getattr(self._there, method)(*arguments)

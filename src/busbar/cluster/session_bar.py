@@ -1,14 +1,15 @@
-"""Message sessions of a broker process that was started again after it died: none is accepted before the last lock is over.
+"""Refuses message sessions of a broker process that was restarted after it died, until their last lock has ended.
 
-Their locks were memory of the process that died (docs/adr/0012-session-locks-that-outlive-a-broker.md). Their holders are
-connected to other broker processes, and may believe in a lock for as long as it was granted.
+These locks were memory of the process that died (docs/adr/0012-session-locks-that-outlive-a-broker.md). Their holders are
+connected to other broker processes, and may rely on a lock for as long as it was granted.
 
 Rules:
-1. While a fragment is barred, nobody gets a session of it: a named one is refused as if somebody held it, which somebody
-   may. The next available one is refused, too, and who awaits one is kept waiting here.
-2. Who awaits no more, or has left, is forgotten, also while the store is not open. When the time has come, all who still
-   wait are handed to the fragment.
-3. Everything else passes: messages come in, states are read by nobody, sessions are listed.
+1. While a fragment is barred, no consumer gets a session of it. A named one is refused as if another client held it, which
+   may be so. The next available one is refused, too. Consumers that await a session wait here.
+2. A consumer that awaits no more, or has left, is removed, also while the store is not open. When the time has come, all
+   consumers that still wait are handed to the fragment.
+3. Everything else passes: messages come in, and sessions are listed. No client reads a state, since it would have to hold
+   the session.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Barred(Protocol):
 
 
 class SessionBar:
-    """A dispatcher.CommandSink, in front of the host."""
+    """A dispatcher.CommandSink in front of the host of a store."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class SessionBar:
         return self._host.epoch
 
     def bar(self, until: Mapping[int, int]) -> None:
-        """Let nobody accept sessions of these fragments before their times."""
+        """Let no client accept sessions of these fragments before their times."""
         self._until.update(until)
         self._arm()
 
@@ -80,7 +81,7 @@ class SessionBar:
         self._host.submit(commands)
 
     def _passes(self, command: Command) -> bool:
-        """Whether it goes to the host; if not, it is dealt with here (rule 1)."""
+        """Whether a command goes to the host; if not, it is handled here (rule 1)."""
         if command.fragment not in self._until:
             return True
         if isinstance(command, CancelAwait):
@@ -120,7 +121,7 @@ class SessionBar:
             self._timer = self._loop.call_later(wait, self._lift)
 
     def _lift(self) -> None:
-        """Hand all who still wait to the fragment: the last lock has ended."""
+        """Hand all consumers that still wait to the fragment: the last lock has ended."""
         now = self._clock()
         self._until = {fragment: until for fragment, until in self._until.items() if until > now}
         waiting = [kept for kept in self._awaits.values() if kept.fragment not in self._until]

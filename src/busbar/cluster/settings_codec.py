@@ -1,8 +1,8 @@
 """The settings of fragments as bytes, for a broker process that has their store.
 
-A topic's fragments say for each subscription which fragment is beside them and by which rules it selects. Those rules are
-sent as definitions, once for all fragments of a call. The other side knows a set of rules that it has got before by its
-bytes, so that a change of one subscription does not make it compile the rules of all others again.
+The settings of a topic's fragments have, for each subscription, the fragment beside them and the rules by which it selects.
+Those rules are sent as definitions, once for all fragments of a call. The other side recognises a set of rules that it has
+got before by its bytes. So after a change of one subscription it does not compile the rules of all others again.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _rules(subscriber: RuleSet) -> bytes:
 
 
 class SettingsReader:
-    """The other side. Raises msgspec.DecodeError for what was not written here."""
+    """Decodes settings at the other side. Raises msgspec.DecodeError for what was not written here."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[bytes, RuleSet] = WeakValueDictionary()

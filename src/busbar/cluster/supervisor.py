@@ -1,11 +1,11 @@
 """The broker processes of `busbar serve --brokers N`: started, introduced to each other, started again, and ended.
 
 Rules:
-1. Every store has one owner: the broker with the number of the store modulo N, so that consecutive fragments of a
-   partitioned entity, which lie in consecutive stores, are handled by different brokers.
-2. The channel to a broker is a pair of sockets without a name, and so are the channels between brokers, which are made here
-   and handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A
-   broker whose channel to another one broke asks for another channel.
+1. Every store has one owner: the broker with the number of the store modulo N. Consecutive fragments of a partitioned entity
+   lie in consecutive stores. So different brokers handle them.
+2. The channel to a broker is a pair of sockets without a name. So are the channels between brokers, which are made here and
+   handed over. A broker lives as long as its channel: however the controller ends, its brokers end with it. A broker whose
+   channel to another one broke asks for another channel.
 3. A broker also holds the lock of the data directory, so that no other namespace is served from it while one is left.
 4. A broker that dies is started again after a short pause, which grows while it dies at once.
 5. A broker that does not answer two pings in a row, each within half its patience, is killed, and rule 4 follows. It is
@@ -41,12 +41,12 @@ from busbar.model.api import TransferReport
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 SETTLED_SECONDS = 10.0
-"""A broker that has lived so long did not die of being started."""
+"""A broker that has lived this long did not die of being started."""
 END_SECONDS = 5.0
 START_SECONDS = 30.0
-"""So long a broker may take at least until it answers for the first time: its program has to be loaded."""
+"""The least time that a broker may take until its first answer: its program has to be loaded."""
 INTRODUCED_SECONDS = 0.5
-"""A channel that was made so lately may still be on its way."""
+"""A channel that was made within this time may still be on its way."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class BrokerProcess:
         )
 
     def assign_store(self, host: RemoteStoreHost) -> None:
-        """One more store is this broker's."""
+        """Make this broker the owner of one more store."""
         self.hosts[host.name] = host
         if self.channel is not None and not self.channel.is_lost:
             host.attach_channel(self.channel)
@@ -137,9 +137,9 @@ class BrokerProcess:
         await opened
 
     async def _watch(self, channel: BrokerConnection) -> None:
-        """Ping the broker; kill it when two answers in a row are missing.
+        """Ping the broker. If two answers in a row are missing, kill it.
 
-        One may lie unread when this process itself was held up."""
+        One answer may lie unread when this process itself was held up."""
         silent = 0
         patience = max(START_SECONDS, self._patience)
         while silent < 2:
@@ -271,7 +271,7 @@ class BrokerSupervisor:
         return len(self._brokers)
 
     async def open_gateways(self, settings: Sequence[NodeSettings]) -> None:
-        """With the settings of each."""
+        """Open the gateways of all brokers, with the settings of each."""
         self._settings = dict(zip(self._brokers, settings, strict=True))
         for broker in self._brokers:
             broker.on_restart = self._join
@@ -346,7 +346,7 @@ class BrokerSupervisor:
     # ---- rule 2 ----
 
     def _connect(self, here: BrokerProcess, there: BrokerProcess) -> None:
-        """A channel from the gateway of one to the stores of the other."""
+        """Make a channel from the gateway of one broker to the stores of the other."""
         if here.fd_socket is None or there.fd_socket is None:  # one of them has just ended
             return
         try:

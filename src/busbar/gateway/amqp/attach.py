@@ -11,8 +11,9 @@
                 its dead letters        OutgoingLink    needs Listen
     broker      either with sessions    SessionLink     needs Listen; waits for a session
 
-The right is checked before the entity is looked up: who may not use a name does not learn whether it exists. It is checked
-again after the wait for a session. On an AMQP session that crosses entities, transactions.py says which links there may be.
+The right is checked before the entity is looked up: a client that may not use a name does not learn whether it exists. It is
+checked again after the wait for a session. On an AMQP session that crosses entities, transactions.py decides which links are
+allowed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from busbar.model.partitioning import index_of_key
 from busbar.model.sas import LISTEN, SEND
 
 GatewayLink = IncomingLink | OutgoingLink | RequestLink | ReplyLink | CoordinatorLink
-"""Every kind of link: it is opened and closed."""
+"""Every kind of link: it can be opened and closed."""
 MessageLink = IncomingLink | OutgoingLink
 """Links to messages of an entity: they need a right as long as they are open."""
 DeliveringLink = IncomingLink | RequestLink | CoordinatorLink

@@ -1,7 +1,7 @@
 """One client connection: bytes to the engine, events to links, commands to the broker, effects back to links.
 
-A turn is one read of the socket or one batch of effects. What a turn has to say goes out once, at its end: commands in
-one `submit`, frames in one `write`.
+A turn is one read of the socket or one batch of effects. The output of a turn goes out once, at its end: commands in one
+`submit`, frames in one `write`.
 
 The connection is the one asyncio.Protocol, and owns the one timer of its deadlines. Each of its parts has one job:
 
@@ -130,12 +130,12 @@ class GatewayConnection(asyncio.Protocol):
     # Of the broker and the gateway
 
     def effects(self, effects: list[Effect]) -> None:
-        """The broker's effects for this connection, in order."""
+        """Handle the broker's effects for this connection, in order."""
         self._broker.route(effects, wall_clock())
         self.flush()
 
     def entity_changed(self, path: str, view: EntityView | None) -> None:
-        """An entity that links are to, or whose rules allowed them, was changed or deleted."""
+        """Handle the change or deletion of an entity that links are to, or whose rules allowed them."""
         if self._grants.renew(path):
             self._deadlines.token_ended(wall_clock())
             self._links.end_unauthorized(self.may, "was signed with a rule that has been changed")
@@ -143,11 +143,11 @@ class GatewayConnection(asyncio.Protocol):
         self.flush()
 
     def shut_down(self) -> None:
-        """Tell the client that the broker stops, and close."""
+        """Close the connection, with the reason that the broker stops."""
         self.end("amqp:connection:forced", "The broker is shutting down; connect again later.")
 
     def end(self, condition: str, text: str) -> None:
-        """Close the connection, and tell the client why."""
+        """Close the connection, with the reason for the client."""
         if self._transport is not None:
             self._engine.close(condition, text)
             self._close()

@@ -1,4 +1,4 @@
-"""When a client connection is closed because it is not used, or because it has not authenticated.
+"""Decides when a client connection is closed because it is not used, or because it has not authenticated.
 
 Rules:
 1. A connection without a token is closed `token_timeout` after it was accepted, or after its last token ended.
@@ -49,7 +49,7 @@ class ConnectionDeadlines:
         return deadlines
 
     def reason_to_close(self, has_token: bool, has_link: bool, now: int) -> str | None:
-        """What the client is told if a deadline has passed."""
+        """The text for the client if a deadline has passed."""
         if not has_token and now >= self._token_deadline():
             return NO_TOKEN
         if not has_link and now >= self._link_deadline():

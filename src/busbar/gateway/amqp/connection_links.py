@@ -13,8 +13,8 @@ Rules:
 3. A link ends with its entity, with what the entity allows, and with the token that allowed it.
 4. A reply link serves the requests of its own AMQP session only.
 
-A new kind of link is a class of its own, which `attach` returns. It joins the unions of attach.py that
-say which events it takes.
+A new kind of link is a class of its own, which `attach` returns. It joins the unions of attach.py for the events that it
+takes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AttachedLink(NamedTuple):
 
 
 class ConnectionLinks:
-    """`holder` is told when an entity changes that a link is to."""
+    """The links of a connection. `holder` is called when an entity changes that a link is to."""
 
     __slots__ = (
         "_attached",
@@ -112,13 +112,13 @@ class ConnectionLinks:
         return bool(self._attached) or bool(self._pending)
 
     def release_undelivered(self) -> None:
-        """The connection is lost: have the fragments unlock what the client has not got."""
+        """Have the fragments unlock what the client has not got, since the connection is lost."""
         for attached in self._attached.values():
             if isinstance(attached.end, OutgoingLink):
                 attached.end.vanished()
 
     def close(self) -> None:
-        """The connection is gone: let go of all links, of their entities and of the holder."""
+        """Release all links, their entities and the holder, since the connection is gone."""
         for link in [*self._entities]:
             self._leave_entities(link)
         self._holder = None
@@ -194,7 +194,7 @@ class ConnectionLinks:
         peer.flush()
 
     async def _decide(self, link: Link, pending: PendingLink, peer: LinkConnection) -> GatewayLink:
-        """What the link becomes. While this waits for a message session, the gateway may refuse the link."""
+        """Decide what the link becomes. While this waits for a message session, the gateway may refuse the link."""
         try:
             return await attach(peer, link, self._replies.setdefault(link.session, {}))
         except asyncio.CancelledError:
@@ -227,7 +227,7 @@ class ConnectionLinks:
     # Detach
 
     def end(self, link: Link, condition: str, text: str) -> None:
-        """Detach a link, and tell the client why."""
+        """Detach a link, with the reason for the client."""
         link.detach(condition, text)
         self._detached(link)
 

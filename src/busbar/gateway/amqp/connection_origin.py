@@ -75,7 +75,7 @@ class ConnectionOrigin:
             self._broker.submit(commands)
 
     def discard_commands(self) -> None:
-        """Forget the commands of this turn."""
+        """Drop the commands of this turn."""
         self._commands.clear()
 
     # Requests and consumers
@@ -132,13 +132,13 @@ class ConnectionOrigin:
         self._retrying.append(who)
 
     def replenish_retrying(self, now: int) -> None:
-        """Bytes of the client have come: call the parts that asked for it."""
+        """Call the parts that asked to be called when bytes of the client have come."""
         if self._retrying:
             retrying, self._retrying = self._retrying, []
             for consumer in retrying:
                 consumer.replenish(now)
 
     def replenish_all(self, now: int) -> None:
-        """The client reads again: let every consumer ask for more."""
+        """Let every consumer ask for more: the client reads again."""
         for consumer in self._consumers.values():
             consumer.replenish(now)

@@ -51,7 +51,7 @@ class CoordinatorLink:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:
-        """Its open transactions are rolled back."""
+        """Roll back the open transactions of this link."""
         self._peer.transactions.coordinator_closed(self._link)
 
     def arrived(self, deliveries: list[Delivery]) -> None:
@@ -94,7 +94,7 @@ class CoordinatorLink:
     def _discharge(self, delivery_id: int, request: CoordinatorRequest) -> None:
         transactions = self._peer.transactions
         if request.fail and transactions.has_timed_out(request.txn):
-            self._link.accept_deliveries([delivery_id])  # it is rolled back, as the client wants
+            self._link.accept_deliveries([delivery_id])  # it is rolled back, as the client asked
             return
         transaction = transactions.find(request.txn)
         try:
@@ -119,7 +119,7 @@ class _Commit:
         self._transaction = transaction
 
     def ready(self) -> None:
-        """Fragments have answered for all operations."""
+        """Continue with the commit: fragments have answered for all operations."""
         transaction = self._transaction
         operations = transaction.operations()
         if transaction.failure is not None:

@@ -103,7 +103,7 @@ class EnlistedSettlement:
         self._owner.replenish(now)
 
     def refuse(self, error: BusbarError) -> None:
-        """The settlement breaks a rule."""
+        """Refuse the settlement, which breaks a rule."""
         self._deny(error)
         if not self._is_answered and self._transaction is not None:
             self._transaction.fail(error)
@@ -123,7 +123,7 @@ def release_locks(peer: LinkConnection, locks: Sequence[Locks]) -> None:
 async def ask_fragment(
     peer: LinkConnection, transaction: Transaction, operation: Operation, command: Command | None = None
 ) -> Effect:
-    """Ask the fragment of an enlisted operation whether it can be done, or what `command` asks. Raises its refusal."""
+    """Ask the fragment of an enlisted operation whether it can be done, or send it `command`. Raises its refusal."""
     peer.transactions.enlisted(transaction)
     fragment = operation.parts[0].fragment
 

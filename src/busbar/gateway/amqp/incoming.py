@@ -1,12 +1,12 @@
 """A link on which a client sends to an entity.
 
-Every complete delivery of one read becomes one Send command for each fragment it concerns (routing.py: one, on a regular
-entity); a Service Bus batch is a Send of its own, all or none. A delivery is answered once it is durable: accepted, or
-rejected with the error - never anything else (SDKs hang on it).
+All complete deliveries of one read become one Send command for each fragment that they concern (routing.py). On a regular
+entity that is one command. A Service Bus batch is a Send of its own, all or none. A delivery is answered once it is durable:
+accepted, or rejected with the error. SDKs hang on any other outcome.
 
-With the link capability MIXED_BATCHES, which a client asks for and the broker then offers, the messages of a batch to a
-partitioned entity may have different keys (sends.py says what becomes of them). With the properties of a writer it is a link
-of that writer (writers.py).
+A client can ask for the link capability MIXED_BATCHES, which the broker then offers. With it, the messages of a batch to a
+partitioned entity may have different keys (sends.py). A link with the properties of a writer is a link of that writer
+(writers.py).
 
 A delivery that names a transaction joins it, and is answered at once. Its messages are stored when the transaction is
 committed. Writers cannot take part: what they repeat is recognised when it is stored, not before.
@@ -62,7 +62,7 @@ class IncomingLink:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:
-        """Nothing to give back: what was sent is answered by nobody, but it is stored."""
+        """Release nothing: messages that were sent are stored, though their client gets no answer."""
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         drafts: list[Draft] = []
@@ -198,7 +198,7 @@ class IncomingLink:
     # Commands
 
     def _send(self, index: int, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
-        """To this fragment and no other."""
+        """Send to this fragment and no other."""
         peer = self._peer
         peer.arriving(size)
         request = peer.expect(PendingSend(peer, self, ids, size, atomic))
@@ -206,7 +206,7 @@ class IncomingLink:
         peer.command(send_of(self._writer, fragment, peer.origin, request, drafts, atomic))
 
     def _send_any(self, drafts: list[Draft], ids: list[int], size: int, *, atomic: bool) -> None:
-        """To any fragment that takes it."""
+        """Send to any fragment that takes it."""
         self._peer.arriving(size)
         FailoverSend(self._peer, self, ids, size, atomic, self._router, drafts).send()
 

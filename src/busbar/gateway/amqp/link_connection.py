@@ -1,4 +1,4 @@
-"""What a link needs of its connection. Links use this, never the connection's class."""
+"""Defines what a link needs of its connection. Links use this, never the connection's class."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class HeldSession(Protocol):
     consumer: int
 
     def renewed(self, until: int) -> None:
-        """Its lock ends then."""
+        """Note the new end of the session lock."""
 
 
 class LargeReplies(Protocol):
     async def take(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Make a large reply when it is its turn, and the client takes the replies before it."""
+        """Read for a large reply when it is its turn, and when the client takes the replies before it."""
 
 
 class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
@@ -47,29 +47,29 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """The client holds a grant, whatever for."""
+        """Whether the client holds a grant for anything."""
 
     @property
     def address(self) -> str:
-        """Of the client, without its port; empty if it is not known."""
+        """The address of the client, without its port; empty if it is not known."""
 
     @property
     def pages(self) -> LargeReplies: ...
 
     def replies_wait(self) -> bool:
-        """A reply on some link waits for the client to take it."""
+        """Whether a reply on some link waits for the client to take it."""
 
     def held_session(self, path: str, session: str) -> HeldSession | None:
         """The message session of that entity, if the connection holds it."""
 
     def end_link(self, link: Link, condition: str, text: str) -> None:
-        """Detach a link of this connection, and tell the client why."""
+        """Detach a link of this connection, with the reason for the client."""
 
     def hold_reply(self, size: int) -> None:
-        """A reply of this size waits for the client to take it. Ends the connection if that is too much."""
+        """Count a reply of this size that waits for the client to take it. Ends the connection if that is too much."""
 
     def release_reply(self, size: int) -> None:
-        """A reply of this size does not wait any more."""
+        """Count a reply of this size no more."""
 
     def retry(self, who: CreditListener) -> None:
         """Let it replenish once more after the client's next bytes."""
@@ -80,7 +80,7 @@ class LinkConnection(CancellingOrigin, SendingOrigin, Protocol):
     def granted(self, grant: Grant) -> None: ...
 
     def add_link_to(self, link: Link, path: str) -> None:
-        """The link is to this entity, among others that were named before. Raises QuotaExceeded."""
+        """Count the link for this entity, beside others that were named before. Raises QuotaExceeded."""
 
     def fresh_id(self) -> str:
         """A message id for a message that came without one."""

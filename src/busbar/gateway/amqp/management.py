@@ -6,9 +6,9 @@ Types in replies are exact because SDKs cast them: arrays of timestamp and of lo
 errorCondition a symbol.
 
 On a partitioned entity a request reaches the fragments that its sequence numbers or lock tokens name (resolver.py), or the
-one that its message's key chooses (routing.py). All or none holds within a fragment. A peek walks from fragment to fragment,
-in the order of sequence numbers; it leaves out fragments that are unavailable, but does not say that there is nothing more
-while one of them may have it.
+one that its message's key chooses (routing.py). All or none holds within a fragment. A peek goes from fragment to fragment,
+in the order of sequence numbers. It leaves out unavailable fragments. While one of them may have more messages, the reply
+is not that there are none.
 
 In a transaction messages are scheduled, cancelled and settled, and states set, when it is committed (enlisting.py). Reads
 and renewals are done at once, since SDKs name the transaction in them too.
@@ -155,7 +155,7 @@ class ManagementNode:
             self._rules = RuleOperations(peer, entity, resource)
 
     def _operations(self) -> Operations:
-        """Made for each request: a node that kept them would refer to itself, and so would its connection."""
+        """The operations by name, made for each request: a node that kept them would form a cycle with its connection."""
         sending, receiving = self._sending(), self._receiving()
         description = self._entity.description
         if isinstance(description, SubscriptionDescription):
@@ -190,7 +190,7 @@ class ManagementNode:
         return operations
 
     def _in_turn(self, perform: Perform) -> Perform:
-        """Its reply may be large: it is made when the client takes what it has asked for."""
+        """Make the reply of an operation, which may be large, when the client takes what it has asked for."""
 
         async def later(body: RequestBody) -> Reply:
             return await self._peer.pages.take(lambda: perform(body))
@@ -385,7 +385,7 @@ class ManagementNode:
         return 200, {"sequence-numbers": Array(LONG, list(numbers))}
 
     async def _schedule_in_transaction(self, transaction: Transaction, drafts: list[Draft]) -> Reply:
-        """The numbers are reserved now, and used at the commit. After a rollback they stay unused."""
+        """Reserve the numbers now, for use at the commit. After a rollback they stay unused."""
         peer = self._peer
         sender = TransactionalSender(self._entity, self._router, [self._resource])
         operation = transaction.schedule(sender, drafts, wall_clock())
@@ -431,7 +431,7 @@ class ManagementNode:
         return (200, {"message-count": Int(deleted)}) if deleted else (204, {})
 
     async def _purge(self, fragment: int, before: int, count: int, session: str | None) -> int:
-        """One step of a deletion: a fragment bounds what it deletes at a time."""
+        """Do one step of a deletion: a fragment bounds what it deletes at a time."""
         effect = await self._peer.ask(
             lambda request: Purge(fragment, self._peer.origin, request, self._sub, before, count, session)
         )

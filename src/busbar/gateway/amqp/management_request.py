@@ -60,7 +60,7 @@ class RequestBody:
         return int(value)
 
     def flag(self, key: str) -> bool:
-        """False if it is not there."""
+        """A boolean value; False if it is not there."""
         value = self._map.get(key)
         if value is None:
             return False

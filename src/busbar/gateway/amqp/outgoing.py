@@ -1,10 +1,10 @@
 """A link on which a client receives from an entity.
 
-The client's credit becomes credit of the entity's fragments (partitions/receiver.py): never more than the client can take
-now (credit, unsettled deliveries, a socket that keeps up) and about a mebibyte of messages at a time, so that a slow reader
-costs little memory.
+The client's credit becomes credit of the entity's fragments (partitions/receiver.py). It is never more than the client can
+take now: credit, unsettled deliveries, a socket that keeps up. It is at most about a mebibyte of messages at a time. So a
+slow reader costs little memory.
 
-A settlement takes the same road as a send: the client is answered when the fragment's change is durable. Deliveries of
+A settlement takes the same way as a send: the client is answered when the fragment's change is durable. Deliveries of
 several fragments that are settled together are settled fragment by fragment. A settlement that names a transaction joins it
 (enlisting.py).
 """
@@ -64,7 +64,7 @@ class OutgoingLink:
         self._receiver = receiver_of(asker or peer, self, entity, sub, delete)
 
     def opened(self, now: int) -> None:
-        """Clients may grant credit in the same breath as they attach."""
+        """Ask for messages at once: clients may grant credit together with the attach."""
         if self._link.credit > 0 or self._link.drain:
             self.credit_changed(self._link.drain, now)
 
@@ -72,7 +72,7 @@ class OutgoingLink:
         self._receiver.close()
 
     def vanished(self) -> None:
-        """The connection is lost: what was not delivered need not wait for the end of its lock."""
+        """Release what was not delivered, since the connection is lost. It need not wait for the end of its lock."""
         self._receiver.release_all()
 
     def credit_changed(self, drain: bool, now: int) -> None:
@@ -98,7 +98,7 @@ class OutgoingLink:
             return 0
         queued = self._link.queued
         if queued:
-            self._peer.retry(self)  # the client's session window is shut: look again when it has spoken
+            self._peer.retry(self)  # the session window is shut: again after the client's next bytes
         return min(self.capacity(), most - queued)
 
     def deliver(self, demand: FragmentCredit, records: list[Record], nonce: int, until: int) -> None:
@@ -196,7 +196,7 @@ def _action(outcome: Outcome | None, limits: Limits) -> tuple[int, int, Overlay 
     if outcome.code == ACCEPTED:
         return ACCEPTED, COMPLETE, None
     if outcome.code == MODIFIED:
-        # Only undeliverable-here tells defer from abandon: SDKs leave delivery-failed as it comes.
+        # Only undeliverable-here distinguishes defer from abandon: SDKs leave delivery-failed as it comes.
         action = DEFER if outcome.undeliverable else ABANDON
         return MODIFIED, action, overlay_of(outcome.annotations)
     if outcome.code == REJECTED:

@@ -19,13 +19,13 @@ class PendingLink:
         self.task: asyncio.Task[None] | None = None
 
     def give_up(self) -> None:
-        """The client has detached the link, or its AMQP session has ended."""
+        """Stop the attach: the client has detached the link, or its AMQP session has ended."""
         self.gone = True
         if self.task is not None:
             self.task.cancel()
 
     def refuse(self, error: BusbarError) -> None:
-        """The entity does not allow the link any more."""
+        """Refuse the link, which the entity does not allow any more."""
         self.refused = error
         if self.task is not None:
             self.task.cancel()

@@ -24,16 +24,16 @@ class ReadControl:
         self._is_writable = True
 
     def use(self, transport: asyncio.Transport | None) -> None:
-        """The transport of the connection; none once it is lost."""
+        """Set the transport of the connection; none once it is lost."""
         self._transport = transport
 
     def arriving(self, size: int) -> None:
-        """Bytes that arrived and are not durable yet; a negative number when they are."""
+        """Count bytes that arrived and are not durable yet; a negative number when they are."""
         self._arriving += size
         self._update()
 
     def set_writable(self, is_writable: bool) -> None:
-        """Whether the client reads what it is sent."""
+        """Note whether the client reads what it is sent."""
         self._is_writable = is_writable
         self._update()
 

@@ -1,12 +1,12 @@
 """Request-response nodes: `$cbs` and `<entity>/$management`.
 
 A client attaches a pair of links to the node in one AMQP session: requests come on one, replies go out on the other.
-The reply's correlation-id is the request's message-id with its AMQP type, or clients drop it without a word.
+The reply's correlation-id is the request's message-id with its AMQP type. Otherwise clients drop the reply silently.
 
 Large replies of one connection are made one after the other, so that a client makes the broker hold a few pages at most:
 1. At most PAGES replies of this kind are being made at a time, whatever the number of requests and links.
-2. None is begun while the client does not take what it has asked for: its socket is full, a reply waits for credit, or the
-   window of an AMQP session is closed.
+2. None is begun while the client does not take what it has asked for. That is so while its socket is full, a reply waits for
+   credit, or the window of an AMQP session is closed.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ReplyLink:
 
     @property
     def waiting(self) -> bool:
-        """The client does not take what it was answered: there is no credit, or its AMQP session is full."""
+        """Whether the client does not take its replies: there is no credit, or its AMQP session is full."""
         return bool(self._waiting) or bool(self._link.session.backlog)
 
     def opened(self, now: int) -> None:
-        """Replies follow requests."""
+        """Send nothing yet: replies follow requests."""
 
     def closed(self) -> None:
         while self._waiting:
@@ -87,7 +87,9 @@ class ReplyLink:
             self._watch_window()
 
     def _watch_window(self) -> None:
-        """Where there is credit, the window of the session is closed. It may open without a word about this link."""
+        """Try again after the client's next bytes, if there is credit and so the window of the session is closed.
+
+        The window may open without a flow of this link."""
         if self._link.credit > 0 and not self._watching:
             self._watching = True
             self._peer.retry(self)
@@ -124,7 +126,7 @@ class RequestLink:
         self._link.grant(CREDIT)
 
     def closed(self) -> None:
-        """Requests under way finish; their replies go out if the other half is still there."""
+        """Let requests under way finish. Their replies go out if the other half is still there."""
 
     def arrived(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -135,7 +137,7 @@ class RequestLink:
                     raise ServerBusy(f"{MAX_PENDING} requests of this link are under way; wait for replies.")
                 request = decode_message(delivery.payload, MAX_ELEMENTS)
                 if delivery.txn is not None and not delivery.settled:
-                    self._peer.transactions.find(delivery.txn)  # else the reply says that there is none
+                    self._peer.transactions.find(delivery.txn)  # else the answer is that there is none
             except (BusbarError, DecodeError) as error:
                 condition = error.condition if isinstance(error, BusbarError) else "amqp:decode-error"
                 if not delivery.settled:
@@ -196,7 +198,7 @@ class LargeReplyLimiter:
             return await read()
 
     async def _change(self) -> None:
-        """The client has said something, or read something."""
+        """Wait until the client has sent something, or read something."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._peer.retry(self)
@@ -206,7 +208,7 @@ class LargeReplyLimiter:
         finally:
             self._peer.forget_consumer(number)
 
-    # A consumer that wants nothing but to hear when there is room
+    # A consumer that asks for nothing but to be called when there is room
 
     def replenish(self, now: int) -> None:
         waiting, self._waiting = self._waiting, []
@@ -223,7 +225,8 @@ class LargeReplyLimiter:
 
 @cache
 def _prime_allocator() -> None:
-    """Show the C library a large block of memory. It keeps freed memory for its next use up to twice the largest block that
-    it has seen. With less it would give the pages of every reply back to the system, and have them cleared again for the
-    next one, which costs more than to make the reply."""
+    """Allocate a large block of memory once, so that the C library keeps freed memory for its next use.
+
+    It keeps up to twice the size of the largest block that was allocated. With less it would return the pages of every reply
+    to the system, which would clear them again for the next one. That costs more than to make the reply."""
     bytes(LARGE_BLOCK)  # never touched, so it is memory by name alone

@@ -4,9 +4,9 @@ Rules:
 1. To add or remove a rule takes Manage, to read them Listen.
 2. A rule has one filter: SQL, or a correlation with at least one condition. `1=1` and `1=0` are how clients write the
    filters that let everything or nothing through.
-3. What is enumerated is described by numbers (as ulong), never by symbols: JavaScript compares numbers alone. The filters'
-   have one zero less than the others. An action is always there, an empty one if need be: JavaScript looks into it
-   without asking.
+3. Rules are enumerated with numeric descriptors (as ulong), never with symbols: JavaScript compares numbers alone. Those of
+   filters have one zero less than the others. There is always an action, an empty one if need be: JavaScript reads it
+   unchecked.
 4. In a transaction rules are changed when it is committed. Rules of partitioned topics cannot be changed in one.
 5. Values in a correlation keep their types as far as HTTP management can show them too: text, numbers, booleans, times and
    guids.
@@ -96,7 +96,7 @@ class RuleOperations:
         rule = RuleDescription(_read_filter(description), _read_action(description))
         path = rule_path(self._subscription, body.text("rule-name"))
         if body.transaction is not None:
-            # What its expressions say is checked at the commit, where rules are compiled.
+            # Its expressions are checked at the commit, where rules are compiled.
             check_name(body.text("rule-name"), "rule", self._peer.service.limits)
             check_rule(path, rule, self._peer.service.limits)
             self._enlist(body.transaction, (path, rule))
@@ -113,7 +113,7 @@ class RuleOperations:
         return 200, {}
 
     def _enlist(self, transaction: Transaction, change: RuleChange) -> None:
-        """The change is made when the transaction is committed."""
+        """Have the change made when the transaction is committed."""
         transaction.change_rule(self._entity, change, (MANAGE, self._resource), wall_clock())
         self._peer.transactions.enlisted(transaction)
 

@@ -19,7 +19,7 @@ from busbar.partitions.session_rotation import FragmentRotation
 
 
 async def accept_named(peer: LinkConnection, fragment: int, consumer: int, session: str) -> SessionAccepted:
-    """Raises SessionCannotBeLocked."""
+    """Accept the session of that name. Raises SessionCannotBeLocked."""
     try:
         effect = await peer.ask(
             lambda request: AcceptSession(fragment, peer.origin, request, consumer, session)
@@ -38,7 +38,8 @@ async def accept_named(peer: LinkConnection, fragment: int, consumer: int, sessi
 async def accept_next(
     peer: LinkConnection, fragments: Sequence[int], consumer: int, rotation: FragmentRotation, wait: float
 ) -> tuple[int, SessionAccepted]:
-    """The index of the fragment, and the session that it gave. Raises OperationTimeout after `wait` seconds."""
+    """Accept the next available session. Returns it with the index of its fragment. Raises OperationTimeout after `wait`
+    seconds."""
     result = _AwaitedSession()
     acceptor = SessionAcceptor(peer, fragments, consumer, rotation, result)
     is_taken = False

@@ -1,4 +1,4 @@
-"""How a client names the message session it wants, and how it is told which one it got.
+"""Reads which message session a client asks for, and writes which one it got.
 
 A receiver's source has the filter `com.microsoft:session-filter`: a string, or null for the next available session. Most
 clients send the bare value, some a described one. The answer has the session's id in the same form and with the same
@@ -23,7 +23,7 @@ TICKS_OF_1970 = 621_355_968_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """What a client asks for."""
+    """The session filter of a client's link."""
 
     session: str | None
     """None: the next available one. The empty string is a session like any other."""
@@ -69,5 +69,5 @@ def wait_of(link: Link, limits: Limits) -> float:
 
 
 def locked_until(until: int) -> dict[object, object]:
-    """The link property that says when the session lock ends; clients read a long, in ticks."""
+    """The link property with the end of the session lock; clients read a long, in ticks."""
     return {Symbol(LOCKED_UNTIL): until * 10_000 + TICKS_OF_1970}

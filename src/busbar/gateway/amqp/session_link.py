@@ -1,12 +1,12 @@
 """A link on which a client receives the messages of the one session that it holds.
 
 It is a receiver like any other, of the one fragment that the session lies in. The consumer that accepted the session is the
-one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free; when the
-session lock ends by time, the link is detached and says why.
+one that asks for its messages. When the link closes, in whatever way, the consumer leaves and the session is free. When the
+session lock ends by time, the link is detached with that reason.
 
-It is the fragment that ends a lock. While its store is unavailable it cannot: then the link is ended here, a little after
-its time, so that the client does not wait for messages of a session that is not its own any more. The fragment is told
-when its store is available again.
+The fragment ends a lock. While its store is unavailable it cannot. Then the gateway ends the link, a little after the end
+of the lock. So the client does not wait for messages of a session that it does not hold any more. The fragment gets the
+Leave of the consumer when its store is available again.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class SessionConsumer:
         self._taker: DeliveryHandler | None = None
 
     def leave(self) -> None:
-        """Its link is gone: drop what comes."""
+        """Drop what comes for this consumer: its link is gone."""
         self.link = None
         self._taker = None
 
     def give_up(self) -> None:
-        """No session was accepted."""
+        """Leave without a session: none was accepted."""
         self._peer.forget_consumer(self.number)
 
     def session_lost(self) -> None:
-        """The session lock has ended by time: end the link, and tell the client why."""
+        """End the link, with the reason for the client: the session lock has ended by time."""
         self.lost = True
         if self.link is not None:
             text = f"{SESSION_LOCK_LOST} {self._peer.service.tracking}"
@@ -140,11 +140,11 @@ class SessionLink(OutgoingLink):
         self._seat.leave()
 
     def renewed(self, until: int) -> None:
-        """The lock ends then. (`wake` looks again when it is called.)"""
+        """Note the new end of the lock. (`wake` compares it when it is called.)"""
         self._until = until
 
     def wake(self, now: int) -> int:
-        """End the link if the lock has ended by time; else the time to look again."""
+        """End the link if the lock has ended by time. Otherwise returns when to check again."""
         if now >= self._until + GRACE:
             self._seat.session_lost()
             return 0

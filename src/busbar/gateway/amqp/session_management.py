@@ -1,12 +1,12 @@
 """The operations of a management node on message sessions: renewal of the lock, state, and the list of sessions.
 
 Rules:
-1. Who renews a session, reads or sets its state, settles or receives deferred messages in its name has to hold it: a link of
-   the same connection does. Otherwise the answer is that the session lock is lost.
-2. A state is no larger than a message of the namespace may be: 256 KB, or 100 MB in the Premium tier, where messages of an
-   entity may be smaller.
-3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen; where the next page
-   begins is kept for them, so that a long list is read once.
+1. A client has to hold a session to renew it, to read or set its state, and to settle or receive deferred messages in its
+   name. It holds one by a link of the same connection. Otherwise the answer is that the session lock is lost.
+2. A state is no larger than a message of the namespace may be: 256 KB, or 100 MB in the Premium tier. Messages of an entity
+   may have a lower limit there.
+3. The list goes from fragment to fragment. Clients page through it by how many sessions they have seen. The node keeps where
+   the next page begins, so that a long list is read once.
 4. A dead-letter queue has no sessions.
 """
 
@@ -160,7 +160,7 @@ class SessionOperations:
             ids += found
             if found:
                 after = found[-1]
-            else:  # fewer than asked for may be all that a fragment says at a time
+            else:  # only an empty answer ends a fragment: it may return fewer than asked for at a time
                 index, after = index + 1, None
         self._next_page = _Place(updated_after, skip + len(ids), index, after)
         return ids

@@ -12,12 +12,12 @@
     read-tap      Listen  name, fragment, stream, after, upto, count, max-bytes                    rows, count, upto
     commit-writes Send    writer, batch
 
-The names begin with `busbar:`. The node of a queue or subscription is about its taps, that of its dead-letter queue about
-those of the dead-letter queue. A topic keeps no messages, so it has no taps; but it is where writers write, as they do to
-queues: commit-writes is for those two. Times and durations are ms, positions are numbers within a fragment, fragments are
-named by their index; maps of positions have one entry for each fragment that answers. A fragment whose store is
-unavailable is shown as not available. What has to reach several fragments reaches all that can be reached; if one cannot,
-the request fails and can be repeated: nothing here goes wrong when it is done twice.
+The names begin with `busbar:`. The node of a queue or subscription is for its taps, that of its dead-letter queue for those
+of the dead-letter queue. A topic keeps no messages, so it has no taps. Writers write to topics and queues: commit-writes is
+for those two. Times and durations are ms, positions are numbers within a fragment, fragments are named by their index. Maps
+of positions have one entry for each fragment that answers. A fragment whose store is unavailable is shown as not available.
+A request for several fragments reaches all that can be reached. If one cannot, the request fails and can be repeated: each
+of these operations may be done twice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Build = Callable[[int, int], Command]
 
 
 class TapOperations:
-    """Those of one queue, subscription or topic, or of a dead-letter queue."""
+    """The tap operations of one queue, subscription or topic, or of a dead-letter queue."""
 
     def __init__(self, peer: LinkConnection, entity: EntityView, sub: int) -> None:
         self._peer = peer
@@ -148,7 +148,7 @@ class TapOperations:
         return await self._peer.service.broker.change_tap(self._path, name, self._dead_letter, change)
 
     async def _entity(self) -> EntityView:
-        """As it is now; one that was re-created under the same name is another one."""
+        """The entity as it is now. One that was re-created under the same name is another one."""
         entity = await self._peer.service.broker.entity(self._path)
         if entity.fragments != self._fragments:
             raise EntityNotFound(self._path)
@@ -202,13 +202,13 @@ class TapOperations:
 
     @property
     def _incarnation(self) -> str:
-        """Says whether an entity is the one it was: fragment ids are given once."""
+        """Identifies an entity among those that had its name: fragment ids are given once."""
         return str(self._fragments[0])
 
     # ---- where taps stand ----
 
     async def _states(self) -> list[TapStates | None]:
-        """Of each fragment; None where its store is unavailable."""
+        """The states of taps in each fragment; None where its store is unavailable."""
         ids, origin = self._fragments, self._peer.origin
         return await self._of_available(
             TapStates, lambda index, request: ShowTaps(ids[index], origin, request)
@@ -348,7 +348,7 @@ class TapOperations:
         return answers
 
     async def _all(self, indexes: Iterable[int], build: Build) -> None:
-        """Every one of these has to do it; says what went wrong with the first that did not."""
+        """Have every one of these fragments do it. Raises the error of the first one that did not."""
         for answer in await self._ask(indexes, build):
             if isinstance(answer, BaseException):
                 raise answer

@@ -1,4 +1,4 @@
-"""The transactions of one client connection, and what its AMQP sessions say about them.
+"""The transactions of one client connection, and the scopes that its AMQP sessions give them.
 
 Rules:
 1. A transaction belongs to its connection: its id is good on all AMQP sessions of the connection, and on no other one.
@@ -104,13 +104,13 @@ class SessionScope(TransactionScope):
         super().__init__()
         self.has_entity_link = False
         self.crosses = False
-        """A coordinator came before any link to an entity."""
+        """Whether a coordinator came before any link to an entity."""
         self.in_order = asyncio.Lock()
         """Links are decided in the order of their attach frames, as long as none has named the via entity."""
         self._named_by: Link | None = None
 
     async def name(self, link: Link, entity: EntityView, broker: FragmentApi) -> None:
-        """The link is to this entity: it names the via entity if it is the first. Raises InvalidOperation."""
+        """Note the entity of a link: the first one names the via entity. Raises InvalidOperation."""
         top = above(entity.path)[-1]
         if self.via is None:
             self.via = entity if key_of(top) == key_of(entity.path) else await broker.entity(top)
@@ -122,14 +122,14 @@ class SessionScope(TransactionScope):
             )
 
     def forget(self, link: Link) -> None:
-        """The link was refused: it has named nothing."""
+        """Drop a link that was refused: it has named nothing."""
         if self._named_by is link:
             self.via = None
             self._named_by = None
 
 
 class ConnectionTransactions:
-    """`wake_at` is the connection's timer."""
+    """The open transactions of a connection. `wake_at` is the connection's timer."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ConnectionTransactions:
     # ---- AMQP sessions ---------------------------------------------------------------------------
 
     def attaching(self, link: Link) -> None:
-        """The attach frame of a link has come."""
+        """Note the attach frame of a link."""
         end = link.source if link.sending else link.target
         if end is None:
             return
@@ -169,7 +169,7 @@ class ConnectionTransactions:
         return self._scopes.setdefault(session, SessionScope())
 
     def session_ended(self, session: Session) -> None:
-        """Its coordinator links end with it, each by itself."""
+        """Drop the scope of an AMQP session that has ended. Its coordinator links end with it, each by itself."""
         self._scopes.pop(session, None)
 
     # ---- transactions ----------------------------------------------------------------------------
@@ -198,37 +198,37 @@ class ConnectionTransactions:
         return id in self._timed_out
 
     def fail(self, id: bytes, error: BusbarError) -> None:
-        """An operation was refused and its client gets no answer: the transaction can only be rolled back."""
+        """Fail a transaction because an operation was refused and its client gets no answer. It can only be rolled back."""
         transaction = self._open.get(id)
         if transaction is not None:
             transaction.fail(error)
 
     def enlisted(self, transaction: Transaction) -> None:
-        """An operation has joined the transaction: its time may have begun to run."""
+        """Note that an operation has joined the transaction: its time may have begun to run."""
         if len(transaction.operations()) == 1 and self._wake_at is not None:
             self._wake_at(self, self._next_deadline())
 
     def confirmed(self, transaction: Transaction, operation: Operation) -> None:
-        """A fragment can do what an operation asks for."""
+        """Note that a fragment can do what an operation asks for."""
         transaction.confirm(operation)
         self._probed(transaction)
 
     def withdrawn(
         self, transaction: Transaction, operation: Operation, error: BusbarError, is_answered: bool
     ) -> None:
-        """A fragment cannot do it."""
+        """Note that a fragment cannot do what an operation asks for."""
         transaction.withdraw(operation, error, is_answered)
         self._probed(transaction)
 
     def request_begun(self, id: bytes) -> Transaction | None:
-        """A management request names a transaction: its discharge waits for the request. None if there is none."""
+        """The transaction that a management request names; None if there is none. Its discharge waits for the request."""
         transaction = self._open.get(id)
         if transaction is not None:
             transaction.request_begun()
         return transaction
 
     def request_finished(self, transaction: Transaction, error: BusbarError | None) -> None:
-        """A management request that names the transaction was answered."""
+        """Note that a management request that names the transaction was answered."""
         transaction.request_finished(error)
         self._probed(transaction)
 
@@ -248,7 +248,7 @@ class ConnectionTransactions:
     # ---- their end -------------------------------------------------------------------------------
 
     def forget(self, id: bytes) -> None:
-        """The transaction is over."""
+        """Drop a transaction that is over."""
         transaction = self._open.pop(id, None)
         self._coordinators.pop(id, None)
         self._waiting.pop(id, None)
@@ -278,7 +278,7 @@ class ConnectionTransactions:
         )
 
     def close(self) -> None:
-        """The connection is gone: roll back all its transactions."""
+        """Roll back all transactions, since the connection is gone."""
         for id in [*self._open]:
             self.forget(id)
         self._scopes.clear()

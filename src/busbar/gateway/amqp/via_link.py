@@ -2,7 +2,7 @@
 
 The link is to the entity that keeps the messages in its outbox, which moves them on. Rules:
 1. The client needs Send on both entities, for as long as it sends.
-2. Messages go to the outbox in a transaction and outside of one. partitions/via.py says which fragments are chosen.
+2. Messages go to the outbox in a transaction and outside of one. partitions/via.py chooses the fragments.
 3. A batch is stored whole in the outbox, so on a partitioned entity all its messages have the same key there, or none has
    one. Its messages may go to different fragments of the destination.
 """
