@@ -237,11 +237,13 @@ class SimulatedHost:
         self._proceed()
 
     def remove_fragment(self, fragment: int) -> None:
-        """Take a fragment out of service and delete its messages. The store is open, and nothing is under way."""
+        """Take a fragment out of service and delete its messages. The store is open, nothing is under way, and no fault
+        happens to this."""
         del self.fragments[fragment]
         self.commit_loop.remove(fragment)
         self.lifecycle.drop_fragment(fragment)
         self._proceed()
+        cast(PlacedStore, self.access.store).forget_faults()
         while not self.access.use(lambda store: store.drop(fragment, 1_000)):
             pass
 

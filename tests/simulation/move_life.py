@@ -66,6 +66,7 @@ class MoveLife:
             (self.crash, 1 * often),
             (self.restart, 0.5 * often),
             (self.break_link, 2 * often),
+            (self.find_or_not, 1 * often),
             (self.take_offline, 0.3 * often),
             (self.refuse_opening, 0.3 * often),
         ]
@@ -300,6 +301,10 @@ class MoveLife:
         if links:
             process, store, _ = self.random.choice(links)
             self.world.break_link(process, store)
+
+    def find_or_not(self) -> None:
+        """Movers do not find a fragment, or find it again."""
+        self.world.unfound ^= {self.random.choice(self._targets())}
 
     def take_offline(self) -> None:
         host = self._host()

@@ -161,6 +161,8 @@ class MoveWorld:
         self.sent_takes: list[c.TakeMoved] = []
         """The last ones that movers sent: any of them may arrive once more."""
         self.late: list[c.TakeMoved] = []
+        self.unfound: set[int] = set()
+        """Fragments that exist and are not found by movers: they are not in service yet."""
         self.awaited: dict[int, tuple[int, Answer]] = {}
         self._patience_ms = patience_ms
         self._nonces = count(100)
@@ -311,7 +313,8 @@ class MoveWorld:
             if isinstance(command, c.TakeMoved):
                 self.sent_takes = [*self.sent_takes[-5:], command]
             store = self.home.get(int(command.fragment))
-            if store is None:
+            is_unfound = isinstance(command, c.TakeMoved) and command.fragment in self.unfound
+            if store is None or is_unfound:
                 self._refuse(mover, int(command.request), EntityNotFound.condition)
             elif store in process.stores:
                 batches.setdefault(store, []).append(command)
@@ -470,6 +473,7 @@ class MoveWorld:
 
     def heal(self) -> None:
         """All faults are over, and everything takes messages: every outbox empties."""
+        self.unfound = set()
         for store, place in enumerate(self.disk_of):
             place.refusal = None
             if self.hosts[store].lifecycle.is_offline:
