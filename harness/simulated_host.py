@@ -236,6 +236,17 @@ class SimulatedHost:
                 self.commit_loop.tick(slot, now)
         self._proceed()
 
+    def remove_fragment(self, fragment: int) -> None:
+        """Take a fragment out of service and delete its messages. The store is open, nothing is under way, and no fault
+        happens to this."""
+        del self.fragments[fragment]
+        self.commit_loop.remove(fragment)
+        self.lifecycle.drop_fragment(fragment)
+        self._proceed()
+        cast(PlacedStore, self.access.store).forget_faults()
+        while not self.access.use(lambda store: store.drop(fragment, 1_000)):
+            pass
+
     def take_offline(self) -> None:
         self.lifecycle.take_offline(self._clock())
         self._proceed()

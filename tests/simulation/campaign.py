@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tests.simulation.life import StoreLife
+from tests.simulation.move_life import MoveLife
 
 DEEP = os.environ.get("BUSBAR_DEEP") == "1"
 STEPS = 120
 
-L = TypeVar("L", bound=StoreLife)
+L = TypeVar("L", bound=StoreLife | MoveLife)
 
 
 def run_lives(life: Callable[[int], L], count: int, deep_count: int) -> list[L]:

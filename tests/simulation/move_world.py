@@ -1,42 +1,54 @@
-"""Several fragments that move messages to each other, a mover, clients with transactions, and stores that fail.
+"""Processes with stores and a mover each, whose fragments move messages to each other, in virtual time and with faults.
 
-A host has the fragments of one store. It is pipelined as the real one: changes are gathered, then in flight, then durable.
-Effects are heard only when everything they rest on is durable. The mover follows the protocol of the outbox. Its requests
-to a store that fails are lost; commands that it gave up may still arrive.
+Hosts are the real ones (harness/simulated_host.py: commit loop, lifecycle, loading of fragments), and so is the mover
+(broker/mover.py). A process has one store or all of them. The mover of a process gives its commands to the hosts of the
+process at once, and to others by a link. A link has an order, and it can break: then each request that is not answered is
+refused as uncertain, and the commands that it had not delivered yet may still arrive later.
 
-What is checked after every step, on what is durable:
-1. Each accepted message is in one place: a lane of one fragment, completed, or dropped as a duplicate. A record of an outbox
-   whose number is not above the mark of its target is no place.
-2. Marks never fall, and no mark exceeds the last number of its source. A record never changes its target.
-3. Messages of one outbox arrive at their target in the order of their numbers.
-4. Of each transaction everything is there or nothing; all of it if it was answered as done, nothing if it was refused.
-The store checks counters, rows of the outbox, rising numbers, and hops.
+The world says when a turn is taken, when the thread of a store works, what fails, when links carry something, and when a
+process ends. move_checker.py says what is checked.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from uuid import UUID
 
+from busbar.broker.fragment_loading import DurableState
+from busbar.broker.host_api import StoreState
+from busbar.broker.mover import Mover, TargetQuestion
 from busbar.fragment.bounds import Bounds
-from busbar.fragment.changes import Changes, Head, OutboxRow, empty_head
-from busbar.fragment.machine import Fragment
-from busbar.fragment.reads import Read
-from busbar.fragment.writers import MARK, mark_source
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.errors import EntityNotFound
-from busbar.model.message import ACTIVE, LANES, OUTBOX, Draft, Record
-from busbar.model.settings import FragmentSettings
-from harness.checked_fragment import CheckedFragment
+from busbar.model.entities import RuleDescription, SqlAction, TrueFilter
+from busbar.model.errors import EntityNotFound, ServerBusy
+from busbar.model.settings import FragmentSettings, TapSettings
+from busbar.model.topic_settings import RuleSet, TopicRules, TopicSettings
+from busbar.rules.selection import RuleCompiler
+from busbar.store.contract import StoreError
+from harness.memory_fragment import MemoryFragment
+from harness.memory_place import MemoryPlace
+from harness.memory_store import Disk
+from harness.observed_machine import MachineObserver
+from harness.simulated_host import JobFault, SimulatedHost
+from tests.simulation.move_checker import CommittedPart, MoveChecker, name_of, watched_fragments
 from tests.simulation.small_bounds import small_bounds
-from tests.unit.fragment.queue import draft_of
+from tests.simulation.trace import Trace
+
+START = 1_000_000
+ROUNDS = 20_000
+CLIENT, LATE, FIRST_LINK = 1, 2, 1_000
+QUEUES, TOPIC = 10, 30
+LETTERS = {TOPIC + 1: "a", TOPIC + 2: "b"}
+NOBODY = 99
+"""A fragment that never was."""
 
 Answer = Callable[[e.Effect | None], None]
-"""What follows from an effect. None: the answer is lost, and whether the command was done is not known, or it was not."""
+"""What follows from an effect. None: the process ended, and whether the command was done is not known."""
 
 
 def bounds_of(seed: int) -> Bounds:
@@ -48,17 +60,15 @@ def bounds_of(seed: int) -> Bounds:
     return bounds
 
 
-def name_of(record: Record) -> str:
-    assert record.content is not None
-    return record.content.split(b"|")[0].decode()
-
-
-@dataclass
-class Transaction:
-    sent: list[str]
-    completed: list[str]
-    home: int
-    outcome: str = "open"  # done, refused or unknown
+def topic_settings() -> TopicSettings:
+    """Every subscription selects everything, and adds its letter to the trail."""
+    rules = [
+        RuleSet(
+            (("rule", RuleDescription(TrueFilter(), SqlAction(f"SET trail = trail + '{letter}'"))),), True
+        )
+        for letter in LETTERS.values()
+    ]
+    return TopicSettings(0, tuple(LETTERS), TopicRules(tuple(rules)))
 
 
 @dataclass
@@ -71,285 +81,117 @@ class Held:
     name: str
 
 
-class FragmentStore:
-    """What is durable of one fragment. Every commit is checked."""
+@dataclass(eq=False)
+class Link:
+    """What a mover sends to a store of another process, and what comes back."""
 
-    def __init__(self, fragment: int) -> None:
-        self._fragment = CheckedFragment(empty_head(fragment))
-
-    @property
-    def head(self) -> Head:
-        return self._fragment.head
-
-    @property
-    def lanes(self) -> list[dict[int, Record]]:
-        return [lane.records for lane in self._fragment.lanes]
-
-    @property
-    def writers(self) -> dict[str, tuple[int, int]]:
-        return self._fragment.writers
-
-    @property
-    def outbox(self) -> dict[int, OutboxRow]:
-        return self._fragment.outbox
-
-    def next_due(self) -> int:
-        due = self._fragment.due
-        return due[0][0] if due else 0
-
-    def id_segments(self) -> list[int]:
-        return sorted({segment for segment, _ in self._fragment.ids})
-
-    def read(self, reads: list[Read]) -> None:
-        for read in reads:
-            self._fragment.read(read)
-
-    def commit(self, changes: Changes) -> None:
-        self._fragment.perform(changes)
+    origin: int
+    commands: deque[c.TakeMoved] = field(default_factory=deque)
+    answers: deque[e.Effect] = field(default_factory=deque)
+    unanswered: list[int] = field(default_factory=list)
 
 
-class Host:
-    """The fragments of one store."""
+class Process:
+    """One mover, and the stores whose fragments it moves messages out of."""
 
-    def __init__(self, world: MoveWorld) -> None:
-        self.world = world
-        self.machines: dict[int, Fragment] = {}
-        self.stores: dict[int, FragmentStore] = {}
-        self.epoch = 1
-        self.gathered: list[tuple[int, e.Effect]] = []
-        self.flying: list[tuple[int, e.Effect]] = []
-        self.flight: dict[int, Changes] = {}
-        self.awaited: dict[int, Answer] = {}  # by request
-
-    def start(self, fragment: int, settings: FragmentSettings) -> None:
-        store = self.stores.setdefault(fragment, FragmentStore(fragment))
-        self.machines[fragment] = Fragment(
-            fragment,
-            settings,
-            store.head,
-            store.next_due(),
-            [],
-            self.world.bounds,
-            store.id_segments(),
-            [],
-            dict(store.writers),
-            dict(store.outbox),
-            draft_of,
-        )
-
-    def do(self, command: c.Command, answer: Answer | None = None) -> None:
-        if answer is not None:
-            self.awaited[command.request] = answer
-        self._step(command)
-        machine = self.machines[command.fragment]
-        for _ in range(500):
-            if not machine.has_work(self.world.now):
-                return
-            self._step(c.Tick(command.fragment))
-        raise AssertionError("the machine never comes to rest")
-
-    def _step(self, command: c.Command) -> None:
-        fragment, now = command.fragment, self.world.now
-        machine = self.machines[fragment]
-        reads = machine.needs(command, now)
-        if reads:
-            for _ in range(2):
-                self.land()
-                self.take_off()
-            self.land()
-            self.stores[fragment].read(reads)
-            machine.supply(reads)
-        machine.apply(command, now, next(self.world.nonces))
-        self.gathered += [(fragment, effect) for effect in machine.take_effects()]
-
-    # ---- commits ----
-
-    def take_off(self) -> None:
-        if self.flight or self.flying:
-            return
-        self.flight = self._take_changes()
-        self.flying, self.gathered = self.gathered, []
-
-    def _take_changes(self) -> dict[int, Changes]:
-        found = {fragment: machine.take_changes() for fragment, machine in self.machines.items()}
-        return {fragment: changes for fragment, changes in found.items() if changes is not None}
-
-    def land(self) -> None:
-        self._commit()
-        flying, self.flying = self.flying, []
-        self.world.heard += [(self, fragment, effect) for fragment, effect in flying]
-
-    def _commit(self) -> None:
-        flight, self.flight = self.flight, {}
-        for fragment, changes in flight.items():
-            if fragment in self.machines:
-                self.world.committing(fragment, changes)
-                self.stores[fragment].commit(changes)
-
-    def settle(self) -> None:
-        """Make everything durable that there is, and all that follows from it."""
-        while self._has_work():
-            self.land()
-            self.take_off()
-            self.world.follow()
-
-    def _has_work(self) -> bool:
-        changed = any(machine.change_count() for machine in self.machines.values())
-        return bool(changed or self.flight or self.flying or self.gathered or self.world.heard)
-
-    def fail(self, landed: bool, certain: bool) -> None:
-        """A commit is refused, or nobody knows whether it was made. All that rests on it is undone."""
-        batches = [self._take_changes(), self.flight]
-        if landed:
-            self._commit()
-        self.flight = {}
-        effects, self.flying, self.gathered = [*self.flying, *self.gathered], [], []
-        for fragment, machine in self.machines.items():
-            undone = [batch[fragment] for batch in batches if fragment in batch]
-            mine = [effect for f, effect in effects if f == fragment]
-            if undone or mine:
-                store = self.stores[fragment]
-                machine.undo(
-                    undone, mine, store.head, store.next_due(), [], dict(store.writers), dict(store.outbox)
-                )
-                lost = [k.record.n for k in machine.locks() if k.record.n not in store.lanes[k.lane]]
-                machine.forget_locks(lost)
-        self._lose_answers(certain)
-        for fragment in list(self.machines):
-            self.do(c.Tick(fragment))
-
-    def crash(self, landed: bool) -> None:
-        """The process of the store dies and is started again."""
-        if landed:
-            self._commit()
-        self.flight, self.flying, self.gathered = {}, [], []
-        self.epoch += 1
-        for fragment, machine in list(self.machines.items()):
-            self.start(fragment, machine.settings)
-        self._lose_answers(False)
-        self.world.process_died(self)
-        for fragment in list(self.machines):
-            self.do(c.Tick(fragment))
-
-    def _lose_answers(self, certain: bool) -> None:
-        awaited, self.awaited = self.awaited, {}
-        for request, answer in awaited.items():
-            answer(e.Refused(0, request, "busy", "", True) if certain else None)
+    def __init__(self, stores: list[int], epoch_of: Callable[[int], int], patience_ms: int) -> None:
+        self.stores = stores
+        self.mover = Mover(epoch_of, patience_ms)
+        self.links: dict[int, Link] = {}
+        """By store."""
+        self.questions: list[TargetQuestion] = []
 
 
-@dataclass
-class Mover:
-    """Moves the records of all fragments; as much of its state as one process would have."""
+class _Unobserved:
+    def before_apply(self, command: c.Command, now: int) -> None:
+        """The checker follows commits."""
 
-    world: MoveWorld
-    ready: list[tuple[int, int]] = field(default_factory=list)  # pairs for which something can be done
-    busy: set[tuple[int, int]] = field(default_factory=set)  # pairs with a request that is not answered
-    late: list[c.TakeMoved] = field(default_factory=list)  # given up, and perhaps still on their way
-    last: c.TakeMoved | None = None
-    attempts: int = 0
+    def applied(self, command: c.Command, effects: list[e.Effect]) -> None:
+        """The checker follows commits."""
 
-    def told(self, pair: tuple[int, int]) -> None:
-        if pair not in self.ready:
-            self.ready.append(pair)
+    def undone(self, effects: list[e.Effect]) -> None:
+        """The checker follows commits."""
 
-    def act(self, r: Random) -> None:
-        idle = [pair for pair in self.ready if pair not in self.busy]
-        if not idle:
-            return
-        pair = r.choice(idle)
-        source, target = pair
-        host = self.world.host_of(source)
-        if host is None:
-            self.ready.remove(pair)
-            return
-        self.ready.remove(pair)
-        self.busy.add(pair)
-        size = r.choice([1, 3, 500])
-        command = c.PullOutbox(source, e.MOVER_ORIGIN, self.world.request(), target, size, 1 << 20)
-        host.do(command, self._of_this_process(host, lambda answer: self._pulled(pair, answer)))
 
-    def _of_this_process(self, home: Host, answer: Answer) -> Answer:
-        """An answer to a process that is dead reaches nobody."""
-        epoch = home.epoch
-        return lambda effect: answer(effect) if home.epoch == epoch else None
+class _StoreObserver:
+    """Reports what happens in one host to the world."""
 
-    def _pulled(self, pair: tuple[int, int], answer: e.Effect | None) -> None:
-        self.busy.discard(pair)
-        if not isinstance(answer, e.OutboxPage):
-            self.told(pair)
-            return
-        if not answer.records:
-            return
-        source, target = pair
-        host, home = self.world.host_of(target), self.world.host_of(source)
-        if home is None:
-            return
-        self.told(pair)
-        if host is None:
-            count = len(answer.records)
-            home.do(c.RemoveMoved(source, target, 0, count, EntityNotFound.condition, "It is gone."))
-            return
-        self.busy.add(pair)
-        self.attempts += 1
-        fence = c.fence_of(home.epoch, self.attempts)
-        numbers = [record.n for record in answer.records]
-        drafts = [self.world.draft_again(record) for record in answer.records]
-        command = c.TakeMoved(target, e.MOVER_ORIGIN, self.world.request(), source, fence, numbers, drafts)
-        self.last = command
-        self.world.offered(command)
-        if self.world.random.random() < 0.1:
-            self.late.append(command)  # it hangs on the way: the mover gives it up
-            self.busy.discard(pair)
-        else:
-            host.do(command, self._of_this_process(home, lambda answer: self._taken(pair, answer)))
+    def __init__(self, world: MoveWorld, store: int) -> None:
+        self._world = world
+        self._store = store
 
-    def _taken(self, pair: tuple[int, int], answer: e.Effect | None) -> None:
-        self.busy.discard(pair)
-        source, target = pair
-        home = self.world.host_of(source)
-        if home is None:
-            return
-        self.told(pair)
-        if isinstance(answer, e.MovedTaken):
-            answer_of = (answer.upto, answer.refused, answer.condition, answer.text)
-            home.do(c.RemoveMoved(source, target, *answer_of))
+    def machine_observer(self, fragment: int) -> MachineObserver:
+        return _Unobserved()
 
-    def again(self, r: Random) -> None:
-        """A command arrives late, or once more."""
-        command = self.late.pop(r.randrange(len(self.late))) if self.late and r.random() < 0.7 else self.last
-        host = self.world.host_of(command.fragment) if command is not None else None
-        if command is not None and host is not None:
-            host.do(command)
+    def loaded(self, fragment: int, durable: DurableState) -> None:
+        self._world.trace.add(f"fragment {fragment} is loaded")
+
+    def job_started(self, fragments: list[int]) -> None:
+        """The checker follows commits that were made."""
+
+    def job_made(self, fragments: list[int]) -> None:
+        self._world.job_made(self._store)
+
+    def job_done(self, fragments: list[int]) -> None:
+        """The checker follows commits that were made."""
+
+    def performed(self, effects: list[e.Effect]) -> None:
+        self._world.performed(self._store, effects)
 
 
 class MoveWorld:
-    def __init__(self, seed: int, fragments: int, stores: int) -> None:
-        self.random = Random(seed)
-        self.bounds = bounds_of(seed)
-        self.now = 1_000
-        self.nonces = count(100)
-        self._requests = count(1)
-        self.hosts = [Host(self) for _ in range(stores)]
-        self.mover = Mover(self)
-        self.accepted: set[str] = set()
-        self.ended: set[str] = set()  # completed, received for good, or deleted with its fragment
-        self.maybe_ended: set[str] = set()
-        self.appeared: set[str] = set()
-        self.transactions: list[Transaction] = []
+    def __init__(
+        self,
+        seed: int,
+        queues: int,
+        stores: int,
+        *,
+        together: bool = False,
+        with_topic: bool = False,
+        with_tap: bool = False,
+        with_sessions: bool = False,
+        patience_ms: int = 20,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """`together`: all stores are of one process."""
+        self.now = START
+        self.trace = Trace()
+        self.bounds = bounds or bounds_of(seed)
         self.held: list[Held] = []
-        self.heard: list[tuple[Host, int, e.Effect]] = []
-        self.marks: dict[tuple[int, int], int] = {}
-        self.targets: dict[tuple[int, int], int] = {}
-        self.left: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)  # by pair: name to number
-        self.seen: dict[int, set[str]] = defaultdict(set)  # ids that a fragment has had
-        # From a generator of its own, so that older seeds go on to mean what they meant.
-        r = Random(f"sessions of {seed}")
-        self.with_sessions = {10 + r.randrange(fragments)} if r.random() < 0.3 else set()
-        for number in range(fragments):
-            fragment = 10 + number
-            self.hosts[number % stores].start(fragment, self.settings(fragment))
+        self.sent_takes: list[c.TakeMoved] = []
+        """The last ones that movers sent: any of them may arrive once more."""
+        self.late: list[c.TakeMoved] = []
+        self.unfound: set[int] = set()
+        """Fragments that exist and are not found by movers: they are not in service yet."""
+        self.awaited: dict[int, tuple[int, Answer]] = {}
+        self._patience_ms = patience_ms
+        self._nonces = count(100)
+        self._requests = count(1)
+        self._origins = count(FIRST_LINK)
+        ids = Random(f"uuids of {seed}")
+        self._rules = RuleCompiler(lambda: UUID(int=ids.getrandbits(128)))
+        self._topic = topic_settings()
+        self.home = {QUEUES + i: i % stores for i in range(queues)}
+        self.session_queue = QUEUES + 1 if with_sessions else 0
+        self.tapped = QUEUES if with_tap else 0
+        if with_topic:
+            self.home |= dict.fromkeys((TOPIC, *LETTERS), stores - 1)
+        self.checker = MoveChecker(LETTERS, lambda fragment: TOPIC if fragment in LETTERS else fragment)
+        self._parts: list[list[CommittedPart]] = [[] for _ in range(stores)]
+        self.disk_of = [MemoryPlace(self._disk_maker(self._parts[store])) for store in range(stores)]
+        self.settings = {fragment: self.make_settings(fragment) for fragment in self.home}
+        groups = [list(range(stores))] if together else [[store] for store in range(stores)]
+        self.processes = [self._new_process(group) for group in groups]
+        self.hosts = [self._new_host(store) for store in range(stores)]
+        self._states = [StoreState.CLOSED] * stores
+        for host in self.hosts:
+            host.open(is_new=True)
 
-    def settings(self, fragment: int, **changed: object) -> FragmentSettings:
+    @staticmethod
+    def _disk_maker(parts: list[CommittedPart]) -> Callable[[], Disk]:
+        return lambda: Disk(fragment_class=watched_fragments(parts))
+
+    def make_settings(self, fragment: int, **changed: object) -> FragmentSettings:
         given: dict[str, object] = {
             "lock_ms": 50,
             "max_deliveries": 5,
@@ -358,164 +200,338 @@ class MoveWorld:
             "quota_bytes": 0,
             "can_send": True,
             "can_receive": True,
-            "path": "source",
-            "requires_session": fragment in self.with_sessions,
+            "path": f"entity {fragment}",
+            "requires_session": fragment == self.session_queue,
+            "topic": self._topic if fragment == TOPIC else None,
+            "taps": [TapSettings(1, "tap")] if fragment == self.tapped else None,
         }
         return FragmentSettings(**(given | changed))  # type: ignore[arg-type]
 
-    def request(self) -> int:
-        return next(self._requests)
+    # ---- processes ----
+
+    def _new_process(self, stores: list[int]) -> Process:
+        return Process(stores, self._epoch_of, self._patience_ms)
+
+    def _new_host(self, store: int) -> SimulatedHost:
+        return SimulatedHost(
+            self.disk_of[store],
+            {fragment: of for fragment, of in self.settings.items() if self.home[fragment] == store},
+            lambda: self.now,
+            lambda: next(self._nonces),
+            self._rules,
+            lambda fragment: self.bounds,
+            _StoreObserver(self, store),
+        )
+
+    def _epoch_of(self, fragment: int) -> int:
+        store = self.home.get(fragment)
+        return 0 if store is None else self.hosts[store].lifecycle.epoch
+
+    def process_of(self, store: int) -> Process:
+        return next(process for process in self.processes if store in process.stores)
+
+    def crash(self, process: Process, landed: bool) -> None:
+        """All memory of the process is gone; what the threads were given has reached the disk or not."""
+        self.trace.add(f"crash of the process of stores {process.stores}, commits made: {landed}")
+        for store in process.stores:
+            self.hosts[store].crash(landed)
+        self._start_again(process)
+
+    def restart(self, process: Process) -> None:
+        """A clean end and a new start: locks are kept."""
+        self.trace.add(f"restart of the process of stores {process.stores}")
+        kept: set[int] = set()
+        for store in process.stores:
+            kept |= self.hosts[store].stop()
+        self._start_again(process, kept)
+
+    def _start_again(self, process: Process, kept: Iterable[int] = ()) -> None:
+        here = {fragment for fragment, store in self.home.items() if store in process.stores}
+        gone = here - set(kept)
+        self.held = [one for one in self.held if one.fragment not in gone]
+        for store in list(process.links):
+            self.late += process.links.pop(store).commands
+        for other in self.processes:
+            for store in process.stores:
+                if other is not process:
+                    self.break_link(other, store)
+        # What was sent to this process and has not arrived goes with its connections.
+        self.late = [one for one in self.late if one.fragment not in here]
+        self.sent_takes = [one for one in self.sent_takes if one.fragment not in here]
+        for request, (store, answer) in list(self.awaited.items()):
+            if store in process.stores:
+                del self.awaited[request]
+                answer(None)
+        self.processes[self.processes.index(process)] = self._new_process(process.stores)
+        for store in process.stores:
+            self._states[store] = StoreState.CLOSED
+            self.hosts[store] = self._new_host(store)
+            self.hosts[store].open()
+
+    # ---- commands of clients ----
 
     def fragments(self) -> list[int]:
-        return sorted(fragment for host in self.hosts for fragment in host.machines)
+        return sorted(self.home)
 
-    def host_of(self, fragment: int) -> Host | None:
-        return next((host for host in self.hosts if fragment in host.machines), None)
+    def submit(self, command: c.Command, answer: Answer | None = None) -> None:
+        store = self.home[int(command.fragment)]
+        if answer is not None:
+            command.request = next(self._requests)
+            self.awaited[int(command.request)] = (store, answer)
+        self.trace.add("submit", command)
+        self.hosts[store].submit([command])
 
-    def draft_again(self, record: Record) -> Draft:
-        assert record.content is not None
-        draft = draft_of(record.content)
-        draft.hops, draft.ttl = record.hops, record.ttl
-        return draft
-
-    def offered(self, command: c.TakeMoved) -> None:
-        """A target that detects duplicates may drop a message that it has had."""
-        for draft in command.drafts:
-            if draft.message_id in self.seen[command.fragment]:
-                self.maybe_ended.add(draft.content.split(b"|")[0].decode())
-
-    def process_died(self, host: Host) -> None:
-        """What the mover of this process had under way is lost. Commands to a dead target do not arrive any more."""
-        gone = set(host.machines)
-        self.mover.busy -= {pair for pair in self.mover.busy if pair[0] in gone or pair[1] in gone}
-        self.mover.late = [command for command in self.mover.late if command.fragment not in gone]
-        if self.mover.last is not None and self.mover.last.fragment in gone:
-            self.mover.last = None
-        self.held = [one for one in self.held if one.fragment not in gone]
-
-    # ---- what is heard ----
-
-    def follow(self) -> None:
-        """Do what follows from the effects that were heard. Never while a command is applied."""
-        while self.heard:
-            host, fragment, effect = self.heard.pop(0)
-            if fragment in host.machines:
-                self.hear(host, fragment, effect)
-
-    def hear(self, host: Host, fragment: int, effect: e.Effect) -> None:
-        if isinstance(effect, e.OutboxReady):
-            self.mover.told((fragment, effect.target))
-        elif isinstance(effect, e.Delivered):
-            self.held += [Held(fragment, r.n, effect.nonce, name_of(r)) for r in effect.records]
-        elif effect.request in host.awaited:
-            host.awaited.pop(effect.request)(effect)
+    def change(self, fragment: int, settings: FragmentSettings) -> None:
+        self.trace.add(f"settings of {fragment}", settings)
+        self.settings[fragment] = settings
+        self.hosts[self.home[fragment]].change_fragments({fragment: settings})
 
     def delete(self, fragment: int) -> None:
-        """The entity is gone with all that it holds."""
-        host = self.host_of(fragment)
-        assert host is not None
-        host.settle()
-        store = host.stores[fragment]
-        for lane in store.lanes:
-            for record in lane.values():
-                self.maybe_ended.add(name_of(record))
-        del host.machines[fragment], host.stores[fragment]
+        """The entity is deleted with all that it holds, if its store is open."""
+        host = self.hosts[self.home[fragment]]
+        self.drain(host)
+        if not host.is_serving or not host.is_idle:
+            return
+        self.trace.add(f"fragment {fragment} is deleted")
+        self.checker.deleted(fragment, self.stores())
+        host.remove_fragment(fragment)
+        del self.home[fragment], self.settings[fragment]
         self.held = [one for one in self.held if one.fragment != fragment]
-        self.marks = {key: n for key, n in self.marks.items() if fragment not in key}
-        self.mover.late = [one for one in self.mover.late if one.fragment != fragment]
 
-    # ---- what is checked ----
+    # ---- movers and links ----
 
-    def committing(self, fragment: int, changes: Changes) -> None:
-        """Before a commit: arrivals from one outbox come in its order."""
-        arriving = {
-            name_of(record): (lane, record.target, record.n)
-            for lane, records in changes.puts.items()
-            for record in records
-        }
-        for name, row in changes.writers.items():
-            if name.startswith(MARK) and row is not None:
-                source = mark_source(name)
-                before = self.marks.get((source, fragment), 0)
-                assert row[0] >= before, "a mark never falls"
-                left = self.left[source, fragment]
-                moved = sorted((n, name) for name, n in left.items() if before < n <= row[0])
-                found = [arriving[name] for _, name in moved if name in arriving]
-                for place in {(lane, target) for lane, target, _ in found}:
-                    numbers = [n for lane, target, n in found if (lane, target) == place]
-                    assert numbers == sorted(numbers), "they arrive in their order"
-                self.marks[source, fragment] = row[0]
-        for lane, records in changes.puts.items():
-            for record in records:
-                self.appeared.add(name_of(record))
-                if lane == OUTBOX:
-                    self.left[fragment, record.target][name_of(record)] = record.n
-                    self.targets[fragment, record.n] = record.target
-        for _, id, _, _ in changes.ids:
-            self.seen[fragment].update(name for name in arriving if id)
+    def move(self, process: Process, most: int = 500) -> None:
+        """A turn of the mover. Its pages have at most so many records."""
+        self.trace.add(f"move out of stores {process.stores}")
+        mover = process.mover
+        mover.wake(self.now)
+        batches: dict[int, list[c.Command]] = {}
+        for command in mover.take_commands(self.now):
+            self.trace.add("mover", command)
+            if isinstance(command, c.PullOutbox):
+                command.count = min(int(command.count), most)
+            if isinstance(command, c.TakeMoved):
+                self.sent_takes = [*self.sent_takes[-5:], command]
+            store = self.home.get(int(command.fragment))
+            is_unfound = isinstance(command, c.TakeMoved) and command.fragment in self.unfound
+            if store is None or is_unfound:
+                self._refuse(mover, int(command.request), EntityNotFound.condition)
+            elif store in process.stores:
+                batches.setdefault(store, []).append(command)
+            else:
+                assert isinstance(command, c.TakeMoved), "only targets are in other processes"
+                self._send(process, store, command)
+        for store, commands in batches.items():
+            self.hosts[store].submit(commands)
+        process.questions += mover.take_questions()
 
-    def places(self) -> dict[str, list[tuple[int, int]]]:
-        """Where each message is, durably: fragment and lane."""
-        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    def _refuse(self, mover: Mover, request: int, condition: str) -> None:
+        if request > 0:
+            certain = condition == EntityNotFound.condition
+            mover.handle([e.Refused(e.MOVER_ORIGIN, request, condition, "", certain)], self.now)
+
+    def _send(self, process: Process, store: int, command: c.TakeMoved) -> None:
+        link = process.links.get(store)
+        if link is None:
+            link = process.links[store] = Link(next(self._origins))
+        link.commands.append(_copied(command, link.origin, int(command.request)))
+        link.unanswered.append(int(command.request))
+
+    def links(self) -> list[tuple[Process, int, Link]]:
+        return [(process, store, link) for process in self.processes for store, link in process.links.items()]
+
+    def carry(self, process: Process, store: int, link: Link, is_answer: bool) -> None:
+        """A link delivers its first command, or its first answer."""
+        if is_answer and link.answers:
+            effect = link.answers.popleft()
+            self.trace.add("answer by link", effect)
+            link.unanswered.remove(int(effect.request))
+            process.mover.handle([effect], self.now)
+        elif not is_answer and link.commands:
+            command = link.commands.popleft()
+            self.trace.add("command by link", command)
+            if int(command.fragment) in self.home:
+                self.hosts[store].submit([command])
+            else:
+                refused = e.Refused(
+                    link.origin, command.request, EntityNotFound.condition, "The entity is gone."
+                )
+                link.answers.append(refused)
+
+    def break_link(self, process: Process, store: int) -> None:
+        link = process.links.pop(store, None)
+        if link is not None:
+            self.trace.add(f"the link to store {store} breaks")
+            self.late += link.commands
+            for request in link.unanswered:
+                self._refuse(process.mover, request, ServerBusy.condition)
+
+    def repeat(self, command: c.TakeMoved) -> None:
+        """A TakeMoved arrives late, or once more. Its answer reaches no mover."""
+        if int(command.fragment) in self.home:
+            self.submit(_copied(command, LATE, next(self._requests)))
+
+    def answer_question(self, process: Process, known: bool = True) -> None:
+        """The catalogue answers a question of the mover; not `known`: it cannot be asked."""
+        if process.questions:
+            question = process.questions.pop(0)
+            exists = question.target in self.home if known else None
+            self.trace.add(f"does fragment {question.target} exist: {exists}")
+            process.mover.answer(question, exists, self.now)
+
+    # ---- time, turns and work ----
+
+    def pass_time(self, ms: int) -> None:
+        self.trace.add(f"{ms} ms pass")
+        self.now += ms
+        self.fire()
+
+    def fire(self) -> None:
         for host in self.hosts:
-            for fragment, store in host.stores.items():
-                for lane in range(LANES):
-                    for record in store.lanes[lane].values():
-                        if lane == OUTBOX:
-                            target = record.target
-                            assert self.targets[fragment, record.n] == target, "a record keeps its target"
-                            there = self.host_of(target)
-                            if there is not None and record.n <= self.marks.get((fragment, target), 0):
-                                continue
-                        found[name_of(record)].append((fragment, lane))
+            if 0 < host.wake_at <= self.now:
+                host.fire()
+
+    def work(self, host: SimulatedHost, fault: JobFault | None = None) -> None:
+        if host.thread:
+            at = self.hosts.index(host)
+            self.trace.add(f"store {at}: {host.thread[0]}: {fault.name if fault else 'done'}")
+            host.work(fault)
+
+    def drain(self, host: SimulatedHost) -> None:
+        """Until nothing is under way in this host."""
+        for _ in range(ROUNDS):
+            if host.thread and not host.hangs:
+                self.work(host)
+            elif host.has_turn:
+                host.turn()
+            else:
+                return
+        raise AssertionError("the host never comes to rest")
+
+    def refuse_opening(self, store: int) -> None:
+        self.trace.add(f"store {store} cannot be opened")
+        self.disk_of[store].refusal = StoreError("it cannot be opened (injected)")
+
+    # ---- what hosts report ----
+
+    def job_made(self, store: int) -> None:
+        parts = [part for part in self._parts[store] if part.changes.weight]
+        self._parts[store].clear()
+        self.checker.committed(parts, self.now)
+
+    def performed(self, store: int, effects: list[e.Effect]) -> None:
+        for effect in effects:
+            self.trace.add("performed", effect)
+            origin, request = int(effect.origin), int(effect.request)
+            if origin == e.MOVER_ORIGIN:
+                self.process_of(store).mover.handle([effect], self.now)
+            elif origin >= FIRST_LINK:
+                for process in self.processes:
+                    for link in process.links.values():
+                        if link.origin == origin:
+                            link.answers.append(effect)
+            elif isinstance(effect, e.Delivered):
+                fragment, nonce = int(effect.fragment), int(effect.nonce)
+                self.held += [Held(fragment, int(r.n), nonce, name_of(r)) for r in effect.records]
+            elif request in self.awaited:
+                self.awaited.pop(request)[1](effect)
+
+    # ---- checks ----
+
+    def stores(self) -> dict[int, MemoryFragment]:
+        """What is durable, by fragment."""
+        found: dict[int, MemoryFragment] = {}
+        for place in self.disk_of:
+            assert place.disk is not None
+            found |= {key: of for key, of in place.disk.fragments.items() if key in self.home}
         return found
 
     def check(self) -> None:
-        places = self.places()
-        for name, where in places.items():
-            assert len(where) <= 1, f"{name} is in {where}"
-            assert name not in self.ended, f"{name} was completed and is in {where}"
-        for name in self.accepted - self.ended - self.maybe_ended:
-            assert name in places, f"{name} is lost"
-        for (source, target), n in self.marks.items():
-            home, there = self.host_of(source), self.host_of(target)
-            if home is not None:
-                assert n <= home.stores[source].head.last
-            if there is not None:
-                rows = there.stores[target].writers
-                assert n == max(
-                    (row[0] for mark, row in rows.items() if mark.endswith(f"/{source}")), default=0
-                )
-        for one in self.transactions:
-            self._check_transaction(one, places)
+        self._note_openings()
+        for host in self.hosts:
+            assert not any(slot.broken for slot in host.commit_loop.slots.values()), "a machine failed"
+            if host.is_idle and host.is_serving:
+                mine = [request for request, (at, _) in self.awaited.items() if self.hosts[at] is host]
+                assert not mine, "each request is answered"
+        self.checker.check(self.stores(), self.now)
 
-    def _check_transaction(self, one: Transaction, places: dict[str, list[tuple[int, int]]]) -> None:
-        there = [name in self.appeared for name in one.sent]
-        assert all(there) or not any(there), "a transaction is there in full or not at all"
-        if one.outcome == "done":
-            assert all(there)
-        if one.outcome == "refused":
-            assert not any(there)
-        if there and all(there):
-            for name in one.completed:
-                assert name not in places, "it was completed in the same commit"
+    def _note_openings(self) -> None:
+        for store, host in enumerate(self.hosts):
+            state = host.lifecycle.state
+            if state is StoreState.OPEN and self._states[store] not in (state, StoreState.ROLLING_BACK):
+                for process in self.processes:
+                    process.mover.on_store_open(
+                        lambda fragment, store=store: self.home.get(fragment) == store  # type: ignore[misc]
+                    )
+            self._states[store] = state
+
+    @property
+    def quiet_checks(self) -> int:
+        return self.checker.checks
+
+    # ---- the end ----
 
     def heal(self) -> None:
         """All faults are over, and everything takes messages: every outbox empties."""
+        self.unfound = set()
+        for store, place in enumerate(self.disk_of):
+            place.refusal = None
+            if self.hosts[store].lifecycle.is_offline:
+                self.hosts[store].bring_online()
+        for fragment in self.fragments():
+            self.change(fragment, self.make_settings(fragment))
+        for _ in range(ROUNDS):
+            if self._proceed():
+                continue
+            self.check()
+            if self._is_at_rest():
+                return
+            times = [host.wake_at for host in self.hosts] + [one.mover.wake_at() for one in self.processes]
+            due = min(at for at in times if at)
+            self.pass_time(max(1, due - self.now))
+        raise AssertionError("an outbox does not empty")
+
+    def _proceed(self) -> bool:
+        """Do all that can be done now; whether there was anything."""
+        before = self.trace.lines
         for host in self.hosts:
-            for fragment in host.machines:
-                host.machines[fragment].settings = self.settings(fragment)
-                host.do(c.Tick(fragment))
-            host.settle()
-        for _ in range(3_000):
-            self.mover.act(self.random)
-            for host in self.hosts:
-                host.settle()
-            if not self.mover.ready and not self.mover.busy:
-                break
-        self.check()
-        waiting = {f: s.outbox for host in self.hosts for f, s in host.stores.items() if s.outbox}
-        assert waiting == {}, "an outbox does not empty"
+            while host.thread or host.has_turn:
+                if host.thread:
+                    self.work(host)
+                else:
+                    self.trace.add("turn")
+                    host.turn()
+        self._note_openings()
+        for process, store, link in self.links():
+            self.carry(process, store, link, False)
+            self.carry(process, store, link, True)
+        for process in self.processes:
+            self.answer_question(process)
+        did = self.trace.lines > before
+        if not did:
+            for process in self.processes:
+                moves = self.trace.lines + 1
+                self.move(process)
+                did = did or self.trace.lines > moves or bool(process.questions)
+        return did
+
+    def _is_at_rest(self) -> bool:
+        return all(host.is_serving for host in self.hosts) and not any(
+            store.outbox for store in self.stores().values()
+        )
 
 
-__all__ = ["ACTIVE", "Held", "Host", "MoveWorld", "Transaction", "name_of"]
+def _copied(command: c.TakeMoved, origin: int, request: int) -> c.TakeMoved:
+    """As it is sent to another process."""
+    return c.TakeMoved(
+        command.fragment,
+        origin,
+        request,
+        command.source,
+        command.fence,
+        [*command.numbers],
+        [*command.drafts],
+    )
+
+
+__all__ = ["NOBODY", "Held", "MoveWorld", "Process"]

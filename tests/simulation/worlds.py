@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation.life import StoreLife
+from tests.simulation.move_life import MoveLife
 from tests.simulation.queue_life import QueueLife
 from tests.simulation.session_life import SessionLife
 from tests.simulation.tap_life import TapLife
 from tests.simulation.topic_life import TopicLife
 
-WORLDS: dict[str, Callable[[int], StoreLife]] = {
+WORLDS: dict[str, Callable[[int], StoreLife | MoveLife]] = {
     "queue": QueueLife,
     "sessions": SessionLife,
     "taps": TapLife,
     "topic": TopicLife,
+    "moves": MoveLife,
 }
 
 
-def simulate(world: str, seed: int, steps: int, on_line: Callable[[str], None]) -> StoreLife:
+def simulate(world: str, seed: int, steps: int, on_line: Callable[[str], None]) -> StoreLife | MoveLife:
     """Live one life, and say in short lines what happens."""
     life = WORLDS[world](seed)
     life.world.trace.on_line = on_line
