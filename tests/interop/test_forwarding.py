@@ -211,7 +211,7 @@ async def test_scheduled_messages_wait_in_the_source(here: Forwarding) -> None:
 # ---- partitioned entities ----
 
 
-@pytest.mark.req("P5", "P24")
+@pytest.mark.req("P24")
 @pytest.mark.parametrize(("from_many", "to_many"), [(False, True), (True, False), (True, True)])
 async def test_keys_pick_the_fragments_of_partitioned_entities(
     here: Forwarding, from_many: bool, to_many: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import time
@@ -12,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 from proton import Delivery, Message, symbol, timestamp
 
-from harness.serving import PATIENCE, Busbar
+from busbar.client import MessagingFactory, OutgoingMessage, TransactionTimeout, encode
+from harness.serving import PATIENCE, Busbar, serving
 from harness.waiting import eventually
 from tests.interop.http_runtime import sas_token
 from tests.interop.plain_amqp import PlainAmqp
@@ -156,6 +158,59 @@ def test_topics_and_subscriptions_have_theirs(server: Busbar, client: PlainAmqp)
     receiver.close()
     eventually(lambda: of_tap(scrape(server, "?prefix=news"), "truncated", "small", subscription) == 1)
     Taps(client, subscription)("delete-tap", name="small")
+
+
+@pytest.fixture
+def alone() -> Iterator[Busbar]:
+    """A server of one process, whose transactions time out soon."""
+    limits = {"transaction_timeout": 1_500}
+    with serving({"q2": {}}, limits, rules=RULES, arguments=("--brokers", "1"), checked=True) as made:
+        yield made
+
+
+async def test_transactions_are_counted(alone: Busbar) -> None:
+    outcomes = ("committed", "rolled_back", "timed_out", "in_doubt")
+
+    def shown() -> tuple[float, list[float]]:
+        samples = scrape(alone)
+        totals = [samples[f'busbar_transactions_total{{outcome="{outcome}"}}'] for outcome in outcomes]
+        return samples["busbar_transactions_open"], totals
+
+    assert shown() == (0, [0, 0, 0, 0])
+    async with await MessagingFactory.connect(alone.connection_string) as factory:
+        sender = await factory.sender("q2")
+        payload = [encode(OutgoingMessage(b"x"))]
+        async with factory.transaction() as tx:
+            await sender.send(payload, transaction=tx)
+            assert shown() == (1, [0, 0, 0, 0])
+        assert shown() == (0, [1, 0, 0, 0])
+        for _ in range(2):
+            tx = factory.transaction()
+            await tx.begin()
+            await sender.send(payload, transaction=tx)
+            await tx.rollback()
+        assert shown() == (0, [1, 2, 0, 0])
+        late = factory.transaction()
+        await late.begin()
+        await sender.send(payload, transaction=late)
+        await asyncio.to_thread(eventually, lambda: shown() == (0, [1, 2, 1, 0]))
+        with pytest.raises(TransactionTimeout):
+            await late.commit()
+        for _ in range(3):
+            await factory.transaction().begin()
+        assert shown() == (3, [1, 2, 1, 0])
+    await asyncio.to_thread(
+        eventually, lambda: shown() == (0, [1, 5, 1, 0])
+    )  # they ended with their connection
+
+
+async def test_transactions_of_several_brokers_name_theirs() -> None:
+    with serving({"q": {}}, rules=RULES, arguments=("--brokers", "2")) as brokers:
+        samples = scrape(brokers)
+        names = {name for name in samples if name.startswith("busbar_transactions_open")}
+        assert len(names) == 1 and names < {
+            f'busbar_transactions_open{{broker="broker-{n}"}}' for n in range(2)
+        }
 
 
 def test_a_scrape_is_bounded_and_says_so(server: Busbar, client: PlainAmqp) -> None:

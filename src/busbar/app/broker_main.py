@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,10 +36,10 @@ from busbar.rules.selection import RuleCompiler
 from busbar.store.sqlite.directory import SqliteLocation
 
 
-async def _open_gateway(settings: NodeSettings, port: ClusterBroker) -> Gateway:
+async def _open_gateway(name: str, settings: NodeSettings, port: ClusterBroker) -> Gateway:
     tls = server_context(TlsFiles(Path(settings.certificate), Path(settings.certificate_key), None))
     authority = Authority(settings.rules, port.authorization_rules)
-    gateway = Gateway(port, authority, settings.limits, tls)
+    gateway = Gateway(port, authority, settings.limits, tls, name)
     await gateway.start()
     return gateway
 
@@ -60,7 +61,8 @@ async def _run(name: str, directory: Path, descriptor: int, fd_socket: int, pati
             os._exit(1)
         ended.set()
 
-    member = BrokerNode(name, socket.socket(fileno=fd_socket), wall_clock, _open_gateway)
+    open_gateway = partial(_open_gateway, name)
+    member = BrokerNode(name, socket.socket(fileno=fd_socket), wall_clock, open_gateway)
     channel = member.channel = ControllerConnection(make_host, end, member)
     await loop.create_unix_connection(lambda: channel, sock=socket.socket(fileno=descriptor))
     await ended.wait()

@@ -24,7 +24,7 @@ from busbar.model.limits import Limits
 
 
 class Gateway:
-    """`tls` is the context for TLS clients; None: TLS is refused."""
+    """`tls` is the context for TLS clients; None: TLS is refused. `broker` is the name of its process among several."""
 
     def __init__(
         self,
@@ -32,11 +32,12 @@ class Gateway:
         authority: Authority,
         limits: Limits,
         tls: ssl.SSLContext | None,
+        broker: str = "",
     ) -> None:
         identity = secrets.token_hex(4)
         self._attached = LinkRegistry(limits.max_entity_connections)
         self._service = GatewayServices(
-            port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}"
+            port, authority, limits, self._attached, f"busbar-{identity}", f"Reference:{identity}", broker
         )
         self._port = port
         self._beat = limits.min_auto_delete_on_idle / 3000

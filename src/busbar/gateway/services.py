@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from busbar.gateway.amqp.transactions import GatewayTransactionBytes
+from busbar.gateway.amqp.transactions import GatewayTransactions
 from busbar.gateway.authority import Authority
 from busbar.gateway.held_replies import HeldReplies
 from busbar.gateway.link_registry import LinkRegistry
@@ -24,6 +24,8 @@ class GatewayServices:
     container_id: str
     tracking: str
     """The end of every error text: it connects a user's report with the operator's log."""
+    broker_name: str = ""
+    """The name of the broker process; empty if there is only one process."""
     session_turns: SessionRotations = field(default_factory=SessionRotations)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
-    transaction_bytes: GatewayTransactionBytes = field(default_factory=GatewayTransactionBytes)
+    transactions: GatewayTransactions = field(default_factory=GatewayTransactions)

@@ -374,7 +374,7 @@ async def test_bytes_are_limited(broker: TransactionalPort) -> None:
         assert condition(outcomes[1][1]) == "com.microsoft:server-busy"
         for client in clients:
             await client.close()
-        await until(lambda: gateway._service.transaction_bytes.held == 0)
+        await until(lambda: gateway._service.transactions.held == 0)
 
 
 async def test_basic_has_no_transactions() -> None:

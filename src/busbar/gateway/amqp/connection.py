@@ -73,7 +73,7 @@ class GatewayConnection(asyncio.Protocol):
         self._links = ConnectionLinks(service, self, self._tasks, self._deadlines)
         self._read_control = ReadControl(limits.max_uncommitted_bytes)
         self._wakes = WakeTimer(self.flush)
-        self.transactions = ConnectionTransactions(limits, service.transaction_bytes, self._wakes.wake_at)
+        self.transactions = ConnectionTransactions(limits, service.transactions, self._wakes.wake_at)
         self._pages: LargeReplyLimiter | None = None
         self._id_base = ""
         self._ids_given = 0

@@ -20,6 +20,7 @@ from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.transactions import DECLARE, CoordinatorRequest, coordinator_request
 from busbar.gateway.amqp.link_connection import LinkConnection
+from busbar.gateway.amqp.transactions import TransactionOutcome
 from busbar.model.commands import Transact
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import (
@@ -192,7 +193,12 @@ class _Commit:
 
     def _end(self, error: BusbarError | None) -> None:
         """Answer the discharge: the transaction is over."""
-        self._peer.transactions.forget(self._transaction.id)
+        outcome = TransactionOutcome.ROLLED_BACK
+        if error is None:
+            outcome = TransactionOutcome.COMMITTED
+        elif isinstance(error, ServerBusy):
+            outcome = TransactionOutcome.IN_DOUBT
+        self._peer.transactions.forget(self._transaction.id, outcome)
         if error is None:
             self._link.accept_deliveries([self._delivery_id])
         else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from busbar.amqp.link import Link
@@ -47,11 +48,26 @@ from busbar.partitions.transaction import (
 REMEMBERED = 1_000
 
 
-class GatewayTransactionBytes:
-    """What the open transactions of all connections of a gateway keep."""
+class TransactionOutcome(Enum):
+    """How a transaction ended. The value is its label in the metrics."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    TIMED_OUT = "timed_out"
+    IN_DOUBT = "in_doubt"
+
+
+class GatewayTransactions:
+    """The transactions of all connections of a gateway: how many are open, how others ended, and the bytes they keep."""
 
     def __init__(self) -> None:
         self.held = 0
+        self.open = 0
+        self.ended = dict.fromkeys(TransactionOutcome, 0)
+
+    def end(self, outcome: TransactionOutcome) -> None:
+        self.open -= 1
+        self.ended[outcome] += 1
 
     def take(self, size: int, most: int) -> None:
         if self.held + size > most:
@@ -67,7 +83,7 @@ class GatewayTransactionBytes:
 class _ConnectionBytes:
     """What the open transactions of one connection keep; two messages always fit."""
 
-    def __init__(self, limits: Limits, gateway: GatewayTransactionBytes) -> None:
+    def __init__(self, limits: Limits, gateway: GatewayTransactions) -> None:
         self._most = max(
             limits.max_transaction_bytes, 2 * (limits.max_message_size + OPERATION_COST + ITEM_COST)
         )
@@ -134,10 +150,11 @@ class ConnectionTransactions:
     def __init__(
         self,
         limits: Limits,
-        gateway: GatewayTransactionBytes,
+        gateway: GatewayTransactions,
         wake_at: Callable[[Wakeable, int], None],
     ) -> None:
         self._limits = limits
+        self._gateway = gateway
         self._buffered = _ConnectionBytes(limits, gateway)
         self._wake_at: Callable[[Wakeable, int], None] | None = wake_at
         self._open: dict[bytes, Transaction] = {}
@@ -183,6 +200,7 @@ class ConnectionTransactions:
         scope = self._scope(coordinator.session)
         self._open[id] = Transaction(id, origin, scope, self._limits, self._buffered)
         self._coordinators[id] = coordinator
+        self._gateway.open += 1
 
     def find(self, id: bytes) -> Transaction:
         """The open transaction with this id. Raises TransactionUnknown or TransactionTimeout."""
@@ -247,26 +265,30 @@ class ConnectionTransactions:
 
     # ---- their end -------------------------------------------------------------------------------
 
-    def forget(self, id: bytes) -> None:
-        """Drop a transaction that is over."""
+    def forget(self, id: bytes, outcome: TransactionOutcome = TransactionOutcome.ROLLED_BACK) -> None:
+        """Drop a transaction that is over, and count it."""
         transaction = self._open.pop(id, None)
         self._coordinators.pop(id, None)
         self._waiting.pop(id, None)
         if transaction is not None:
             transaction.end()
+            self._gateway.end(outcome)
 
     def coordinator_closed(self, coordinator: Link) -> None:
         """Roll back the transactions of a coordinator link that has ended, but for those whose commit is under way."""
         for id in [id for id, link in self._coordinators.items() if link is coordinator]:
-            transaction = self._open[id]
-            if transaction.state is not TransactionState.DISCHARGING or id in self._waiting:
+            if not self._is_under_way(id):
                 self.forget(id)
+
+    def _is_under_way(self, id: bytes) -> bool:
+        """Whether the broker was asked to commit, and has not answered."""
+        return self._open[id].state is TransactionState.DISCHARGING and id not in self._waiting
 
     def wake(self, now: int) -> int:
         """Roll back the transactions whose time is over."""
         for transaction in [*self._open.values()]:
             if transaction.expire(now):
-                self.forget(transaction.id)
+                self.forget(transaction.id, TransactionOutcome.TIMED_OUT)
                 self._timed_out[transaction.id] = None
                 if len(self._timed_out) > REMEMBERED:
                     self._timed_out.popitem(last=False)
@@ -278,9 +300,10 @@ class ConnectionTransactions:
         )
 
     def close(self) -> None:
-        """Roll back all transactions, since the connection is gone."""
+        """Roll back all transactions of a connection that is gone, but for those whose commit is under way."""
         for id in [*self._open]:
-            self.forget(id)
+            is_in_doubt = self._is_under_way(id)
+            self.forget(id, TransactionOutcome.IN_DOUBT if is_in_doubt else TransactionOutcome.ROLLED_BACK)
         self._scopes.clear()
         self._timed_out.clear()
         self._wake_at = None

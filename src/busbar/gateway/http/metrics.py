@@ -70,6 +70,8 @@ FAMILIES: Final = {
         "gauge",
         "Age of the oldest message of an entity that is on its way to a target.",
     ),
+    "busbar_transactions_open": ("gauge", "Transactions of a broker process that are not over."),
+    "busbar_transactions_total": ("counter", "Transactions of a broker process that are over, by outcome."),
     "busbar_size_bytes": ("gauge", "Bytes that count towards an entity's quota."),
     "busbar_tap_lag_messages": (
         "gauge",
@@ -131,6 +133,7 @@ class Metrics:
         page = MetricsPage()
         for store in await port.stores():
             page.add("busbar_store_up", {"store": store.name}, int(store.state == "open"))
+        _add_transactions(page, self._services)
         chosen: list[EntityView] = []
         found = 0
         room = self._services.limits.max_metrics_samples
@@ -169,6 +172,14 @@ class Metrics:
             skip += len(listed)
             for entity in listed:
                 yield entity
+
+
+def _add_transactions(page: MetricsPage, services: GatewayServices) -> None:
+    """The transactions of this gateway. If there are several, each has samples of its own."""
+    labels = {"broker": services.broker_name} if services.broker_name else {}
+    page.add("busbar_transactions_open", labels, services.transactions.open)
+    for outcome, count in services.transactions.ended.items():
+        page.add("busbar_transactions_total", {**labels, "outcome": outcome.value}, count)
 
 
 def _add_transfers(page: MetricsPage, report: TransferReport, chosen: Collection[str], now: int) -> None:
