@@ -21,7 +21,6 @@ def config(count: int) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.req("B13")
 async def test_many_subscriptions_forward_to_one_queue() -> None:
     count = MOST if os.environ.get("BUSBAR_DEEP") == "1" else SOME
     messages = 20
