@@ -55,11 +55,11 @@ def test_only_what_changed_is_compiled(clone: Path) -> None:
     assert compiled == 0
     assert everything > 57
     # A room with another text of its own: its table of strings and the module.
-    edit(clone / "src/busbar/fragment/sending.py", "The entity is disabled", "This entity is disabled")
+    edit(clone / "src/busbar/fragment/intake.py", "The entity is disabled", "This entity is disabled")
     _, compiled = build(clone)
     assert 1 <= compiled <= 30
     program = (
-        "import sys; sys.path.insert(0, 'src'); import busbar.fragment.sending as it; print(it.__file__)"
+        "import sys; sys.path.insert(0, 'src'); import busbar.fragment.intake as it; print(it.__file__)"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=clone, capture_output=True, text=True, check=True, env={}
