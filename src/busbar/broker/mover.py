@@ -19,7 +19,8 @@ Rules:
    reports to the source that the target is gone.
 7. The fence of a TakeMoved rises with every attempt, and with the epoch of the source's store. So a target can distinguish
    a command that was given up from the one that took its place. A store that was re-created begins with a low epoch. If a
-   target has seen a higher fence, that epoch is raised here until the target takes messages again.
+   target has seen a higher fence, that epoch is raised here, with pauses of MIN_PAUSE_MS, until the target takes messages
+   again.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
    may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
 9. The source decides what becomes of a record that was refused. If it is still the first one of the next page, the pair is
@@ -334,8 +335,9 @@ class Mover:
                 pair.state = _State.ASKING
                 self._questions.append(TargetQuestion(pair.source, pair.target, pair.path))
             elif refused.condition == InvalidOperation.condition:
-                self._raised[pair.source] = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
-                self._hold(pair, REFUSED, refused.text, now)
+                raised = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
+                self._raised[pair.source] = raised
+                self._hold(pair, REFUSED, refused.text, now, MIN_PAUSE_MS if raised < MAX_RAISE else 0)
             else:
                 self._hold(pair, UNAVAILABLE, refused.text, now)
                 self._avoid(pair)

@@ -10,8 +10,9 @@ Rules
 - The answer has the number of records from there on that are refused for the same reason: all of them if the entity is
   disabled or full, else one.
 - The fence rises with each attempt of a source. A command whose fence is not higher than all that were seen is refused. It
-  comes late or twice, and its messages may have gone to a dead-letter queue since. The highest fence is kept in memory:
-  a late command does not outlive the process either.
+  comes late or twice, and its messages may have gone to a dead-letter queue since.
+- A message goes to a dead-letter queue only after a refusal. So the store has the fence of a refused attempt before the
+  source gets the answer. All other fences are in memory: what a late command offers is taken already, or still waits.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def take_moved(state: State, command: TakeMoved, now: i64) -> None:
     drafts = _not_taken(state, command)
     if drafts:
         _take(state, command, drafts, answer, now)
+        if answer.refused > 0:
+            state.writers.keep_fence(state.ledger, command.source, command.fence, now)
     state.effects.append(answer)
 
 
