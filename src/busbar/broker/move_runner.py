@@ -25,7 +25,9 @@ class MoveBroker(Protocol):
 
     def submit(self, commands: Commands) -> None: ...
 
-    async def entity(self, path: str) -> EntityView: ...
+    async def decided_entity(self, path: str) -> EntityView:
+        """The entity of that path. If a change of it is under way, its outcome is awaited. When an entity is created, its
+        sources have messages for it before the catalogue has the entity."""
 
 
 @runtime_checkable
@@ -134,7 +136,7 @@ class MoveRunner:
 
     async def _find(self, questions: dict[str, list[TargetQuestion]]) -> None:
         for path, asked in questions.items():
-            fragments = await _fragments_at(path, self._broker.entity)
+            fragments = await _fragments_at(path, self._broker.decided_entity)
             for question in asked:
                 exists = None if fragments is None else question.target in fragments
                 self._mover.answer(question, exists, self._now())
