@@ -13,8 +13,10 @@ from typing import Protocol, runtime_checkable
 from busbar.broker.mover import Mover, PairStatus, TargetQuestion
 from busbar.model.api import Commands, Effects, EntityView, TransferReport, TransferView
 from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.message import DEAD_FORWARD, FORWARD, VIA
 
 LONGEST_SLEEP = 1.0
+_WAYS = {FORWARD: "ForwardTo", DEAD_FORWARD: "ForwardDeadLetteredMessagesTo", VIA: "via"}
 
 
 class MoveBroker(Protocol):
@@ -150,6 +152,7 @@ def _view(pair: PairStatus, offset: int) -> TransferView:
         pair.target,
         pair.path,
         pair.source_path,
+        by=_WAYS.get(pair.kind, ""),
         oldest=pair.oldest,
         state="held" if pair.is_held else "moving",
         since=pair.since + offset if pair.is_held else 0,

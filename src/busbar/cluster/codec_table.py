@@ -270,7 +270,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Inspected: (14, [
         ("origin", Int), ("request", Int), ("counts", list[Int]), ("size", Int), ("last", Int),
-        ("duplicates", Int),
+        ("duplicates", Int), ("outbox", dict[Int, Int] | None),
     ]),
     DuplicateReport: (15, [
         ("origin", Int), ("request", Int), ("dropped", Int), ("remembered", Int), ("ids", list[str]),
