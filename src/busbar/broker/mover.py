@@ -83,7 +83,7 @@ class _Pair:
     """The work on one source and one target."""
 
     __slots__ = (
-        "bytes", "cause", "full_since", "held_since", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
+        "bytes", "cause", "full_since", "held_since", "kind", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
         "ready_again", "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state",
         "target",
     )  # fmt: skip
@@ -98,6 +98,7 @@ class _Pair:
         self.page_bytes = FIRST_BYTES  # what the next page may have
         self.numbers: list[int] = []  # of the records that were offered to the target last
         self.oldest = 0  # when the first of them came into the outbox
+        self.kind = 0  # of its move
         self.ready_again = False  # OutboxReady came while a page was asked for
         # Of a pair that is held, and until something is taken:
         self.held_since = 0
@@ -134,6 +135,8 @@ class PairStatus:
     """Since when it is held."""
     oldest: int
     """When its first record came into the outbox, by the time in the record; 0: not known."""
+    kind: int
+    """Of the move of its first record: FORWARD, DEAD_FORWARD or VIA; 0: not known."""
     cause: str
     """FULL, UNAVAILABLE, MISSING or REFUSED."""
     reason: str
@@ -196,6 +199,7 @@ class Mover:
                 pair.held_since != 0,
                 pair.held_since,
                 pair.oldest,
+                pair.kind,
                 pair.cause,
                 pair.reason,
             )
@@ -290,7 +294,7 @@ class Mover:
                 self._hold(pair, REFUSED, pair.refusal, now)
                 return
             self._end_hold(pair)
-        pair.oldest = page.records[0].enqueued
+        pair.oldest, pair.kind = page.records[0].enqueued, page.records[0].kind
         drafts, failure = _drafts_of(page)
         if failure is not None and not drafts:
             # No target was ever offered it: what cannot be read now could not be read before.

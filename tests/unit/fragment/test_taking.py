@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.fragment.text import HEADER_TOO_LARGE
 from busbar.fragment.writers import MARK_MS, fence_name, mark_name
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.errors import ArgumentError, EntityDisabled, InvalidOperation, QuotaExceeded
+from busbar.model.errors import (
+    ArgumentError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageSizeExceeded,
+    QuotaExceeded,
+)
 from busbar.model.message import ACTIVE, OUTBOX, SCHEDULED, Draft
 from tests.unit.fragment.moving_queue import TARGET, MovingQueue, forwarding, to
 from tests.unit.fragment.queue import NOW, draft, refusal
@@ -65,6 +72,32 @@ def test_a_full_entity_refuses_the_whole_rest() -> None:
     assert answer == (1, 3, QuotaExceeded.condition)
     queue.receive(1, delete=True)
     assert queue.taken((2, draft(b"x" * 100)), (3, draft(b""))) == (2, 1, QuotaExceeded.condition)
+
+
+def test_a_message_that_is_too_large_is_refused_alone() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10))
+    large, fits = draft(b"x" * 11), draft(b"x" * 10)
+    assert queue.taken((1, fits), (2, large), (3, fits)) == (1, 1, MessageSizeExceeded.condition)
+    assert queue.stored.writers[mark_name(9)][0] == 1, "the mark does not pass it"
+    assert queue.taken((2, large), (3, fits)) == (1, 1, MessageSizeExceeded.condition)
+    assert queue.taken((3, fits)) == (3, 0, "")
+    assert queue.contents(ACTIVE) == [b"x" * 10] * 2
+
+
+def test_a_header_that_is_too_large_is_refused_alone() -> None:
+    queue = MovingQueue(forwarding(max_header_bytes=4))
+    assert queue.taken((1, draft(b"head|and a body")), (2, draft(b"heads|"))) == (1, 1, HEADER_TOO_LARGE)
+    assert queue.taken((3, draft(b"head"))) == (3, 0, "")
+
+
+def test_what_the_broker_has_written_into_a_message_does_not_count_in_its_size() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10, max_header_bytes=4))
+    assert queue.taken((1, draft(b"head|and[the number of an entity]"))) == (1, 0, "")
+
+
+def test_senders_are_not_measured_again() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10))
+    assert queue.send(draft(b"x" * 11)) == [1]
 
 
 def test_a_disabled_entity_refuses_all_of_them_and_takes_nothing() -> None:
