@@ -243,8 +243,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
-# The sqlite3 module asks every value but numbers and texts for an adapter, and looks for one in three places. The last of them
-# fails by an exception. An adapter in the first place that returns the value itself makes a row of a message much cheaper.
+# The sqlite3 module looks for an adapter of every value but numbers and texts, in three places. The last look fails with an
+# exception. An adapter in the first place, which returns the value itself, makes the row of a message much cheaper.
 sqlite3.register_adapter(bytes, bytes)
 sqlite3.register_adapter(type(None), {None: None}.get)
 
