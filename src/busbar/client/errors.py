@@ -79,6 +79,30 @@ class AlreadyExists(BusbarClientError):
     default_condition = "com.microsoft:entity-already-exists"
 
 
+class ArgumentError(BusbarClientError):
+    """A value is not allowed; the text names it, and what would be right."""
+
+    default_condition = "com.microsoft:argument-error"
+
+
+class InvalidOperation(BusbarClientError):
+    """The broker does not allow this operation here, or not now."""
+
+    default_condition = "amqp:not-allowed"
+
+
+class QuotaExceeded(BusbarClientError):
+    """A limit of the entity or of the namespace is reached."""
+
+    default_condition = "amqp:resource-limit-exceeded"
+
+
+class ServerBusy(BusbarClientError):
+    """The broker cannot do it now, and has done nothing of it."""
+
+    default_condition = "com.microsoft:server-busy"
+
+
 class LockLost(BusbarClientError):
     default_condition = "com.microsoft:message-lock-lost"
 
@@ -182,6 +206,10 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     NotFound,
     EntityGone,
     AlreadyExists,
+    ArgumentError,
+    InvalidOperation,
+    QuotaExceeded,
+    ServerBusy,
     LockLost,
     TapTruncated,
     TapPassed,
@@ -193,6 +221,7 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     MessageTooLarge,
 )
 _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
+_BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
 _BY_CONDITION["com.microsoft:session-lock-lost"] = LockLost
 

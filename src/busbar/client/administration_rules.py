@@ -1,0 +1,245 @@
+"""The rules of a subscription: filters and actions, and their XML.
+
+A value in a filter or an action is a text, a number, a boolean, a datetime with a time zone, or a timedelta.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from xml.etree.ElementTree import Element
+
+from busbar.client.administration_xml import (
+    READ_TYPE,
+    SCHEMA,
+    WRITE_TYPE,
+    NotAtomReply,
+    add,
+    child,
+    children,
+    read_time,
+    text_of,
+    write_span,
+)
+from busbar.model.duration import read_duration
+
+RuleValue = str | int | float | bool | datetime | timedelta
+
+_SYSTEM = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "label",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+_NUMBERS = (
+    "int",
+    "long",
+    "short",
+    "byte",
+    "integer",
+    "unsignedInt",
+    "unsignedLong",
+    "unsignedShort",
+    "unsignedByte",
+)
+_MILLISECONDS = re.compile(r"(\.\d{6})\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRuleFilter:
+    """Selects messages by a condition, in the language of docs/rules.md."""
+
+    sql_expression: str
+    parameters: Mapping[str, RuleValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrueRuleFilter:
+    """Selects every message."""
+
+
+@dataclass(frozen=True, slots=True)
+class FalseRuleFilter:
+    """Selects no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationRuleFilter:
+    """Selects messages that have all these values."""
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, RuleValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRuleAction:
+    """Changes the properties of a selected message."""
+
+    sql_expression: str
+    parameters: Mapping[str, RuleValue] = field(default_factory=dict)
+
+
+SubscriptionFilter = SqlRuleFilter | TrueRuleFilter | FalseRuleFilter | CorrelationRuleFilter
+
+
+@dataclass(slots=True)
+class RuleProperties:
+    """A rule of a subscription: it selects messages, and may change them."""
+
+    name: str
+    filter: SubscriptionFilter = field(default_factory=TrueRuleFilter)
+    action: SqlRuleAction | None = None
+    created_at_utc: datetime | None = None
+
+
+def write_rule_into(description: Element, rule: RuleProperties) -> None:
+    """Write the children of a RuleDescription."""
+    _write_filter(add(description, "Filter"), rule.filter)
+    action = add(description, "Action")
+    if rule.action is None:
+        action.set(WRITE_TYPE, "EmptyRuleAction")
+    else:
+        _write_sql(action, "SqlRuleAction", rule.action.sql_expression, rule.action.parameters)
+    add(description, "Name", rule.name)
+
+
+def read_rule_from(name: str, description: Element) -> RuleProperties:
+    """Read a rule. Raises NotAtomReply."""
+    action = child(description, "Action")
+    return RuleProperties(
+        name or text_of(description, "Name") or "",
+        _read_filter(child(description, "Filter")),
+        SqlRuleAction(_expression(action), _read_values(action, "Parameters"))
+        if action is not None and _type(action) == "SqlRuleAction"
+        else None,
+        read_time(text_of(description, "CreatedAt")),
+    )
+
+
+def _write_filter(element: Element, chosen: SubscriptionFilter) -> None:
+    match chosen:
+        case TrueRuleFilter():
+            _write_sql(element, "TrueFilter", "1=1", {})
+        case FalseRuleFilter():
+            _write_sql(element, "FalseFilter", "1=0", {})
+        case SqlRuleFilter():
+            _write_sql(element, "SqlFilter", chosen.sql_expression, chosen.parameters)
+        case CorrelationRuleFilter():
+            element.set(WRITE_TYPE, "CorrelationFilter")
+            for name, attribute in _SYSTEM.items():
+                value = getattr(chosen, attribute)
+                if value is not None:
+                    add(element, name, value)
+            _write_values(element, "Properties", chosen.properties)
+        case other:
+            raise TypeError(
+                f"the filter of a rule is {other!r}; it must be a SqlRuleFilter, CorrelationRuleFilter, TrueRuleFilter or "
+                "FalseRuleFilter"
+            )
+
+
+def _read_filter(element: Element | None) -> SubscriptionFilter:
+    kind = "TrueFilter" if element is None else _type(element)
+    if element is None or kind == "TrueFilter":
+        return TrueRuleFilter()
+    if kind == "FalseFilter":
+        return FalseRuleFilter()
+    if kind == "CorrelationFilter":
+        system = {attribute: _exact(child(element, name)) for name, attribute in _SYSTEM.items()}
+        return CorrelationRuleFilter(**system, properties=_read_values(element, "Properties"))
+    return SqlRuleFilter(_expression(element), _read_values(element, "Parameters"))
+
+
+def _exact(element: Element | None) -> str | None:
+    """A text that may be empty; None if it is absent."""
+    return None if element is None else element.text or ""
+
+
+def _expression(element: Element) -> str:
+    return text_of(element, "SqlExpression") or ""
+
+
+def _write_sql(element: Element, kind: str, expression: str, parameters: Mapping[str, RuleValue]) -> None:
+    element.set(WRITE_TYPE, kind)
+    add(element, "SqlExpression", expression)
+    add(element, "CompatibilityLevel", "20")
+    _write_values(element, "Parameters", parameters)
+
+
+def _read_values(element: Element, name: str) -> dict[str, RuleValue]:
+    found: dict[str, RuleValue] = {}
+    for pair in children(element, name):
+        key, value = text_of(pair, "Key"), child(pair, "Value")
+        if key and value is not None:
+            found[key] = _read_value(key, _type(value), value.text or "")
+    return found
+
+
+def _write_values(element: Element, name: str, values: Mapping[str, RuleValue]) -> None:
+    if not values:
+        return
+    holder = add(element, name)
+    for key, value in values.items():
+        kind, text = _written(key, value)
+        pair = add(holder, "KeyValueOfstringanyType")
+        add(pair, "Key", key)
+        written = add(pair, "Value", text)
+        written.set("xmlns:d6p1", SCHEMA)
+        written.set(WRITE_TYPE, f"d6p1:{kind}")
+
+
+def _read_value(key: str, kind: str, text: str) -> RuleValue:
+    try:
+        if kind in _NUMBERS:
+            return int(text)
+        if kind in ("double", "float", "decimal"):
+            return float(text)
+        if kind == "boolean":
+            return text.lower() in ("true", "1")
+        if kind == "dateTime":
+            return datetime.fromisoformat(_MILLISECONDS.sub(r"\1", text.replace("Z", "+00:00")))
+        if kind == "duration":
+            return timedelta(milliseconds=read_duration(text))
+    except ValueError as error:
+        raise NotAtomReply(f"The value of '{key}' in a rule cannot be read: {error}.") from None
+    return text
+
+
+def _written(key: str, value: RuleValue) -> tuple[str, str]:
+    """The type of a value in XML, and its text."""
+    match value:
+        case bool():
+            return "boolean", "true" if value else "false"
+        case int():
+            return ("int" if -(2**31) <= value < 2**31 else "long"), str(value)
+        case float():
+            return "double", repr(value).replace("inf", "INF").replace("nan", "NaN")
+        case datetime():
+            if value.tzinfo is None:
+                raise ValueError(f"the value of '{key}' in a rule is {value}, which has no time zone")
+            return "dateTime", value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return "duration", write_span(value)
+        case str():
+            return "string", value
+        case other:
+            raise TypeError(
+                f"the value of '{key}' in a rule is {other!r}; it must be a str, int, float, bool, datetime or timedelta"
+            )
+
+
+def _type(element: Element) -> str:
+    return element.get(READ_TYPE, "").rpartition(":")[2]
