@@ -37,6 +37,13 @@ COMPILED = (
     "src/busbar/model/settings.py",
     "src/busbar/model/commands.py",
     "src/busbar/model/effects.py",
+    "src/busbar/broker/commit_loop.py",
+    "src/busbar/broker/fragment_machine.py",
+    "src/busbar/broker/group.py",
+    "src/busbar/broker/slot.py",
+    "src/busbar/broker/timers.py",
+    "src/busbar/broker/topic_selection.py",
+    "src/busbar/broker/transactions.py",
 )
 INTERPRETED = (
     "src/busbar/amqp/types.py",  # subclasses of int and str, which a native class cannot be

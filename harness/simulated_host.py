@@ -25,6 +25,7 @@ from typing import Any, Protocol, cast
 
 from busbar.broker.commit_loop import CommitLoop, Job
 from busbar.broker.fragment_loading import DurableState, build_machine, load, save_locks
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.host_api import StoreState
 from busbar.broker.refusals import STORE_UNAVAILABLE, StoreHung
 from busbar.broker.slot import Slot
@@ -206,7 +207,7 @@ class SimulatedHost:
         for fragment, durable in loaded.items():
             machine = build_machine(fragment, missing[fragment], durable, self._bounds(fragment))
             observed = ObservedMachine(machine, self._observer.machine_observer(fragment), self._failed)
-            added.append(Slot(fragment, cast(Fragment, observed)))
+            added.append(Slot(fragment, cast(FragmentMachine, observed)))
             self.commit_loop.add(added[-1])
             self._observer.loaded(fragment, durable)
         for slot in added:

@@ -24,7 +24,7 @@ from busbar.amqp.session import Session
 from busbar.amqp.transactions import declare_message, discharge_message
 from busbar.amqp.types import Symbol, UInt
 from busbar.message.decoded import DecodedMessage, decode_message, encode_message
-from harness.amqp_driver import COMPLETE, SESSION_FILTER, LoadConnection, LoadLink
+from harness.amqp_driver import COMPLETE, SESSION_FILTER, ConnectionOver, LoadConnection, LoadLink
 
 TIMEOUT = 10.0
 DESTINATION = "com.microsoft:transfer-destination-address"
@@ -70,6 +70,8 @@ class WireLink(LoadLink):
             waiting.cancel()
 
     def expect(self, key: object) -> asyncio.Future[Outcome | None]:
+        if self.over:
+            raise ConnectionOver
         self._outcomes[key] = asyncio.get_running_loop().create_future()
         return self._outcomes[key]
 

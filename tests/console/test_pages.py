@@ -10,6 +10,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 from playwright.sync_api import BrowserContext, Page, expect
 
+from busbar.catalogue.placement import place
+from busbar.cli.main import run
 from harness.serving import Busbar
 from tests.console.console_process import ConsoleProcess
 
@@ -133,3 +135,40 @@ def test_the_printed_address_is_good_for_one_browser(
     page.goto(console.base)
     expect(page.get_by_role("heading", name="Not signed in")).to_be_visible()
     other.close()
+
+
+def test_what_is_on_its_way_and_what_could_not_be_moved_is_shown(
+    page: Page, admin: ServiceBusAdministrationClient, server: Busbar
+) -> None:
+    admin.create_queue("letters")
+    admin.update_queue(admin.get_queue("letters"), forward_dead_lettered_messages_to="letters")
+    stores = [f"store-{index}" for index in range(4)]
+    target, source = (
+        next(name for name in map(f"{word}-{{}}".format, range(99)) if place(name, 1, stores) == (store,))
+        for word, store in (("target", "store-1"), ("source", "store-2"))
+    )
+    admin.create_queue(target)
+    admin.create_queue(source, forward_to=target)
+    change_store(server, "offline")
+    with ServiceBusClient.from_connection_string(server.connection_string) as client:
+        with client.get_queue_sender(source) as sender:
+            sender.send_messages(ServiceBusMessage("waits"))
+        with client.get_queue_sender("letters") as sender:
+            sender.send_messages(ServiceBusMessage("bad"))
+        with client.get_queue_receiver("letters", max_wait_time=20) as receiver:
+            for _ in range(5):  # four moves to itself, and one too many
+                (message,) = receiver.receive_messages(1, 20)
+                receiver.dead_letter_message(message)
+    try:
+        page.goto(f"/queue?name={source}")
+        expect(page.locator(".tiles > div").filter(has_text="being forwarded")).to_contain_text("1")
+        page.goto("/queue?name=letters")
+        expect(page.locator(".tiles > div").filter(has_text="failed transfers")).to_contain_text("1")
+    finally:
+        change_store(server, "online")
+    page.goto(f"/queue?name={target}")
+    expect(page.locator(".tiles > div").filter(has_text=re.compile("^1messages$"))).to_be_visible()
+
+
+def change_store(server: Busbar, to: str) -> None:
+    assert run(["stores", to, "store-1", "--data", str(server.data)]) == 0

@@ -1,8 +1,9 @@
 """Messages that are forwarded arrive exactly once, whatever is killed on their way, and whichever store is away.
 
 Ids tell messages apart. One that its sender was told of is found as often as there are ways to its end: once in a chain,
-once for each forwarding subscription in a fan-out. One whose answer was lost is found so often or not at all. All is counted
-at the end, when nothing fails any more.
+once behind a queue that it was sent via, once among forwarded dead letters, and once for each forwarding subscription in a
+fan-out. One whose answer was lost is found so often or not at all. All is counted at the end, when nothing fails any more.
+Every send ends: with an answer, or with an error of its connection.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ import random
 import signal
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from busbar.catalogue.placement import place
-from busbar.client import NO_RETRY, BusbarClientError, MessagingFactory, OutgoingMessage, SendFailed, encode
+from busbar.client import (
+    NO_RETRY,
+    BusbarClientError,
+    MessagingFactory,
+    OutgoingMessage,
+    Sender,
+    SendFailed,
+    encode,
+)
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually, until
 from tests.durability.test_brokers import brokers_of
@@ -36,6 +47,8 @@ QUEUES: dict[str, Properties] = {
     "second": {"ForwardTo": "third", "EnablePartitioning": True},
     "first": {"ForwardTo": "second"},
     "gathered": {"EnablePartitioning": True},
+    "staging": {},
+    "arrived": {},
     "letters": {},
     "poisoned": {"ForwardDeadLetteredMessagesTo": "letters", "MaxDeliveryCount": 1},
 }
@@ -46,8 +59,28 @@ TOPIC = {
         {"Name": f"s{number}", "Properties": {"ForwardTo": "gathered"}} for number in range(FAN_OUT)
     ],
 }
-WAYS = {"first": ("end", 1), "spread": ("gathered", FAN_OUT)}
-"""Where messages are sent to, where they arrive, and how often."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where messages are sent to, where they arrive, and how often."""
+
+    entity: str
+    end: str
+    times: int = 1
+    via: str | None = None
+    pause: float = 0.0
+    """Seconds between two batches."""
+
+
+WAYS = [
+    Way("first", "end"),
+    Way("spread", "gathered", FAN_OUT),
+    Way("arrived", "arrived", via="staging", pause=0.02),
+    Way("poisoned", "letters", pause=0.02),
+]
+ANSWER_SECONDS = 8.0
+"""A broker that is killed is back before that."""
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -62,6 +95,8 @@ class Ledger:
     def __init__(self) -> None:
         self.stored: set[str] = set()
         self.unknown: set[str] = set()
+        self.slowest = 0.0
+        """How long a send took, in seconds."""
         self._last = 0
 
     def new_ids(self, count: int) -> list[str]:
@@ -75,26 +110,57 @@ class Ledger:
         return (lost + wrong + alien)[:20]
 
 
-async def send_until(end: float, server: Busbar, entity: str, ledger: Ledger) -> None:
+async def send_until(end: float, server: Busbar, way: Way, ledger: Ledger) -> None:
     """Send batches, and note what became of each message."""
     while time.monotonic() < end:
         with suppress(BusbarClientError, OSError):
             async with await MessagingFactory.connect(
-                server.connection_string, retry=NO_RETRY, timeout=10
+                server.connection_string, retry=NO_RETRY, timeout=30
             ) as factory:
-                sender = await factory.sender(entity)
+                sender = await factory.sender(way.entity, via=way.via)
                 while time.monotonic() < end:
-                    ids = ledger.new_ids(20)
-                    messages = [encode(OutgoingMessage(id.encode(), message_id=id)) for id in ids]
-                    ledger.unknown.update(ids)  # until it is said what became of them
-                    try:
-                        await sender.send(messages)
-                        ledger.stored.update(ids)
-                    except SendFailed as failure:
-                        bad = {*failure.failed, *failure.unknown}
-                        ledger.stored.update(id for index, id in enumerate(ids) if index not in bad)
-                        raise
+                    await send_batch(sender, ledger)
+                    await asyncio.sleep(way.pause)
         await asyncio.sleep(0.05)
+
+
+async def send_batch(sender: Sender, ledger: Ledger) -> None:
+    ids = ledger.new_ids(20)
+    messages = [encode(OutgoingMessage(id.encode(), message_id=id)) for id in ids]
+    ledger.unknown.update(ids)  # until it is said what became of them
+    begun = time.monotonic()
+    try:
+        await sender.send(messages)
+        ledger.stored.update(ids)
+    except SendFailed as failure:
+        bad = {*failure.failed, *failure.unknown}
+        ledger.stored.update(id for index, id in enumerate(ids) if index not in bad)
+        raise
+    finally:
+        ledger.slowest = max(ledger.slowest, time.monotonic() - begun)
+
+
+async def abandon_all(server: Busbar) -> None:
+    """Receive the messages of "poisoned" and abandon them, which makes dead letters of them."""
+    while True:
+        with suppress(BusbarClientError, OSError):
+            async with await MessagingFactory.connect(server.connection_string, retry=NO_RETRY) as factory:
+                receiver = await factory.receiver("poisoned", credit=100)
+                while True:
+                    await receiver.abandon(await receiver.receive(100, 0.2))
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def clients(server: Busbar, seconds: float, ledgers: dict[Way, Ledger]) -> AsyncIterator[None]:
+    """Clients that send for so long, and one that makes dead letters."""
+    end = time.monotonic() + seconds
+    sending = [asyncio.create_task(send_until(end, server, way, ledgers[way])) for way in WAYS]
+    abandoning = asyncio.create_task(abandon_all(server))
+    yield
+    await asyncio.gather(*sending)
+    abandoning.cancel()
+    await asyncio.gather(abandoning, return_exceptions=True)
 
 
 async def drained(server: Busbar, entity: str) -> Counter[str]:
@@ -111,7 +177,8 @@ async def drained(server: Busbar, entity: str) -> Counter[str]:
 def left_behind(server: Busbar) -> dict[str, int]:
     """Messages that are still on their way, or that were dead-lettered."""
     operator = Operator(server)
-    places = ["first", "second", "third", "poisoned", *(f"spread/Subscriptions/s{n}" for n in range(FAN_OUT))]
+    places = ["first", "second", "third", "staging", "poisoned"]
+    places += [*(f"spread/Subscriptions/s{n}" for n in range(FAN_OUT))]
     found: dict[str, int] = {}
     for path in places:
         for fragment in operator.ask("GET", f"fragments/{path}"):
@@ -122,7 +189,7 @@ def left_behind(server: Busbar) -> dict[str, int]:
     return {path: count for path, count in found.items() if count}
 
 
-async def check_all(server: Busbar, ledgers: dict[str, Ledger]) -> None:
+async def check_all(server: Busbar, ledgers: dict[Way, Ledger]) -> None:
     left: dict[str, int] = {}
 
     def has_arrived() -> bool:
@@ -130,13 +197,16 @@ async def check_all(server: Busbar, ledgers: dict[str, Ledger]) -> None:
         left = left_behind(server)
         return not left
 
-    await until(has_arrived, lambda: left, seconds=60, pause=0.2)
-    for entity, (end, times) in WAYS.items():
-        ledger = ledgers[entity]
-        found = await drained(server, end)
-        assert ledger.faults(found, times) == [], f"{entity} BUSBAR_KILL_SEED={SEED}"
+    async with clients(server, 0, ledgers):
+        await until(has_arrived, lambda: left, seconds=60, pause=0.2)
+    counted = await asyncio.gather(*[drained(server, way.end) for way in WAYS])
+    for way, found in zip(WAYS, counted, strict=True):
+        ledger = ledgers[way]
+        assert ledger.faults(found, way.times) == [], f"{way} BUSBAR_KILL_SEED={SEED}"
         assert len(ledger.stored) > 200, "too little was sent to show anything"
-        print(f"{entity}: {len(ledger.stored)} stored, {len(ledger.unknown - ledger.stored)} unknown")
+        assert ledger.slowest < ANSWER_SECONDS, f"{way} BUSBAR_KILL_SEED={SEED}"
+        unknown = len(ledger.unknown - ledger.stored)
+        print(f"{way.entity}: {len(ledger.stored)} stored, {unknown} unknown, {ledger.slowest:.2f} s at most")
 
 
 @pytest.mark.req("P24")
@@ -144,14 +214,12 @@ def test_each_message_arrives_once_although_the_process_is_killed(tmp_path: Path
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)
     server = Busbar(tmp_path / "data", config())
-    ledgers = {entity: Ledger() for entity in WAYS}
+    ledgers = {way: Ledger() for way in WAYS}
 
     async def round_of_load() -> None:
-        end = time.monotonic() + LOAD_SECONDS
-        load = [asyncio.create_task(send_until(end, server, entity, ledgers[entity])) for entity in WAYS]
-        await asyncio.sleep(chance.uniform(0.5, LOAD_SECONDS - 0.5))
-        server.kill()
-        await asyncio.gather(*load)
+        async with clients(server, LOAD_SECONDS, ledgers):
+            await asyncio.sleep(chance.uniform(0.5, LOAD_SECONDS - 0.5))
+            server.kill()
 
     for _ in range(ROUNDS):
         server.start()
@@ -169,17 +237,15 @@ def test_each_message_arrives_once_although_brokers_are_killed(tmp_path: Path) -
     print(f"BUSBAR_KILL_SEED={SEED}")
     chance = random.Random(SEED)
     server = Busbar(tmp_path / "data", config(), arguments=("--brokers", "4")).start()
-    ledgers = {entity: Ledger() for entity in WAYS}
+    ledgers = {way: Ledger() for way in WAYS}
 
     async def load_and_kill() -> None:
-        end = time.monotonic() + ROUNDS * LOAD_SECONDS
-        load = [asyncio.create_task(send_until(end, server, entity, ledgers[entity])) for entity in WAYS]
-        for _ in range(ROUNDS):
-            await asyncio.sleep(chance.uniform(0.5, LOAD_SECONDS - 0.5))
-            running = brokers_of(server)
-            name = chance.choice(sorted(running))
-            os.kill(running[name], signal.SIGKILL)
-        await asyncio.gather(*load)
+        async with clients(server, ROUNDS * LOAD_SECONDS, ledgers):
+            for _ in range(ROUNDS):
+                await asyncio.sleep(chance.uniform(0.5, LOAD_SECONDS - 0.5))
+                running = brokers_of(server)
+                name = chance.choice(sorted(running))
+                os.kill(running[name], signal.SIGKILL)
 
     try:
         asyncio.run(load_and_kill())

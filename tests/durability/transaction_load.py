@@ -7,7 +7,10 @@ Three kinds of load, each on entities of its own:
     Accounts    A partitioned queue with message sessions. A session is a branch, its messages are accounts with balances. In
                 one transaction a teller replaces two accounts of a branch by two with other balances.
     Deliveries  Send via. In one transaction a client completes a message of a regular queue and sends one with the same
-                id to a partitioned queue.
+                id to another one, which forwards it to a partitioned queue. With four brokers, each is at another one.
+
+Every operation of a client ends: with an answer, or with an error of its link or connection. One that does not end within
+ANSWER_SECONDS is a fault. A broker that is killed is back before that.
 
 A transaction whose commit was accepted is done. One whose commit was not answered, or whose outcome the broker does not
 know, is done or not. Every other one is not done. `faults` compares that with all messages that are stored.
@@ -17,10 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.outcomes import ACCEPTED, REJECTED, Outcome
@@ -49,14 +53,19 @@ QUEUES: dict[str, Properties] = {
         "MaxDeliveryCount": 2000,
     },
     "outgoing": {"LockDuration": "PT2S", "MaxDeliveryCount": 2000},
+    "passing": {"ForwardTo": "delivered"},
     "delivered": {"EnablePartitioning": True},
 }
 LIMITS = {"min_lock_duration": 100}
 TELLERS = 3
 CREDIT = 100_000
 """More than the messages that a client receives on one link."""
+ANSWER_SECONDS = 8.0
 ROLLED_BACK = 0.15
 """The share of transactions that a client rolls back before it does the same again."""
+
+
+T = TypeVar("T")
 
 
 async def stored(factory: MessagingFactory, queue: str) -> list[str]:
@@ -87,17 +96,32 @@ class Load:
         self.unknown = 0
         self.rolled_back = 0
         self.stop = False
+        self.unanswered: list[str] = []
+        """Operations that did not end within ANSWER_SECONDS."""
+        self.slowest = 0.0
         self.perhaps: set[str] = set()
         """Orders whose send was not answered, because a broker was killed: they are stored or not."""
 
     async def store(self, sender: Sender, orders: dict[str, bytes]) -> bool:
         """Send orders; whether all are stored."""
         try:
-            await sender.send([*orders.values()])
+            await self.ends("send orders", sender.send([*orders.values()]))
         except SendFailed:
             self.perhaps.update(orders)
             return False
         return True
+
+    async def ends(self, what: str, operation: Awaitable[T]) -> T:
+        """The result of an operation of a client, which has to end in time."""
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await operation
+        except TimeoutError:
+            self.unanswered.append(f"{type(self).__name__}: {what}, begun at {begun:.2f}")
+            raise
+        finally:
+            self.slowest = max(self.slowest, time.monotonic() - begun)
 
     def clients(self) -> list[Awaitable[None]]:
         raise NotImplementedError
@@ -128,45 +152,57 @@ class Load:
     def __str__(self) -> str:
         return (
             f"{type(self).__name__}: {self.confirmed} confirmed, {self.unknown} unknown, "
-            f"{self.rolled_back} rolled back"
+            f"{self.rolled_back} rolled back; the slowest operation took {self.slowest:.2f} s"
         )
 
 
 class WireClient:
     """A message session of a queue, a sender and a coordinator on one connection."""
 
-    def __init__(self, receiver: WireReceiver, sender: WireSender, coordinator: Coordinator) -> None:
+    def __init__(
+        self, load: Load, receiver: WireReceiver, sender: WireSender, coordinator: Coordinator
+    ) -> None:
+        self._load = load
         self.receiver = receiver
         self.sender = sender
-        self.coordinator = coordinator
+        self._coordinator = coordinator
 
     @classmethod
-    async def open(cls, port: int, queue: str, session: str) -> WireClient:
-        wire = WireSession(await connect(port))
+    async def open(cls, load: Load, queue: str, session: str) -> WireClient:
+        wire = WireSession(await load.ends("connect", connect(load.server.port)))
         try:
-            receiver = await wire.receiver(queue, CREDIT, session=session)
-            return cls(receiver, await wire.sender(queue), await wire.coordinator())
+            receiver = await load.ends("accept", wire.receiver(queue, CREDIT, session=session))
+            sender = await load.ends("attach a sender", wire.sender(queue))
+            coordinator = await load.ends("attach a coordinator", wire.coordinator())
+            return cls(load, receiver, sender, coordinator)
         except BaseException:
             wire.connection.abort()
             raise
 
-    async def take(self, load: Load) -> Delivery | None:
+    async def take(self) -> Delivery | None:
         """The next message; None when the load stops."""
         while not self.receiver.deliveries:
             if self.receiver.over:
                 raise ConnectionOver
-            if load.stop:
+            if self._load.stop:
                 return None
             await asyncio.sleep(0.002)
         return self.receiver.deliveries.popleft()
 
+    async def declare(self) -> bytes:
+        return await self._load.ends("declare", self._coordinator.declare())
+
+    async def discharge(self, txn: bytes, fail: bool = False) -> Outcome | None:
+        return await self._load.ends("discharge", self._coordinator.discharge(txn, fail))
+
     async def send(self, txn: bytes, *payloads: bytes) -> None:
-        for outcome in await asyncio.gather(*(self.sender.send(payload, txn) for payload in payloads)):
+        sends = asyncio.gather(*(self.sender.send(payload, txn) for payload in payloads))
+        for outcome in await self._load.ends("send", sends):
             _require(outcome)
 
     async def complete(self, txn: bytes, *deliveries: Delivery) -> None:
         for delivery in deliveries:
-            _require(await self.receiver.settle(delivery, txn))
+            _require(await self._load.ends("complete", self.receiver.settle(delivery, txn)))
 
     def close(self) -> None:
         self.receiver.connection.abort()
@@ -203,9 +239,9 @@ class Transfers(Load):
             await self.order(factory, count)
 
     async def _work(self, teller: int) -> None:
-        client = await WireClient.open(self.server.port, "bank", f"teller-{teller}")
+        client = await WireClient.open(self, "bank", f"teller-{teller}")
         try:
-            while (order := await client.take(self)) is not None:
+            while (order := await client.take()) is not None:
                 await self._transfer(client, order)
         finally:
             client.close()
@@ -217,16 +253,16 @@ class Transfers(Load):
             message(f"{id} posting {payee} {amount}", session_id=f"account-{payee}"),
         )
         if self.chance.random() < ROLLED_BACK:
-            txn = await client.coordinator.declare()
+            txn = await client.declare()
             await client.send(txn, *postings)
-            _require(await client.coordinator.discharge(txn, fail=True))
+            _require(await client.discharge(txn, fail=True))
             self.rolled_back += 1
-        txn = await client.coordinator.declare()
+        txn = await client.declare()
         await client.send(txn, postings[0])
         await client.complete(txn, order)
         await client.send(txn, postings[1])
         self.unknown += 1
-        if self.count(await client.coordinator.discharge(txn)):
+        if self.count(await client.discharge(txn)):
             self.done.add(id)
 
     async def open_orders(self, factory: MessagingFactory) -> int:
@@ -245,7 +281,7 @@ class Transfers(Load):
         found = []
         for id in sorted(self.ordered):
             amounts = postings.pop(id, [])
-            if not orders[id] and not amounts and id in self.perhaps:
+            if not orders[id] and not amounts and id in self.perhaps - self.done:
                 continue
             if (orders[id], len(amounts)) not in ((1, 0), (0, 2)) or sum(amounts) != 0:
                 found.append(f"{id} has {orders[id]} orders and the postings {amounts}")
@@ -269,10 +305,10 @@ class Accounts(Load):
             await sender.send([message(f"{branch} {text}", session_id=f"branch-{branch}") for text in fresh])
 
     async def _work(self, branch: int) -> None:
-        client = await WireClient.open(self.server.port, "branches", f"branch-{branch}")
+        client = await WireClient.open(self, "branches", f"branch-{branch}")
         try:
             here: dict[str, Delivery] = {}
-            while (account := await client.take(self)) is not None:
+            while (account := await client.take()) is not None:
                 here[_text(account).split()[1]] = account
                 if len(here) == self.ACCOUNTS:
                     await self._transfer(
@@ -285,16 +321,16 @@ class Accounts(Load):
         amount = self.chance.randrange(1, 500)
         replaced = (_moved(payer, -amount), _moved(payee, amount))
         if self.chance.random() < ROLLED_BACK:
-            txn = await client.coordinator.declare()
+            txn = await client.declare()
             await client.send(txn, *replaced)
-            _require(await client.coordinator.discharge(txn, fail=True))
+            _require(await client.discharge(txn, fail=True))
             self.rolled_back += 1
-        txn = await client.coordinator.declare()
+        txn = await client.declare()
         await client.complete(txn, payer)
         await client.send(txn, *replaced)
         await client.complete(txn, payee)
         self.unknown += 1
-        self.count(await client.coordinator.discharge(txn))
+        self.count(await client.discharge(txn))
 
     async def faults(self, factory: MessagingFactory) -> list[str]:
         """Accounts that were lost or doubled, money that was made or lost, and transfers that were not counted."""
@@ -331,7 +367,7 @@ def _text(delivery: Delivery) -> str:
 
 
 class Deliveries(Load):
-    """Messages d0, d1, ... that are received from one queue and sent to another one through it."""
+    """Messages d0, d1, ... that are received from one queue and sent to another one through it, which forwards them."""
 
     def __init__(self, server: Busbar, chance: random.Random) -> None:
         super().__init__(server, chance)
@@ -350,19 +386,19 @@ class Deliveries(Load):
             await self.order(factory, count)
 
     async def _work(self) -> None:
-        async with await MessagingFactory.connect(
-            self.server.connection_string, retry=NO_RETRY, timeout=10
-        ) as factory:
-            receiver, sender = await factory.receiver("outgoing", credit=4), await factory.sender("delivered")
+        connecting = MessagingFactory.connect(self.server.connection_string, retry=NO_RETRY)
+        async with await self.ends("connect", connecting) as factory:
+            receiver = await self.ends("attach a receiver", factory.receiver("outgoing", credit=4))
+            sender = await self.ends("attach a sender", factory.sender("passing"))
             while not self.stop:
-                for each in await receiver.receive(4, 0.2):
+                for each in await self.ends("receive", receiver.receive(4, 0.2)):
                     id = text_of(each)
                     tx = factory.transaction(via="outgoing")
-                    await tx.begin()
-                    await receiver.complete([each], transaction=tx)
-                    await sender.send([message(id, partition_key=id)], transaction=tx)
+                    await self.ends("declare", tx.begin())
+                    await self.ends("complete", receiver.complete([each], transaction=tx))
+                    await self.ends("send via", sender.send([message(id, partition_key=id)], transaction=tx))
                     if self.chance.random() < ROLLED_BACK:
-                        await tx.rollback()
+                        await self.ends("roll back", tx.rollback())
                         self.rolled_back += 1
                         continue  # it comes again when its lock ends
                     self.unknown += 1
@@ -372,7 +408,7 @@ class Deliveries(Load):
 
     async def _commit(self, commit: Callable[[], Awaitable[None]]) -> None:
         try:
-            await commit()
+            await self.ends("commit", commit())
         except TransactionInDoubt:
             raise
         except BusbarClientError:
@@ -382,7 +418,8 @@ class Deliveries(Load):
         self.confirmed += 1
 
     async def open_orders(self, factory: MessagingFactory) -> int:
-        return len(self.ordered - self.perhaps - {*await stored(factory, "delivered")})
+        expected = self.ordered - self.perhaps | self.done
+        return len(expected - {*await stored(factory, "delivered")})
 
     async def faults(self, factory: MessagingFactory) -> list[str]:
         """Messages that arrived twice, or that were sent on and are still in their queue."""

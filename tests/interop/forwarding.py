@@ -16,8 +16,9 @@ VERSION = "api-version=2021-05"
 PARTITIONED = "<EnablePartitioning>true</EnablePartitioning>"
 ORDER = (
     "LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession", "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow", "MaxDeliveryCount", "Status", "ForwardTo",
-    "EnablePartitioning", "ForwardDeadLetteredMessagesTo",
+    "DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow", "MaxDeliveryCount",
+    "FilteringMessagesBeforePublishing", "Status", "ForwardTo", "EnablePartitioning", "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
 )  # fmt: skip
 _names = itertools.count(1)
 
@@ -98,6 +99,16 @@ class Forwarding:
         assert len(got) == count, bodies(got)
         await receiver.close(release=True)
         return got
+
+    async def take_some(self, entity: str, count: int) -> None:
+        """Complete so many messages; more may be there."""
+        receiver = await self.factory.receiver(entity, credit=1)
+        while count:
+            got = await receiver.receive(count, 15)
+            assert got, f"{count} messages of {entity} are missing"
+            await receiver.complete(got)
+            count -= len(got)
+        await receiver.close(release=True)
 
     async def dead_letters(self, entity: str, count: int = 1) -> list[Received]:
         return await self.take(entity, count, "deadletter")

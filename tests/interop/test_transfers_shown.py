@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import http.client
@@ -15,10 +16,11 @@ import pytest
 import pytest_asyncio
 
 from busbar.cli.main import run
-from busbar.client import MessagingFactory
+from busbar.client import MessagingFactory, OutgoingMessage, encode
+from busbar.model.partitioning import FRAGMENTS, index_of_key
 from harness.serving import Busbar
 from harness.waiting import until
-from tests.interop.forwarding import Forwarding
+from tests.interop.forwarding import Forwarding, bodies, reason
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -72,7 +74,7 @@ async def test_a_target_that_is_full_is_shown_everywhere(here: Forwarding) -> No
     assert here.counts(source)["All"] == waiting
 
     table = cli(server, "transfers")
-    assert re.search(rf"{source} +0 +{target} +{waiting} .* held .* full", table), table
+    assert re.search(rf"{source} +0 +{target} +0 +ForwardTo +{waiting} .* held .* full", table), table
     assert f"{source} to {target}: " in table
     fragments = json.loads(cli(server, "queue", "show", source, "--fragments", "-o", "json"))
     assert [fragment["transfer"] for fragment in fragments] == [waiting]
@@ -104,3 +106,116 @@ async def test_failed_transfers_are_counted_and_received_over_http(here: Forward
     received = cli(here.server, "receive", f"{itself}/$Transfer/$DeadLetterQueue")
     assert received.strip() == "bad"
     await here.until(itself, "All", 0)
+
+
+async def test_what_waits_is_counted_for_each_target_and_each_kind_of_move(here: Forwarding) -> None:
+    server = here.server
+    letters, first, second = (
+        here.queue(word, MaxSizeInMegabytes=1) for word in ("letters", "first", "second")
+    )
+    source = here.queue("source", ForwardDeadLetteredMessagesTo=letters)
+    big = "x" * 200_000
+    for target in (letters, first, second):
+        await here.send(target, *[big] * 5, message_id="filler")
+    for target, count in ((first, 1), (second, 3)):
+        sender = await here.factory.sender(target, via=source)
+        await sender.send([encode(OutgoingMessage(big.encode())) for _ in range(count)])
+    await here.send(source, big, big, message_id="bad")
+    receiver = await here.factory.receiver(source)
+    for _ in range(2):
+        await receiver.dead_letter(await receiver.receive(1, 10), "Bad", "")
+    await receiver.close()
+
+    def shown() -> dict[str, tuple[str, int, str, str]]:
+        return {
+            view["target"]: (view["by"], view["waiting"], view["state"], view["cause"])
+            for view in transfers(server, source)
+        }
+
+    expected = {
+        letters: ("ForwardDeadLetteredMessagesTo", 2, "held", "full"),
+        first: ("via", 1, "held", "full"),
+        second: ("via", 3, "held", "full"),
+    }
+    await until(lambda: shown() == expected, lambda: str(shown()), pause=0.1)
+    assert here.counts(source)["Transfer"] == 6
+    table = cli(server, "transfers")
+    assert re.search(rf"{source} +0 +{letters} +0 +DeadLetters +2 ", table), table
+    assert re.search(rf"{source} +0 +{second} +0 +via +3 ", table), table
+    await here.take(second, 8)
+    await until(lambda: second not in shown(), pause=0.1)
+    assert shown() == {target: view for target, view in expected.items() if target != second}
+
+
+async def test_what_waits_for_a_partitioned_target_is_counted_for_each_fragment(here: Forwarding) -> None:
+    target = here.queue("target", MaxSizeInMegabytes=1, EnablePartitioning=True)
+    source = here.queue("source")
+    places = {index_of_key(key, FRAGMENTS): key for key in map(str, range(200))}
+    keys = {index: places[index] for index in (3, 7)}
+    for key in keys.values():  # each fragment has the whole size
+        await here.send(target, *["x" * 200_000] * 5, message_id="filler", partition_key=key)
+    sender = await here.factory.sender(target, via=source)
+    for index, key in keys.items():
+        made = OutgoingMessage(b"x" * 200_000, partition_key=key)
+        await sender.send([encode(made) for _ in range(index)])
+    await until(
+        lambda: (
+            {view["targetIndex"]: view["waiting"] for view in transfers(here.server, source)} == {3: 3, 7: 7}
+        ),
+        lambda: str(transfers(here.server, source)),
+        pause=0.1,
+    )
+
+
+async def fail_via(here: Forwarding, source: str, *texts: str) -> str:
+    """Let messages that are sent via an entity fail: their target is deleted before the commit. Returns its name."""
+    gone = here.queue("gone")
+    sender = await here.factory.sender(gone)
+    tx = here.factory.transaction(via=source)
+    await tx.begin()
+    await sender.send(
+        [encode(OutgoingMessage(text.encode(), message_id=text)) for text in texts], transaction=tx
+    )
+    here.delete(gone)
+    await tx.commit()
+    await here.until(source, "TransferDeadLetter", len(texts))
+    return gone
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_failed_transfers_are_peeked_and_sent_again_by_commands(here: Forwarding, kind: str) -> None:
+    server = here.server
+    source = here.queue("source") if kind == "queue" else here.topic()
+    other = here.queue("other")
+    gone = await fail_via(here, source, "one", "two", "three")
+    path = f"{source}/$Transfer/$DeadLetterQueue"
+
+    peeked = json.loads(await asyncio.to_thread(cli, server, "peek", path, "-o", "json"))
+    assert [view["body"] for view in peeked] == ["one", "two", "three"]
+    assert {view["properties"]["DeadLetterReason"] for view in peeked} == {"MessagingEntityNotFoundException"}
+    assert all(gone in view["properties"]["DeadLetterErrorDescription"] for view in peeked)
+    table = await asyncio.to_thread(cli, server, "peek", path, "--max", "1")
+    assert "MessagingEntityNotFoundException" in table and "one" in table and "two" not in table
+    number = str(peeked[1]["sequenceNumber"])
+    rest = json.loads(await asyncio.to_thread(cli, server, "peek", path, "--from", number, "-o", "json"))
+    assert [view["body"] for view in rest] == ["two", "three"]
+    assert here.counts(source)["TransferDeadLetter"] == 3, "peeking changes nothing"
+
+    with pytest.raises(AssertionError):  # without a target
+        await asyncio.to_thread(cli, server, "redrive", path)
+    tried = json.loads(
+        await asyncio.to_thread(cli, server, "redrive", path, "--to", other, "--dry-run", "-o", "json")
+    )
+    assert (tried["there"], tried["moved"]) == (3, 0)
+    assert tried["reasons"] == {"MessagingEntityNotFoundException": 3}
+    assert [each["messageId"] for each in tried["sample"]] == ["one", "two", "three"]
+    done = json.loads(
+        await asyncio.to_thread(cli, server, "redrive", path, "--to", other, "--max", "2", "-o", "json")
+    )
+    assert (done["found"], done["moved"], done["refused"]) == (2, 2, 0)
+    got = await here.take(other, 2)
+    assert bodies(got) == ["one", "two"] and reason(got[0]) == "None", "without the reason of its failure"
+    assert here.counts(source)["TransferDeadLetter"] == 1
+    await asyncio.to_thread(cli, server, "redrive", path, "--to", other)
+    assert bodies(await here.take(other, 1)) == ["three"]
+    await here.until(source, "TransferDeadLetter", 0)

@@ -1,9 +1,9 @@
 """A partitioned queue costs its broker about what a regular one does: with much in flight, measured in turn on one server.
 
-Ratios of neighbours in time say little of what else the machine does. There are two: that of CPU times, and for sends that
-of syncs, since messages that lose their turns share fewer commits (of the compiled rooms: interpreted ones are too slow to
-fill theirs). `make bench ARGS=partitioned` asks for 10 %, in throughput too, on a machine that does nothing else; here there
-is room for one that does, and so this does not prove P9.
+There are two ratios. That of CPU times compares the cheapest round of each queue: what else the machine does can only make
+a round dearer. For sends there is also the median ratio of syncs, since messages that lose their turns share fewer commits
+(of the compiled rooms: interpreted ones are too slow to fill theirs). `make bench ARGS=partitioned` asks for 10 %, in
+throughput too, on a machine that does nothing else. Here there is room for one that does, and so this does not prove P9.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     bool(BROKERS), reason="messages that go from one broker to another cost more, as docs/brokers.md says"
 )
 
-ROUNDS = 3
+ROUNDS = 5
 IN_FLIGHT = 1_000
 MOST_CPU = 1.35
 MOST_SYNCS = 1.5
@@ -41,8 +41,8 @@ WORK: dict[str, Measure] = {
 def test_a_partitioned_queue_costs_what_a_regular_one_does(work: str) -> None:
     with measured_server({"regular": {}, "partitioned": {"EnablePartitioning": True}}) as server:
         pairs = asyncio.run(compare(server, WORK[work]))
-    cpu = [after.cpu_us / before.cpu_us for before, after in pairs]
-    assert median(cpu) <= MOST_CPU, [f"{ratio:.2f}" for ratio in cpu]
+    regular, partitioned = ([cost.cpu_us for cost in costs] for costs in zip(*pairs, strict=True))
+    assert min(partitioned) <= MOST_CPU * min(regular), [f"{cost:.1f}" for cost in (*regular, *partitioned)]
     if work == "send" and rooms_are_compiled():
         syncs = [syncs_of(after) / syncs_of(before) for before, after in pairs]
         assert median(syncs) <= MOST_SYNCS, [f"{ratio:.2f}" for ratio in syncs]

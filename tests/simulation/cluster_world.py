@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.cluster.remote_store import RemoteStore
 from busbar.cluster.session_bar import SessionBar
-from busbar.fragment.machine import Fragment
 from busbar.model import commands as c
 from busbar.model import effects as e
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, SCHEDULED
@@ -215,7 +215,7 @@ class World:
         self._check_disks()
         self._receive_all()
 
-    def machine(self, fragment: int) -> Fragment:
+    def machine(self, fragment: int) -> FragmentMachine:
         for process in self.controller.processes.values():
             for host in process.hosts.values():
                 if fragment in host:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from busbar.fragment.changes import Changes
-from busbar.fragment.writers import MARK, mark_source
+from busbar.fragment.writers import FENCE, MARK, mark_name, mark_source
 from busbar.message.compose import compose
 from busbar.message.content import application_properties
 from busbar.message.parsing import parse_message
@@ -200,7 +200,7 @@ class MoveChecker:
         self, part: CommittedPart, arriving: Mapping[str, list[Place]], published: Iterable[str], now: int
     ) -> None:
         for writer, row in part.changes.writers.items():
-            if not writer.startswith(MARK) or row is None:
+            if not writer.startswith(MARK) or writer.startswith(FENCE) or row is None:
                 continue
             source = int(mark_source(writer))
             before = self.marks.get((source, part.fragment), 0)
@@ -277,10 +277,7 @@ class MoveChecker:
             if source in stores:
                 assert n <= stores[source].head.last
             if target in stores:
-                rows = stores[target].writers
-                assert n == max(
-                    (row[0] for mark, row in rows.items() if mark.endswith(f"/{source}")), default=0
-                )
+                assert n == stores[target].writers.get(mark_name(source), (0, 0))[0]
         for one in self.transactions:
             self._check_transaction(one, places)
 

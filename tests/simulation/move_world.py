@@ -3,7 +3,8 @@
 Hosts are the real ones (harness/simulated_host.py: commit loop, lifecycle, loading of fragments), and so is the mover
 (broker/mover.py). A process has one store or all of them. The mover of a process gives its commands to the hosts of the
 process at once, and to others by a link. A link has an order, and it can break: then each request that is not answered is
-refused as uncertain, and the commands that it had not delivered yet may still arrive later.
+refused as uncertain, and the commands that it had not delivered yet may still arrive later. They may even arrive at the
+process that took the place of their receiver. Channels between brokers end with the process; fragments do not rely on that.
 
 The world says when a turn is taken, when the thread of a store works, what fails, when links carry something, and when a
 process ends. move_checker.py says what is checked.
@@ -255,9 +256,6 @@ class MoveWorld:
             for store in process.stores:
                 if other is not process:
                     self.break_link(other, store)
-        # What was sent to this process and has not arrived goes with its connections.
-        self.late = [one for one in self.late if one.fragment not in here]
-        self.sent_takes = [one for one in self.sent_takes if one.fragment not in here]
         for request, (store, answer) in list(self.awaited.items()):
             if store in process.stores:
                 del self.awaited[request]

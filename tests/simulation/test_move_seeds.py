@@ -85,6 +85,22 @@ def refused_and_repeated() -> None:
     assert names_in(world, TARGET) == [] and names_in(world, SOURCE, TRANSFER_DEAD) == ["m1:"]
 
 
+def refused_and_late_after_a_crash() -> None:
+    """A move that was refused arrives once more at the process that took the target's place."""
+    world = begin()
+    world.change(TARGET, world.make_settings(TARGET, can_send=False))
+    send(world, SOURCE, via("m1", TARGET))
+    settle(world)
+    assert names_in(world, SOURCE, TRANSFER_DEAD) == ["m1:"]
+    world.crash(world.process_of(world.home[TARGET]), landed=True)
+    world.change(TARGET, world.make_settings(TARGET))
+    settle(world)
+    (take,) = world.sent_takes
+    world.repeat(take)
+    settle(world)
+    assert names_in(world, TARGET) == [] and names_in(world, SOURCE, TRANSFER_DEAD) == ["m1:"]
+
+
 def taken_and_unheard() -> None:
     """The target has taken a page in a commit of unknown outcome: the page comes again, and is not stored again."""
     world = begin()
@@ -162,6 +178,7 @@ def transaction_over_a_topic() -> None:
 SCENARIOS = [
     via_and_forwarded_in_one_send,
     refused_and_repeated,
+    refused_and_late_after_a_crash,
     taken_and_unheard,
     through_a_topic_to_a_queue,
     transaction_over_a_topic,

@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from typing import final
 
 from busbar.broker.group import CommitGroup, drafts_of
 from busbar.broker.slot import Slot
@@ -60,13 +60,14 @@ class GroupFailed(Exception):
     """Raised when a group has failed and must not be committed (rule 5)."""
 
 
-@dataclass(slots=True)
+@final
 class Job:
     """What the store has to do next: commit a group, then read."""
 
-    batches: list[Changes]
-    reads: list[tuple[int, list[Read]]]
-    """By fragment. The store fills in what each asks for."""
+    def __init__(self, batches: list[Changes], reads: list[tuple[int, list[Read]]]) -> None:
+        """`reads` are by fragment. The store fills in what each asks for."""
+        self.batches = batches
+        self.reads = reads
 
     def run(self, store: Store) -> None:
         if self.batches:
@@ -75,29 +76,32 @@ class Job:
             store.read(fragment, wanted)
 
 
-@dataclass(slots=True)
+@final
 class Step:
     """What a step asks of the caller: start the job, then perform the effects."""
 
-    job: Job | None
-    effects: list[Effect] = field(default_factory=list)
-    has_more: bool = False
-    """Step again at once. The job came first, so that the store works while commands are applied."""
+    def __init__(self, job: Job | None, effects: list[Effect], has_more: bool) -> None:
+        """`has_more`: step again at once. The job came first, so that the store works while commands are applied."""
+        self.job = job
+        self.effects = effects
+        self.has_more = has_more
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class RolledBack:
     """What one fragment had not committed when its group failed."""
 
-    slot: Slot
-    batches: list[Changes]
-    """Newest first: the order in which they are undone."""
-    effects: list[Effect]
-    """In apply order; none of them was performed."""
-    given: int
-    """How many effects, counted from the first, rest on what was given to the store. The store never saw the others."""
+    def __init__(self, slot: Slot, batches: list[Changes], effects: list[Effect], given: int) -> None:
+        """The batches are newest first: the order in which they are undone. The effects are in apply order; none of them was
+        performed. As many as `given`, counted from the first, rest on what was given to the store. The store never saw the
+        others."""
+        self.slot = slot
+        self.batches = batches
+        self.effects = effects
+        self.given = given
 
 
+@final
 class CommitLoop:
     """The commands, changes and effects of one store's fragments."""
 
@@ -288,7 +292,7 @@ class CommitLoop:
             if slot.inbox:
                 for command in slot.inbox:
                     self._refuse(command, error)
-                slot.inbox = deque(command for command in slot.inbox if command.request == 0)
+                slot.inbox = deque([command for command in slot.inbox if command.request == 0])
 
     def take_queued(self, error: BusbarError) -> list[Command]:
         """Refuse every command that has an answer, and take the others out of the inboxes."""
@@ -397,7 +401,7 @@ class CommitLoop:
         if slot.subscriptions:
             if drafts_of(command):
                 slot.machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
-        elif slot.topic is not None and isinstance(command, SetSessionState | Transact):
+        elif slot.topic is not None and isinstance(command, (SetSessionState, Transact)):
             topic = slot.topic
             together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
             slot.machine.set_topic_usage(together - slot.machine.size(), topic.machine.settings.quota_bytes)
@@ -509,7 +513,7 @@ class CommitLoop:
         """Start a job if one can be, else apply what waits. Effects come last, since performing them may submit commands."""
         job = self._next_job()
         if job is not None and (self._supplied or self._ready):
-            return Step(job, has_more=True)
+            return Step(job, [], True)
         if self._running:
             supplied, self._supplied = self._supplied, []
             for slot in supplied:
@@ -518,7 +522,7 @@ class CommitLoop:
         if job is None:
             job = self._next_job()
         effects, self._out = self._out, []
-        return Step(job, effects)
+        return Step(job, effects, False)
 
     def _next_job(self) -> Job | None:
         """Commit what was gathered, then read what fragments wait for."""

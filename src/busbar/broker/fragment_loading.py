@@ -9,6 +9,7 @@ from busbar.fragment.bounds import Bounds
 from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow, empty_head
 from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import ReadByNumber
+from busbar.message.content import sizes_as_sent
 from busbar.message.parsing import read_draft
 from busbar.model.message import DEAD, Record
 from busbar.model.settings import FragmentSettings
@@ -124,6 +125,7 @@ def build_machine(
         durable.writers,
         durable.outbox,
         read_draft,
+        sizes_as_sent,
     )
 
 

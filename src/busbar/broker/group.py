@@ -9,6 +9,8 @@ Rules:
 
 from __future__ import annotations
 
+from typing import final
+
 from busbar.broker.slot import Slot
 from busbar.fragment.changes import Changes
 from busbar.model.commands import Command, Send, Settle, StoreCopies, TakeMoved, Transact
@@ -36,6 +38,7 @@ def _bytes_of(command: Command) -> int:
     return sum([len(draft.content) for draft in drafts_of(command)])
 
 
+@final
 class CommitGroup:
     def __init__(self) -> None:
         self.slots: list[Slot] = []

@@ -13,8 +13,10 @@ from typing import Protocol, runtime_checkable
 from busbar.broker.mover import Mover, PairStatus, TargetQuestion
 from busbar.model.api import Commands, Effects, EntityView, TransferReport, TransferView
 from busbar.model.errors import BusbarError, EntityNotFound
+from busbar.model.message import DEAD_FORWARD, FORWARD, VIA
 
 LONGEST_SLEEP = 1.0
+_WAYS = {FORWARD: "ForwardTo", DEAD_FORWARD: "ForwardDeadLetteredMessagesTo", VIA: "via"}
 
 
 class MoveBroker(Protocol):
@@ -25,7 +27,9 @@ class MoveBroker(Protocol):
 
     def submit(self, commands: Commands) -> None: ...
 
-    async def entity(self, path: str) -> EntityView: ...
+    async def decided_entity(self, path: str) -> EntityView:
+        """The entity of that path. If a change of it is under way, its outcome is awaited. When an entity is created, its
+        sources have messages for it before the catalogue has the entity."""
 
 
 @runtime_checkable
@@ -134,7 +138,7 @@ class MoveRunner:
 
     async def _find(self, questions: dict[str, list[TargetQuestion]]) -> None:
         for path, asked in questions.items():
-            fragments = await _fragments_at(path, self._broker.entity)
+            fragments = await _fragments_at(path, self._broker.decided_entity)
             for question in asked:
                 exists = None if fragments is None else question.target in fragments
                 self._mover.answer(question, exists, self._now())
@@ -148,6 +152,7 @@ def _view(pair: PairStatus, offset: int) -> TransferView:
         pair.target,
         pair.path,
         pair.source_path,
+        by=_WAYS.get(pair.kind, ""),
         oldest=pair.oldest,
         state="held" if pair.is_held else "moving",
         since=pair.since + offset if pair.is_held else 0,

@@ -19,7 +19,8 @@ Rules:
    reports to the source that the target is gone.
 7. The fence of a TakeMoved rises with every attempt, and with the epoch of the source's store. So a target can distinguish
    a command that was given up from the one that took its place. A store that was re-created begins with a low epoch. If a
-   target has seen a higher fence, that epoch is raised here until the target takes messages again.
+   target has seen a higher fence, that epoch is raised here, with pauses of MIN_PAUSE_MS, until the target takes messages
+   again.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
    may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
 9. The source decides what becomes of a record that was refused. If it is still the first one of the next page, the pair is
@@ -82,7 +83,7 @@ class _Pair:
     """The work on one source and one target."""
 
     __slots__ = (
-        "bytes", "cause", "full_since", "held_since", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
+        "bytes", "cause", "full_since", "held_since", "kind", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
         "ready_again", "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state",
         "target",
     )  # fmt: skip
@@ -97,6 +98,7 @@ class _Pair:
         self.page_bytes = FIRST_BYTES  # what the next page may have
         self.numbers: list[int] = []  # of the records that were offered to the target last
         self.oldest = 0  # when the first of them came into the outbox
+        self.kind = 0  # of its move
         self.ready_again = False  # OutboxReady came while a page was asked for
         # Of a pair that is held, and until something is taken:
         self.held_since = 0
@@ -133,6 +135,8 @@ class PairStatus:
     """Since when it is held."""
     oldest: int
     """When its first record came into the outbox, by the time in the record; 0: not known."""
+    kind: int
+    """Of the move of its first record: FORWARD, DEAD_FORWARD or VIA; 0: not known."""
     cause: str
     """FULL, UNAVAILABLE, MISSING or REFUSED."""
     reason: str
@@ -195,6 +199,7 @@ class Mover:
                 pair.held_since != 0,
                 pair.held_since,
                 pair.oldest,
+                pair.kind,
                 pair.cause,
                 pair.reason,
             )
@@ -289,7 +294,7 @@ class Mover:
                 self._hold(pair, REFUSED, pair.refusal, now)
                 return
             self._end_hold(pair)
-        pair.oldest = page.records[0].enqueued
+        pair.oldest, pair.kind = page.records[0].enqueued, page.records[0].kind
         drafts, failure = _drafts_of(page)
         if failure is not None and not drafts:
             # No target was ever offered it: what cannot be read now could not be read before.
@@ -334,8 +339,9 @@ class Mover:
                 pair.state = _State.ASKING
                 self._questions.append(TargetQuestion(pair.source, pair.target, pair.path))
             elif refused.condition == InvalidOperation.condition:
-                self._raised[pair.source] = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
-                self._hold(pair, REFUSED, refused.text, now)
+                raised = min(max(1, 2 * self._raised.get(pair.source, 0)), MAX_RAISE)
+                self._raised[pair.source] = raised
+                self._hold(pair, REFUSED, refused.text, now, MIN_PAUSE_MS if raised < MAX_RAISE else 0)
             else:
                 self._hold(pair, UNAVAILABLE, refused.text, now)
                 self._avoid(pair)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from typing import final
 
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.fragment.changes import Changes
-from busbar.fragment.machine import Fragment
 from busbar.fragment.reads import Read
 from busbar.model.commands import Command, Tick
 from busbar.model.effects import Effect
 from busbar.rules.selection import TopicSelector
 
 
-@dataclass(slots=True, eq=False)
+@final
 class Slot:
     """The state of a fragment in the commit loop.
 
@@ -22,41 +22,42 @@ class Slot:
     that are being committed.
     """
 
-    id: int
-    machine: Fragment
-    inbox: deque[Command] = field(default_factory=deque)
-    queued: bool = False
-    """In the loop's list of slots that have commands to apply."""
-    tick_queued: bool = False
-    """A Tick stands in the inbox; a second one would add nothing."""
-    reads: list[Read] | None = None
-    """What the first command of the inbox waits for; no later command overtakes it."""
-    dirty: bool = False
-    """It has gathered changes and takes part in the next group."""
-    change_count: int = 0
-    """Messages touched by gathered changes."""
-    gathered_effects: list[Effect] = field(default_factory=list)
-    is_committing: bool = False
-    committing: Changes | None = None
-    committing_effects: list[Effect] = field(default_factory=list)
-    timer_at: int = 0
-    """When the fragment's clock is looked at again (0: never)."""
-    last_used: int = 0
-    """When a command of a gateway was last applied (0: never)."""
-    broken: bool = False
-    """The machine raised: it is not to be trusted until it has been loaded again."""
-    topic: Slot | None = None
-    """Of a subscription: that of its topic."""
-    subscriptions: list[Slot] = field(default_factory=list)
-    """Of a topic: those of its subscriptions."""
-    selector: TopicSelector | None = None
-    """Of a topic: evaluates the rules of its subscriptions."""
-    spent: int = 0
-    """Of a topic: steps of its rules that have not been counted in a turn yet."""
-    reads_awaited: int = 0
-    """Of a topic: so many subscriptions have to get their reads before it goes on."""
-    yields_to_topic: bool = False
-    """Of a subscription: it would have to read, and lets its topic go first."""
+    def __init__(self, id: int, machine: FragmentMachine) -> None:
+        self.id = id
+        self.machine = machine
+        self.inbox: deque[Command] = deque()
+        self.queued = False
+        """In the loop's list of slots that have commands to apply."""
+        self.tick_queued = False
+        """A Tick stands in the inbox; a second one would add nothing."""
+        self.reads: list[Read] | None = None
+        """What the first command of the inbox waits for; no later command overtakes it."""
+        self.dirty = False
+        """It has gathered changes and takes part in the next group."""
+        self.change_count = 0
+        """Messages touched by gathered changes."""
+        self.gathered_effects: list[Effect] = []
+        self.is_committing = False
+        self.committing: Changes | None = None
+        self.committing_effects: list[Effect] = []
+        self.timer_at = 0
+        """When the fragment's clock is looked at again (0: never)."""
+        self.last_used = 0
+        """When a command of a gateway was last applied (0: never)."""
+        self.broken = False
+        """The machine raised: it is not to be trusted until it has been loaded again."""
+        self.topic: Slot | None = None
+        """Of a subscription: that of its topic."""
+        self.subscriptions: list[Slot] = []
+        """Of a topic: those of its subscriptions."""
+        self.selector: TopicSelector | None = None
+        """Of a topic: evaluates the rules of its subscriptions."""
+        self.spent = 0
+        """Of a topic: steps of its rules that have not been counted in a turn yet."""
+        self.reads_awaited = 0
+        """Of a topic: so many subscriptions have to get their reads before it goes on."""
+        self.yields_to_topic = False
+        """Of a subscription: it would have to read, and lets its topic go first."""
 
     def tick(self) -> None:
         if not self.tick_queued:
@@ -71,7 +72,7 @@ class Slot:
     def drop_tick(self) -> None:
         """Remove the tick that a timer has queued while nothing was applied."""
         if self.tick_queued:
-            self.inbox = deque(command for command in self.inbox if type(command) is not Tick)
+            self.inbox = deque([command for command in self.inbox if type(command) is not Tick])
             self.tick_queued = False
 
     def take_spent(self) -> int:

@@ -106,7 +106,7 @@ class StoreLifecycle:
         self.loss: StoreLoss | None = None
         self.is_fenced = False
         self.predecessor: Callable[[int], LastKnownNumbers] | None = None
-        """While a re-created store is admitted: where the numbers of its fragments go on."""
+        """Until a re-created store is admitted: where the numbers of its fragments go on."""
         self.commit_loop = commit_loop
         self._has_place = has_place
         self._on_change = on_change
@@ -445,7 +445,10 @@ class StoreLifecycle:
             _log.warning("store %s was changed by another owner; all is loaded again", self.name)
             self._replace_machines()
         self._opened, self._durable = opened, opened.durable
-        self._start(Phase.ADMITTING, Admit(recreated=False))
+        if self.predecessor is not None:  # it was re-created, and could not be admitted
+            self._start(Phase.ADMITTING_EMPTY, Admit(recreated=True))
+        else:
+            self._start(Phase.ADMITTING, Admit(recreated=False))
 
     def _admitted(self, result: object, now: int, wall: int) -> None:
         self._undone = self._undo(self._durable)

@@ -7,10 +7,12 @@ when the entry has come up. So locks that are taken and settled by the thousand 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import final
 
 from busbar.broker.slot import Slot
 
 
+@final
 class FragmentTimers:
     """The times at which slots are due, in ms."""
 

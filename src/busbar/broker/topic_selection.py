@@ -13,13 +13,13 @@ Rules
 
 from __future__ import annotations
 
-from busbar.fragment.machine import Fragment
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.fragment.publishing import FanOut
 from busbar.model.commands import Command, Send, TakeMoved, Tick, Transact
 from busbar.rules.selection import TopicSelector
 
 
-def select(machine: Fragment, selector: TopicSelector, command: Command, now: int) -> int:
+def select(machine: FragmentMachine, selector: TopicSelector, command: Command, now: int) -> int:
     """Set what subscriptions select of the messages that the command publishes. Returns the steps that rules have spent."""
     if not isinstance(command, (Send, Tick, TakeMoved, Transact)):
         return 0

@@ -51,9 +51,11 @@ class StoreBootstrap:
         return entries
 
     async def admit(self, host: StoreHost, anew: bool) -> None:
-        """Look at a store that has just been opened again, or re-created. Raises StoreError if it is not that store."""
+        """Look at a store that has just been opened again, or re-created. Raises StoreError if it is not that store.
+
+        If an earlier attempt to admit a re-created store failed, the store may have its identity already."""
         copy = read_copy(await host.read_catalogue())
-        if anew:
+        if anew and copy.identity is None:
             self._membership = self._membership.with_store(host.name)
             self.copies.set(STORES, encode(self._membership))
         else:

@@ -87,7 +87,7 @@ class Catalogue(CatalogueReader):
         self._limits = limits
         self._tier = tier
         self._ids = IdCounters()
-        self._settings = FragmentSettingsBuilder(limits.transfer_patience)
+        self._settings = FragmentSettingsBuilder(limits)
         self._changes = ChangeRunner()
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""
@@ -140,8 +140,13 @@ class Catalogue(CatalogueReader):
         return self._settings.in_store(store, self._entries, self._entries)
 
     async def _admit(self, host: StoreHost, anew: bool) -> None:
-        """Check a store that comes back: it must be that store, gets what is in force, and serves its fragments."""
+        """Check a store that comes back: it must be that store, gets what is in force, and serves its fragments.
+
+        One that was re-created gets its fragments first, with the numbers that they go on from. Without an identity it is
+        kept out at the next start. So if the process ends here, no fragment begins at 1 again."""
         async with self._changes.turn:
+            if anew:
+                await host.add_fragments(self._fragments_in(host.name))
             await self._assembly.admit(host, anew)
             await host.add_fragments(self._fragments_in(host.name))
         self._purger.start()

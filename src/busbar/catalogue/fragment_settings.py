@@ -27,6 +27,7 @@ from busbar.model.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
+from busbar.model.limits import Limits
 from busbar.model.names import key_of, parent_and_name
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.settings import (
@@ -55,8 +56,8 @@ class SettingsPlan:
 
 
 class FragmentSettingsBuilder:
-    def __init__(self, transfer_patience_ms: int = 60_000) -> None:
-        self._transfer_patience_ms = transfer_patience_ms
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         self._topics: Topics = {}
         """As they are in force. A rule set that did not change stays the same object, which saves its compilation."""
 
@@ -122,7 +123,10 @@ class FragmentSettingsBuilder:
         settings = description.fragment_settings()
         settings.path = view.path
         settings.taps = [tap.settings() for tap in view.taps]
-        settings.transfer_patience_ms = self._transfer_patience_ms
+        settings.transfer_patience_ms = self._limits.transfer_patience
+        if not isinstance(description, SubscriptionDescription):
+            settings.max_message_bytes = self._limits.message_size(description.max_message_size)
+            settings.max_header_bytes = self._limits.max_header_size
         return settings
 
     def _changed_topics(self, change: CatalogueChange, entries: EntityEntries) -> Topics:

@@ -231,21 +231,29 @@ class LocalBroker(EffectDispatcher):
         if not report.transfers:
             return report
         sources = {view.fragment for view in report.transfers}
+        both = sources | {view.target_fragment for view in report.transfers}
         places = {
             fragment: (entity.path, index)
             for entity in self._catalogue.entities()
             for index, fragment in enumerate(entity.fragments)
-            if fragment in sources
+            if fragment in both
         }
-        asked = [*places]
+        asked = [fragment for fragment in places if fragment in sources]
         answers = dict(zip(asked, await asyncio.gather(*self._ask(asked, _inspect)), strict=True))
         found = []
         for view in report.transfers:
             if view.fragment in places:
                 path, index = places[view.fragment]
-                counters = answers[view.fragment]
-                waiting = counters.counts[OUTBOX] if isinstance(counters, Inspected) else 0
-                found.append(replace(view, source=path, index=index, waiting=waiting))
+                _, target_index = places.get(view.target_fragment, ("", 0))
+                found.append(
+                    replace(
+                        view,
+                        source=path,
+                        index=index,
+                        target_index=target_index,
+                        waiting=_waiting(answers[view.fragment], view.target_fragment),
+                    )
+                )
         found.sort(key=lambda view: (key_of(view.source), view.index, view.target_fragment))
         return TransferReport(report.moved, found)
 
@@ -274,6 +282,11 @@ class LocalBroker(EffectDispatcher):
             answer = self._inspecting.pop(effect.request, None)
             if answer is not None and not answer.done():
                 answer.set_result(effect)
+
+
+def _waiting(answer: Effect, target: int) -> int:
+    """How many messages of a fragment wait for a target, by the answer of the fragment."""
+    return (answer.outbox or {}).get(target, 0) if isinstance(answer, Inspected) else 0
 
 
 def _inspect(fragment: int, origin: int, request: int) -> Command:

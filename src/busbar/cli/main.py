@@ -15,6 +15,7 @@ from busbar.cli.failure import CommandFailure, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
+from busbar.cli.peek import add_peek_command
 from busbar.cli.redrive import add_redrive_command
 from busbar.cli.replay import add_replay_command
 from busbar.cli.transfers import add_transfers_command
@@ -154,6 +155,7 @@ def trust(
 
 
 add_message_commands(app)
+add_peek_command(app)
 add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)

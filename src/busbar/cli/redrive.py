@@ -57,6 +57,7 @@ def add_redrive_command(app: typer.Typer) -> None:
             "busbar redrive orders --reason MaxDeliveryCountExceeded --max 100",
             "busbar redrive orders --to repair --where \"subject = 'refund'\" --rate 50",
             "busbar redrive events/Subscriptions/audit --to events",
+            "busbar redrive 'orders/$Transfer/$DeadLetterQueue' --to receipts",
         ),
     )(redrive)
 
@@ -81,7 +82,8 @@ def redrive(
     """Move the dead letters of a queue back to it, or to another entity. Each is deleted when the target has it.
 
     ENTITY can be TOPIC/Subscriptions/NAME; then --to is needed, because nothing can be sent to one subscription alone. If it
-    is the topic, all its subscriptions get the messages.
+    is the topic, all its subscriptions get the messages. With /$Transfer/$DeadLetterQueue it is what could not be moved to
+    another entity; it needs --to as well.
     A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
     """
     patience = _seconds(lock_wait)

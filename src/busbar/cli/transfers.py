@@ -11,15 +11,19 @@ from busbar.cli.endpoint import ConnectionOptions, find_target
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_json, print_table, printable
 
+_SHORT = {"ForwardDeadLetteredMessagesTo": "DeadLetters"}
+
 
 def add_transfers_command(app: typer.Typer) -> None:
     command(app, examples=("busbar transfers", "busbar transfers -o json"))(transfers)
 
 
 def transfers(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) -> None:
-    """List what is forwarded now: from where, to where, how much waits, and why something is held.
+    """List what is moved now: from where, to where, why, how much waits, and why something is held.
 
-    A line is a fragment of the source and a fragment of the target. What moves at once is rarely seen here.
+    A line is a fragment of the source and a fragment of the target. `By` is the reason of the move: ForwardTo, DeadLetters
+    (ForwardDeadLetteredMessagesTo), or via (sent via the source). What moves at once is rarely seen here. What could not be
+    moved is in a dead-letter queue: see busbar peek and busbar redrive.
     """
     from busbar.cli.atom_client import ManagementClient
     from busbar.cli.stores import ask
@@ -29,8 +33,8 @@ def transfers(*, output: Output = OutputFormat.TABLE, where: ConnectionOptions) 
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    columns = ("Source", "#", "Target", "Waiting", "Oldest", "State", "Since", "Cause")
-    print_table(columns, [_row(view) for view in found], "Nothing is being forwarded.")
+    columns = ("Source", "#", "Target", "#", "By", "Waiting", "Oldest", "State", "Since", "Cause")
+    print_table(columns, [_row(view) for view in found], "Nothing is being moved.")
     for reason in sorted(
         {(view["source"], view["target"], view["reason"]) for view in found if view["reason"]}
     ):
@@ -42,6 +46,8 @@ def _row(view: dict[str, Any]) -> tuple[str, ...]:
         view["source"],
         str(view["index"]),
         view["target"],
+        str(view["targetIndex"]),
+        _SHORT.get(view["by"], view["by"]),
         str(view["waiting"]),
         _time(view["oldest"]),
         view["state"],

@@ -170,6 +170,10 @@ class ClusterBroker(EffectDispatcher):
         undecided.discard(key)
         return found
 
+    async def decided_entity(self, path: str) -> EntityView:
+        """The entity at a path. If a change of it is under way, its outcome is awaited, by the controller."""
+        return await self.entity(path)
+
     def authorization_rules(self, path: str) -> Sequence[AuthorizationRule]:
         """The authorization rules of the entity itself; none if there is no such entity."""
         view = self._views.get(key_of(path))

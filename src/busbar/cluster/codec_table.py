@@ -270,7 +270,7 @@ EFFECTS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     Inspected: (14, [
         ("origin", Int), ("request", Int), ("counts", list[Int]), ("size", Int), ("last", Int),
-        ("duplicates", Int),
+        ("duplicates", Int), ("outbox", dict[Int, Int] | None),
     ]),
     DuplicateReport: (15, [
         ("origin", Int), ("request", Int), ("dropped", Int), ("remembered", Int), ("ids", list[str]),
@@ -317,5 +317,5 @@ SETTINGS: Fields = [
     ("quota_bytes", Int), ("can_send", bool), ("can_receive", bool), ("duplicate_window_ms", Int),
     ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool), ("path", str),
     ("forward", ForwardSettings | None), ("forward_dead_letters", ForwardSettings | None),
-    ("transfer_patience_ms", Int),
+    ("transfer_patience_ms", Int), ("max_message_bytes", Int), ("max_header_bytes", Int),
 ]

@@ -67,8 +67,11 @@ def _number(entry: tuple[int, int, Record]) -> int:
 def inspect(state: State, command: Inspect) -> None:
     head = state.ledger.head
     dropped = state.duplicates.dropped
+    waiting: dict[int, int] | None = None
+    if state.outbox.pairs:
+        waiting = {target: int(pair.count) for target, pair in state.outbox.pairs.items()}
     state.effects.append(
-        Inspected(command.origin, command.request, list(head.counts), head.size, head.last, dropped)
+        Inspected(command.origin, command.request, list(head.counts), head.size, head.last, dropped, waiting)
     )
 
 

@@ -120,10 +120,12 @@ class Fragment:
         writers: dict[str, tuple[int, int]] | None = None,
         outbox: dict[int, OutboxRow] | None = None,
         draft_of: Callable[[bytes], Draft] | None = None,
+        sizes_of: Callable[[bytes], tuple[int, int]] | None = None,
     ) -> None:
         """Create a fragment from its rows in the store. `locks` were kept over a clean shutdown, and `segments` hold ids.
         `writers` has their committed batches and when those were, `outbox` its targets. `draft_of` reads the keys of a
-        message from its content: without it nothing can be forwarded to a partitioned entity."""
+        message from its content: without it nothing can be forwarded to a partitioned entity. `sizes_of`
+        measures a content: the whole message, and all of it that is not the body. Without it headers are not limited."""
         self.id = id
         self.settings = settings
         self.bounds = bounds if bounds is not None else Bounds()
@@ -138,6 +140,7 @@ class Fragment:
             writers if writers is not None else {},
             outbox if outbox is not None else {},
             draft_of,
+            sizes_of,
         )
 
     # ---- a command's way through ----

@@ -61,6 +61,7 @@ class State:
         writers: dict[str, tuple[int, int]],
         outbox: dict[int, OutboxRow],
         draft_of: Callable[[bytes], Draft] | None,
+        sizes_of: Callable[[bytes], tuple[int, int]] | None,
     ) -> None:
         self.settings = settings
         self.now: i64 = 0  # of the turn
@@ -87,6 +88,7 @@ class State:
         self.writers = Writers(bounds, writers)
         self.outbox = Outbox(bounds, outbox)
         self.draft_of = draft_of
+        self.sizes_of = sizes_of
         self.not_forwarded: ForwardSettings | None = None  # dead letters came back from there (moving.py)
         self.reserved: dict[int, bool] = {}  # numbers that were given to no message so far, in their order
         self.consumers: dict[tuple[int, int], Consumer] = {}

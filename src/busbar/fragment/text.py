@@ -39,6 +39,9 @@ EXPIRED: Final[Overlay] = {
 NO_SESSION: Final = "Session ID is null"
 NEEDS_SESSION: Final = "A message without a SessionId cannot be sent to an entity that requires sessions."
 
+HEADER_TOO_LARGE: Final = "HeaderSizeExceeded"
+"""The condition of a moved message whose header is too large, and the reason of the dead letter that it becomes."""
+
 
 def dead_letter(reason: str, description: str) -> Overlay:
     return {REASON: amqp_string(reason), DESCRIPTION: amqp_string(description)}

@@ -13,8 +13,9 @@ Rules
 - All this is written with the commit of the messages, beside the duplicate detection of the entity, which holds as well.
 
 Marks. A mark is a row of the same kind, for what a fragment has taken from the outbox of another one (taking.py). Its name
-has the other fragment, its batch is the highest number taken. It has no ids and does not count as a writer. When its
-fragment is gone and it is MARK_MS old, a mark is deleted, never by time alone.
+has the other fragment, its batch is the highest number taken. It has no ids and does not count as a writer. A second row
+has the fence of the last attempt that was refused, in whole or in part. When their fragment is gone and they are MARK_MS
+old, both are deleted, never by time alone.
 
 What is in memory. If a writer is new since the start, all its ids are in memory, so that its sends need no read. When they
 become too many, and after a start or an undo, every send reads them from the store.
@@ -37,7 +38,13 @@ from busbar.model.message import Draft
 FENCE_MS: Final = 7 * 24 * 3_600_000
 MARK_MS: Final = 3_600_000
 MARK: Final = "\0"
-"""The beginning of the names of marks; no name of a writer begins with it."""
+"""The beginning of the names of marks and fences; no name of a writer begins with it."""
+FENCE: Final = "\0fence/"
+
+
+def fence_name(source: int) -> str:
+    """The name of the row with the fence of the last refused attempt to move messages of another fragment here."""
+    return f"{FENCE}{source}"
 
 
 def mark_name(source: int) -> str:
@@ -46,7 +53,7 @@ def mark_name(source: int) -> str:
 
 
 def mark_source(name: str) -> int:
-    """The fragment whose mark has this name."""
+    """The fragment whose mark or fence has this name."""
     return int(name.rpartition("/")[2])
 
 
@@ -76,17 +83,27 @@ class Writers:
         self._fence: i64 = 0  # when the first row goes; 0: never
         self._prepared: list[Draft] | None = None
         self._marks: dict[int, tuple[int, int]] = {}  # by source: what was taken of it, and when
-        self._seen: dict[int, int] = {}  # by source: the highest fence; memory
+        self._refused: dict[int, tuple[int, int]] = {}  # by source: the fence that was refused last, and when
+        self._seen: dict[int, int] = {}  # by source: the highest fence, which may be in memory only
         self._ids: list[bytes] = []
         self._take(rows)
 
     def _take(self, rows: dict[str, tuple[int, int]]) -> None:
         for name, (batch, at) in rows.items():
             if name.startswith(MARK):
-                self._marks[mark_source(name)] = (batch, at)
+                self._take_mark(name, (batch, at))
             else:
                 self._writers[name] = WriterState(batch, at, False)
         self._find_fence()
+
+    def _take_mark(self, name: str, row: tuple[int, int]) -> None:
+        """Take over a mark or a fence of the store."""
+        source = mark_source(name)
+        if name.startswith(FENCE):
+            self._refused[source] = row
+            self._seen[source] = max(self._seen.get(source, -1), row[0])
+        else:
+            self._marks[source] = row
 
     # ---- sends ----
 
@@ -229,14 +246,25 @@ class Writers:
         self._seen[source] = fence
         return False
 
+    def keep_fence(self, ledger: Ledger, source: i64, fence: i64, now: i64) -> None:
+        """Have the store remember the fence of an attempt that was refused, in whole or in part."""
+        self._refused[source] = (fence, now)
+        ledger.set_writer(fence_name(source), fence, now)
+
     def forget_marks(self, ledger: Ledger, sources: list[int], before: i64) -> None:
-        """Forget the marks of fragments that are gone, as far as they were set before a time."""
+        """Forget the marks and fences of fragments that are gone, as far as they were set before a time."""
         for source in sources:
-            mark = self._marks.get(source)
-            if mark is not None and mark[1] < before:
+            mark, refused = self._marks.get(source), self._refused.get(source)
+            if (mark is not None and mark[1] >= before) or (refused is not None and refused[1] >= before):
+                continue
+            if mark is not None:
                 del self._marks[source]
-                self._seen.pop(source, None)
                 ledger.drop_writer(mark_name(source))
+            if refused is not None:
+                del self._refused[source]
+                ledger.drop_writer(fence_name(source))
+            if mark is not None or refused is not None:
+                self._seen.pop(source, None)
 
     # ---- when commits have failed ----
 
@@ -244,6 +272,8 @@ class Writers:
         found = {name: (int(writer.batch), int(writer.at)) for name, writer in self._writers.items()}
         for source, mark in self._marks.items():
             found[mark_name(source)] = mark
+        for source, refused in self._refused.items():
+            found[fence_name(source)] = refused
         return found
 
     def undo(self, batches: list[Changes], rows: dict[str, tuple[int, int]]) -> None:
@@ -257,11 +287,12 @@ class Writers:
         old = self._writers
         self._writers = {}
         self._marks = {}
+        self._refused = {}
         self._count = 0
         self._prepared = None
         for name, row in rows.items():
             if name.startswith(MARK):
-                self._marks[mark_source(name)] = row
+                self._take_mark(name, row)
                 continue
             self._writers[name] = WriterState(row[0], row[1], False)
             before = old.get(name)

@@ -99,15 +99,14 @@ def _check_keeps_messages(
 
 
 def message_size(entity: EntityView, limits: Limits) -> int:
-    """The maximum size in bytes of a message of this entity. The limit of the namespace always holds, because it may have
-    been lowered since the entity was created."""
+    """The maximum size in bytes of a message of this entity."""
     description = entity.description
     own = (
         0
         if isinstance(description, SubscriptionDescription | RuleDescription)
         else description.max_message_size
     )
-    return min(own or limits.default_message_size or limits.max_message_size, limits.max_message_size)
+    return limits.message_size(own)
 
 
 def _status(entity: EntityView) -> EntityStatus:

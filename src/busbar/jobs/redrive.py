@@ -2,6 +2,7 @@
 
     redrive("orders", connection=..., reasons=["MaxDeliveryCountExceeded"])
     redrive("events/Subscriptions/audit", connection=..., target="events")
+    redrive("orders/$Transfer/$DeadLetterQueue", connection=..., target="receipts")
 
 1. Select. The dead-letter queue is read up to its current end, without locks. Later dead letters, among them messages that
    fail again, are left for the next run. Reasons are compared here. A condition or edits in Spark SQL are evaluated by a
@@ -18,6 +19,8 @@
 5. If the target refuses a message because of its content, it stays in the dead-letter queue, and is reported.
 6. Nothing can be sent to one subscription only, so the dead letters of a subscription need a target. Its topic is not the
    default: all its subscriptions would get messages again, which cannot be undone.
+7. A transfer dead-letter queue is moved in the same way. What it has was for another entity, so it needs a target. Spark
+   cannot read it, so there are no conditions and no edits.
 """
 
 from __future__ import annotations
@@ -29,14 +32,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from busbar.client import BusbarClientError, ConnectionLost, Ends, LockLost, Retry, SettleFailed
-from busbar.client.blocking import BlockingFactory, BlockingReceiver, BlockingTaps, connect
+from busbar.client import BusbarClientError, ConnectionLost, LockLost, Retry, SettleFailed
+from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
 from busbar.client.receiver import Received
 from busbar.client.sender import Writer
 from busbar.jobs import fault_points
+from busbar.jobs.browsing import without_sub_queue
 from busbar.jobs.edits import (
     DEAD_LETTER_PROPERTIES,
     Changes,
@@ -44,8 +47,8 @@ from busbar.jobs.edits import (
     FieldEdit,
     parse_edits,
     rewritten,
-    shown_value,
 )
+from busbar.jobs.redrive_sources import DeadLetterSource, FailedTransferSource, RedriveSource
 from busbar.jobs.resending import (
     CHUNK_MESSAGES,
     MOST_EXAMPLES,
@@ -56,10 +59,7 @@ from busbar.jobs.resending import (
     source_id,
     writer_name,
 )
-from busbar.message.decoded import decode_message
-from busbar.model.message import DEAD
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
-from busbar.pages.rows import TapMessageRow, decode_messages, properties_of, raw_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,10 +69,8 @@ if TYPE_CHECKING:
     from busbar.spark.secrets import Secret
 
 FORGET_AFTER: Final = 7 * 24 * 3_600_000
-REASON: Final = DEAD_LETTER_PROPERTIES[0]
 PACED_SECONDS: Final = 2
 """Seconds of messages that are received ahead at a given rate: locks must not end while messages wait."""
-NUMBER_BITS: Final = 48
 
 
 class RedriveError(Exception):
@@ -129,37 +127,41 @@ def redrive(
 ) -> RedriveReport:
     """Move dead letters of a queue back to it, or those of a queue or subscription to `target`, a queue or topic.
 
+    The path of a transfer dead-letter queue moves what that one has.
     `most` moves only the oldest ones. `rate` is the maximum number of messages a second. `wait` is how long a broker may be
     unreachable, in seconds. `lock_wait` is how long to wait for dead letters that others have locked (a lock lasts a minute,
     unless the entity has another duration). `trust` is a file with certificate authorities. Raises RedriveError, EditError,
     BusbarClientError.
     """
-    entity = without_dead_letters(entity.strip("/"))[0]
-    target = _checked_target(entity, target.strip("/"))
+    entity, sub_queue = without_sub_queue(entity.strip("/"))
+    target = _checked_target(entity, target.strip("/"), sub_queue)
     if rate < 0 or (most is not None and most < 1):
         raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
     text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
+    if sub_queue == FailedTransferSource.sub_queue and (where or parsed):
+        raise RedriveError(
+            "Spark cannot read a transfer dead-letter queue: no condition and no edit is possible"
+        )
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
-        taps = factory.taps(entity, sub_queue="deadletter")
-        ends = taps.ends()
-        # As the broker spells it: the same entity under another spelling is the same source.
-        entity = ends.entity
+        source: RedriveSource
+        if sub_queue == FailedTransferSource.sub_queue:
+            source = FailedTransferSource(entity, text, wait, trust)
+        else:
+            source = DeadLetterSource(factory, entity)
         selection = _Selection(set(reasons))
-        selection.browse(taps, ends)
+        source.offer_all(selection.offer)
         if where or parsed:
-            selection.narrow(_evaluated(entity, connection, where, parsed, wait, session, master))
+            selection.narrow(_evaluated(source.entity, connection, where, parsed, wait, session, master))
         selection.keep_oldest(most)
-        mover = _Mover(
-            factory, entity, target, ends.incarnation, selection, Pace(rate), lock_wait, on_progress
-        )
-        shown = list(islice(_samples(taps, ends, selection.wanted), sample)) if dry_run else []
+        mover = _Mover(factory, source, target, selection, Pace(rate), lock_wait, on_progress)
+        shown = source.samples(selection.wanted, sample) if dry_run else []
         if not dry_run:
             mover.run()
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
-    return _report(entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+    return _report(source.entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
 
 
 def _revealed(connection: Secret | str, trust: Path | None) -> tuple[str, Path | None]:
@@ -194,8 +196,13 @@ def _report(
     )
 
 
-def _checked_target(entity: str, target: str) -> str:
+def _checked_target(entity: str, target: str, sub_queue: str = "") -> str:
     """The target for dead letters of an entity. Raises RedriveError."""
+    if sub_queue == FailedTransferSource.sub_queue and not target:
+        raise RedriveError(
+            f"messages that could not be moved from {entity!r} are not for {entity!r}; name a target (--to): the queue or "
+            "topic that they were for, or another one"
+        )
     topic, _ = parent_and_name(entity)
     if topic and not target:
         raise RedriveError(
@@ -222,23 +229,13 @@ class _Selection:
         self.found = 0
         self.reasons: Counter[str] = Counter()
 
-    def browse(self, taps: BlockingTaps, ends: Ends) -> None:
-        """Select among all dead letters up to the ends."""
-        for index, end in sorted(ends.dead_ends.items()):
-            for page in taps.pages(None, index, 0, end):
-                self._look_at(index, page.rows)
-
-    def _look_at(self, index: int, rows: bytes) -> None:
-        for row in decode_messages(rows):
-            if row.lane != DEAD:  # a deferred one can only be received by its number
-                continue
-            self.there += 1
-            reason = _reason(row)
-            if self._reasons and reason not in self._reasons:
-                continue
-            number = index << NUMBER_BITS | row.n
-            self.wanted[number] = {}
-            self._about[number] = (row.enqueued, reason)
+    def offer(self, number: int, enqueued: int, reason: str) -> None:
+        """Select a dead letter, if it has one of the reasons."""
+        self.there += 1
+        if self._reasons and reason not in self._reasons:
+            return
+        self.wanted[number] = {}
+        self._about[number] = (enqueued, reason)
 
     def narrow(self, evaluated: Mapping[int, Changes]) -> None:
         """Keep those that a condition selected, with the changes of the edits."""
@@ -260,20 +257,20 @@ class _Mover:
     def __init__(
         self,
         factory: BlockingFactory,
-        entity: str,
+        source: RedriveSource,
         target: str,
-        incarnation: str,
         selection: _Selection,
         pace: Pace,
         lock_wait: float,
         on_progress: Callable[[RedriveProgress], None] | None,
     ) -> None:
         self._factory = factory
-        self._entity = entity
+        self._source = source
         self._target = target
         # A batch is a run. The batch numbers of one writer rise with time, and a batch is committed only when it is old.
         self._writer = Writer(
-            writer_name("redrive", entity, incarnation, key_of(target)), time.time_ns() // 1_000_000
+            writer_name("redrive", source.name, source.incarnation, key_of(target)),
+            time.time_ns() // 1_000_000,
         )
         self._selection = selection
         self._pace = pace
@@ -289,7 +286,7 @@ class _Mover:
         ahead = CHUNK_MESSAGES
         if self._pace.rate:
             ahead = max(1, min(ahead, int(self._pace.rate * PACED_SECONDS)))
-        receiver = self._factory.receiver(self._entity, sub_queue="deadletter", credit=ahead)
+        receiver = self._factory.receiver(self._source.entity, sub_queue=self._source.sub_queue, credit=ahead)
         try:
             with Resender(self._factory, self._target, self._writer, self._pace) as resender:
                 for received in self._received(receiver, ahead):
@@ -349,7 +346,7 @@ class _Mover:
 
     def _outgoing(self, message: Received) -> ResendMessage:
         number = message.sequence_number
-        name = source_id(self._entity, number, message.enqueued_time)
+        name = source_id(self._source.name, number, message.enqueued_time)
         made = rewritten(
             message.payload,
             self._selection.wanted[number],
@@ -382,37 +379,6 @@ def _evaluated(
         return evaluate(f"{entity}{DEAD_LETTERS}", secret, where, edits, wait, session, master)
     except ReplayError as error:
         raise RedriveError(str(error)) from error
-
-
-def _reason(row: TapMessageRow) -> str:
-    found = properties_of(row.overlay).get(REASON)
-    if found is None:
-        found = decode_message(raw_message(row.content)).application_properties.get(REASON)
-    return "" if found is None else str(found)
-
-
-def _samples(taps: BlockingTaps, ends: Ends, wanted: Mapping[int, Changes]) -> Iterator[dict[str, Any]]:
-    """Selected dead letters, and the result of the edits on each."""
-    for index, end in sorted(ends.dead_ends.items()):
-        for page in taps.pages(None, index, 0, end):
-            for row in decode_messages(page.rows):
-                number = index << NUMBER_BITS | row.n
-                if row.lane == DEAD and number in wanted:
-                    about = _sample(number, row, _reason(row))
-                    changes = {name: shown_value(value) for name, value in wanted[number].items()}
-                    yield {**about, "edits": changes} if changes else about
-
-
-def _sample(number: int, row: TapMessageRow, reason: str) -> dict[str, Any]:
-    message = decode_message(raw_message(row.content))
-    return {
-        "sequenceNumber": number,
-        "messageId": None if message.message_id is None else str(message.message_id),
-        "sessionId": None if message.group_id is None else str(message.group_id),
-        "subject": None if message.subject is None else str(message.subject),
-        "deliveryCount": int(row.deliveries),
-        "reason": reason,
-    }
 
 
 # ---- spark-submit ------------------------------------------------------------------------------------

@@ -42,6 +42,10 @@ _FIELDS: Final = 13
 _NUMBER: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 _NUMBER_SIZE: Final = 32 + 8
 _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+_BROKER_ANNOTATIONS: Final = frozenset({"x-opt-enqueue-sequence-number", _DEAD_LETTER_SOURCE})
+_DEAD_LETTER_PROPERTIES: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription"})
+_ENCODINGS: Final = 32
+"""By which sections can grow when the broker writes them: a new section of properties, lists and maps with longer counts."""
 
 
 def with_enqueued_number(content: bytes, number: i64) -> bytes:
@@ -95,6 +99,40 @@ def size_around_body(content: bytes) -> int:
     """Bytes of annotations, properties and footer, which the limit of a header covers."""
     found = find_sections(content, _HEAD + read_u32(content, 4), len(content))
     return int(len(content) - (found.footer - found.body) - _HEAD)
+
+
+def sizes_as_sent(content: bytes) -> tuple[int, int]:
+    """The size of a message about as its sender wrote it, and that of all around its body.
+
+    What the broker writes does not count: the first sequence number, the source and the reason of a dead letter, a missing
+    message id, longer encodings. So neither size is larger than at the send. Properties that a rule or a receiver has set do
+    count.
+    """
+    bare: i64 = _HEAD + read_u32(content, 4)
+    found = find_sections(content, bare, len(content))
+    written: i64 = _HEAD + _ENCODINGS
+    written += _size_of_pairs(content, _HEAD, bare, _BROKER_ANNOTATIONS)
+    if found.properties < found.application:
+        count, pos = open_compound(content, found.properties + 3, found.application)
+        if count > 0:
+            written += skip_value(content, pos, found.application) - pos
+    if found.application < found.body:
+        _, pos = open_compound(content, found.application + 3, found.body)
+        written += _size_of_pairs(content, pos, found.body, _DEAD_LETTER_PROPERTIES)
+    size: i64 = len(content) - written
+    return int(size), int(size - (found.footer - found.body))
+
+
+def _size_of_pairs(content: bytes, pos: i64, end: i64, names: frozenset[str]) -> i64:
+    """The bytes of the pairs with these names."""
+    size: i64 = 0
+    while pos < end:
+        value = skip_value(content, pos, end)
+        after = skip_value(content, value, end)
+        if _text(content, pos, value) in names:
+            size += after - pos
+        pos = after
+    return size
 
 
 def kept_annotations(content: bytes) -> dict[str, object]:

@@ -144,8 +144,12 @@ class TransferView:
     """The path of the entity that they leave."""
     index: int = 0
     """Of the fragment in that entity."""
+    target_index: int = 0
+    """Of the target fragment in its entity."""
+    by: str = ""
+    """Why the first of them is moved: `ForwardTo`, `ForwardDeadLetteredMessagesTo` or `via`; empty: not known yet."""
     waiting: int = 0
-    """Messages in the outbox of the fragment, those for other targets included."""
+    """Messages in the outbox of the fragment for this target fragment."""
     oldest: int = 0
     """When the first of them came there (0: not known)."""
     state: str = "moving"

@@ -163,16 +163,27 @@ class Purged(Effect):
 
 @final
 class Inspected(Effect):
-    """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped."""
+    """Counts by lane, bytes kept, the last number given, and how many duplicates were ever dropped.
+
+    `outbox` has the number of messages that wait for each fragment of another entity; None: there are none.
+    """
 
     def __init__(
-        self, origin: i64, request: i64, counts: list[int], size: i64, last: i64, duplicates: i64 = 0
+        self,
+        origin: i64,
+        request: i64,
+        counts: list[int],
+        size: i64,
+        last: i64,
+        duplicates: i64 = 0,
+        outbox: dict[int, int] | None = None,
     ) -> None:
         super().__init__(origin, request)
         self.counts = counts
         self.size = size
         self.last = last
         self.duplicates = duplicates
+        self.outbox = outbox
 
 
 @final

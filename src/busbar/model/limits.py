@@ -90,6 +90,11 @@ class Limits:
     # Broker processes
     broker_ping_timeout: int = 10_000  # one that does not answer for so long is ended, and started again
 
+    def message_size(self, own: int) -> int:
+        """The maximum size of a message of an entity whose description names `own` (0: none). The limit of the namespace
+        always holds, because it may have been lowered since the entity was created."""
+        return min(own or self.default_message_size or self.max_message_size, self.max_message_size)
+
 
 def limits_of(tier: Tier) -> Limits:
     """The documented limits of a tier."""

@@ -94,6 +94,8 @@ class FragmentSettings:
         forward: ForwardSettings | None = None,
         forward_dead_letters: ForwardSettings | None = None,
         transfer_patience_ms: i64 = 60_000,
+        max_message_bytes: i64 = 0,
+        max_header_bytes: i64 = 0,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -111,3 +113,6 @@ class FragmentSettings:
         self.forward = forward  # ForwardTo; of a topic always None
         self.forward_dead_letters = forward_dead_letters  # ForwardDeadLetteredMessagesTo
         self.transfer_patience_ms = transfer_patience_ms  # for which a move waits for a target that is full
+        # The gateway checks the size of what is sent; the fragment that of what is moved to it. 0: no limit
+        self.max_message_bytes = max_message_bytes
+        self.max_header_bytes = max_header_bytes  # of all that is not the body

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
@@ -16,6 +16,7 @@ from busbar.broker.store_thread import PATIENCE
 from busbar.catalogue.catalogue import Catalogue
 from busbar.catalogue.local_broker import LocalBroker
 from busbar.catalogue.store_set import StoreSet
+from busbar.fragment.changes import Changes
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
 from busbar.model.limits import Limits
@@ -39,6 +40,9 @@ class Disks:
         """Stores whose next write to the catalogue fails."""
         self.stuck_catalogue: set[str] = set()
         """The same, at every write."""
+        self.written: Callable[[], None] | None = None
+        """Called after every write to any store, on the thread of that store and on no other one meanwhile."""
+        self.writing = threading.Lock()
         self.hanging: dict[str, Hangs] = {}
         self.patience = PATIENCE
         self.free = threading.Event()
@@ -59,7 +63,22 @@ class FailingStore(HangingStore):
             self._disks.failing.discard(self._name)
             self.close()
             raise OutcomeUnknown("the catalogue could not be written (injected)")
-        super().write_catalogue(entries)
+        with self._noted():
+            super().write_catalogue(entries)
+
+    def commit(self, batches: Sequence[Changes]) -> None:
+        with self._noted():
+            super().commit(batches)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        written = self._disks.written
+        if written is None:
+            yield
+            return
+        with self._disks.writing:
+            yield
+            written()
 
 
 class Namespace:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.group import GROUP_BYTES, GROUP_MESSAGES
-from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Inspect, Peek, Send
 from busbar.model.effects import Delivered, Drained, Inspected, Peeked, Sent, Settled
 from harness.memory_store import Disk
@@ -236,7 +236,7 @@ async def test_a_machine_that_raises_takes_only_its_own_fragment_down(
 class _Exploding:
     """A machine with a bug."""
 
-    def __init__(self, machine: Fragment) -> None:
+    def __init__(self, machine: FragmentMachine) -> None:
         self._machine = machine
 
     def __getattr__(self, name: str) -> object:

@@ -45,7 +45,7 @@ async def publishing(
         beside = list(range(2, 2 + subscriptions))
         await here.host.add_fragments({TOPIC: topic(beside)} | dict.fromkeys(beside, SUBSCRIPTION))
         if in_a_turn:
-            here.host.commit_loop.slots[TOPIC].machine._state.bounds.fan_out_copies = in_a_turn
+            here.host.commit_loop.slots[TOPIC].machine.bounds.fan_out_copies = in_a_turn
         here.store.groups = []
         yield here
 

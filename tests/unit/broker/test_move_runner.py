@@ -141,6 +141,28 @@ async def test_a_target_whose_store_is_offline_is_waited_for_and_shown() -> None
         await asker.until_there(TARGET, "a")
 
 
+async def test_a_target_that_is_being_created_is_waited_for() -> None:
+    """Its sources have its fragments before the catalogue has the entity. That is not a target that is gone."""
+    async with moving(Disks()) as here:
+        asker = await forwarding(here)
+        await here.catalogue.delete(TARGET)
+        hangs = here.disks.hanging["store-2"]
+        hangs.begin("write_catalogue")
+        creating = asyncio.create_task(here.catalogue.create(TARGET, QueueDescription()))
+        await asyncio.to_thread(hangs.reached.wait, 5)
+        async with asyncio.timeout(5):
+            while not await asker.waiting(SOURCE):
+                await asker.send(SOURCE, "sent")
+                await asyncio.sleep(0.005)
+        early = len(await asker.ids(SOURCE, DEAD))  # of those that came before the source had the settings
+        await asyncio.sleep(0.05)
+        assert await asker.waiting(SOURCE) and len(await asker.ids(SOURCE, DEAD)) == early
+        hangs.end()
+        await creating
+        await asker.until_there(TARGET, "sent")
+        assert len(await asker.ids(SOURCE, DEAD)) == early
+
+
 async def test_a_target_that_is_deleted_meanwhile_leaves_its_messages_with_their_source() -> None:
     async with moving(Disks()) as here:
         asker = await forwarding(here)

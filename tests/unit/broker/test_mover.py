@@ -196,7 +196,7 @@ def test_the_epoch_is_raised_until_the_target_takes_messages_again() -> None:
     while fences[-1] < fence_of(1_000, 0):
         late = Refused(MOVER_ORIGIN, take.request, InvalidOperation.condition, "Late.")
         assert process.gives(late) == []
-        (pull,) = process.sleeps(limits.MAX_PAUSE_MS)
+        (pull,) = process.sleeps(limits.MIN_PAUSE_MS)
         (again,) = process.gives(page(pull, 11))
         assert isinstance(again, TakeMoved)
         take = again

@@ -14,8 +14,8 @@ import pytest
 
 from busbar.broker import reopening, store_lifecycle
 from busbar.broker.commit_loop import STEPS_OF_A_COMMAND, TURN_COMMANDS
+from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.host_api import StoreState
-from busbar.fragment.machine import Fragment
 from busbar.model.commands import Command, Demand, Inspect, Peek, StoreCopies, Tick
 from busbar.model.effects import Delivered, Inspected, Peeked, Refused, Sent, Settled
 from busbar.model.entities import SubscriptionDescription
@@ -193,7 +193,7 @@ async def test_a_topic_does_not_wait_for_a_subscription_that_is_deleted() -> Non
 class Failing:
     """The machine of a subscription with a bug in commands of one kind."""
 
-    def __init__(self, machine: Fragment, kind: type[Command]) -> None:
+    def __init__(self, machine: FragmentMachine, kind: type[Command]) -> None:
         self._machine = machine
         self._kind = kind
 

@@ -17,6 +17,7 @@ from busbar.model.entities import (
     TopicDescription,
 )
 from busbar.model.errors import ServerBusy
+from busbar.model.limits import Limits
 from busbar.model.partitioning import FRAGMENTS
 from busbar.model.settings import (
     TARGET_DISABLED,
@@ -189,9 +190,13 @@ async def test_marks_of_fragments_that_are_gone_are_forgotten_at_their_targets()
         assert [command.fragment for command in here.catalogue._marks.commands()] == [*target.fragments]
 
 
-def test_the_patience_of_the_namespace_is_a_setting_of_every_fragment() -> None:
+def test_limits_of_the_namespace_are_settings_of_every_fragment() -> None:
     index = EntityIndex()
-    view = EntityView("q", QueueDescription(), (1,), stores=("s",))
-    index.put(view)
-    settings = FragmentSettingsBuilder(5_000).in_store("s", index, index)
-    assert settings[1].transfer_patience_ms == 5_000
+    index.put(EntityView("q", QueueDescription(), (1,), stores=("s",)))
+    index.put(EntityView("small", QueueDescription(max_message_size=1_024), (2,), stores=("s",)))
+    index.put(EntityView("t", TopicDescription(max_message_size=99_999), (3,), stores=("s",)))
+    limits = Limits(transfer_patience=5_000, max_message_size=10_000, max_header_size=700)
+    settings = FragmentSettingsBuilder(limits).in_store("s", index, index)
+    assert [settings[fragment].transfer_patience_ms for fragment in (1, 2, 3)] == [5_000] * 3
+    assert [settings[fragment].max_message_bytes for fragment in (1, 2, 3)] == [10_000, 1_024, 10_000]
+    assert [settings[fragment].max_header_bytes for fragment in (1, 2, 3)] == [700] * 3

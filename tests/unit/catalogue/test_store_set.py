@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from busbar.broker import fragment_loading
 from busbar.broker.host_api import StoreState
 from busbar.catalogue.definition import encode_definition
 from busbar.catalogue.placement import place
@@ -18,6 +19,7 @@ from busbar.model.effects import Delivered, Drained, Inspected, Refused, Sent
 from busbar.model.entities import QueueDescription
 from busbar.model.errors import ArgumentError, EntityNotFound, InvalidOperation, ServerBusy
 from busbar.store.contract import StoreError
+from harness.memory_fragment import MemoryFragment
 from harness.memory_store import Disk
 from tests.unit.broker.hosting import draft
 from tests.unit.broker.namespaces import NAMES, Disks, Namespace, quick_pauses, started
@@ -415,6 +417,65 @@ async def test_a_store_that_vanishes_is_made_anew_and_the_loss_is_counted() -> N
                 await asyncio.sleep(0.002)
     async with started(disks) as here:
         assert not here.stores.unavailable(), "the new store is known"
+
+
+async def test_numbers_go_on_wherever_the_process_dies_while_a_store_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Targets of its moves keep the numbers that they have taken: a message with a number of before would be lost."""
+    monkeypatch.setattr(fragment_loading, "FRAGMENTS_AT_ONCE", 1)
+    disks = Disks()
+    snapshots: list[dict[str, Disk]] = []
+    async with started(disks) as here:
+        views = [await here.catalogue.create(name, PARTITIONED) for name in ("p", "q")]
+        mine = {
+            fragment
+            for view in views
+            for fragment, store in zip(view.fragments, view.stores, strict=True)
+            if store == "store-1"
+        }
+        for request, fragment in enumerate(sorted(mine), 1):
+            await here.ask(send(here, fragment, request, count=7))
+        disks.written = lambda: snapshots.append({name: _copy(disk) for name, disk in disks.there.items()})
+        del disks.there["store-1"]
+        async with asyncio.timeout(5):
+            while here.host("store-1").loss is None or here.stores.unavailable():
+                await asyncio.sleep(0.002)
+        disks.written = None
+    assert len(snapshots) > len(mine), "each fragment was a commit of its own"
+    for number, there in enumerate(snapshots):
+        found = Disks()
+        found.there = there
+        async with started(found) as here:
+            if here.stores.unavailable():
+                await here.port.change_store("store-1", "reset")
+            for request, fragment in enumerate(sorted(mine), 1):
+                sent = await here.ask(send(here, fragment, request))
+                assert isinstance(sent, Sent) and sent.numbers[0] > 7, f"{fragment} after write {number}"
+
+
+async def test_a_store_that_was_made_anew_is_admitted_although_the_first_attempt_failed() -> None:
+    disks = Disks()
+    async with started(disks) as here:
+        view = await here.catalogue.create("r", QUEUE)
+        (fragment,), (store,) = view.fragments, view.stores
+        await here.ask(send(here, fragment, 1, count=7))
+        disks.failing.add(store)
+        del disks.there[store]
+        async with asyncio.timeout(5):
+            while here.host(store).loss is None or here.stores.unavailable():
+                await asyncio.sleep(0.002)
+        assert not disks.failing, "its catalogue could not be written at first"
+        sent = await here.ask(send(here, fragment, 2))
+        assert isinstance(sent, Sent) and sent.numbers == [8]
+    async with started(disks) as here:
+        assert not here.stores.unavailable(), "the new store is known"
+
+
+def _copy(disk: Disk) -> Disk:
+    """The disk as it is now, if all its fragments are empty."""
+    heads = {key: fragment.head.copy() for key, fragment in disk.fragments.items()}
+    return Disk({key: MemoryFragment(head) for key, head in heads.items()}, dict(disk.catalogue), disk.epoch)
 
 
 async def test_a_store_that_another_owner_changed_is_read_anew() -> None:

@@ -96,6 +96,7 @@ EFFECTS: list[e.Effect] = [
     e.Peeked(1, 2, RECORDS, [0, 1]),
     e.Purged(1, 2, 3),
     e.Inspected(1, 2, [1, 2, 3, 4, 5], 6, 7, 8),
+    e.Inspected(1, 2, [], 6, 7, 8, {9: 10, 11: 12}),
     e.DuplicateReport(1, 2, 3, 4, ["id", ""], [5, 6], [7, 8]),
     e.Done(1, 2),
     e.Refused(1, 2, "condition", "text", False),

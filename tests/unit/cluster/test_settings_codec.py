@@ -27,6 +27,8 @@ FIELDS = [
     "only_selected",
     "path",
     "transfer_patience_ms",
+    "max_message_bytes",
+    "max_header_bytes",
 ]
 FORWARD_FIELDS = ["path", "fragments", "detects_duplicates", "index", "takes"]
 TAP_FIELDS = [
@@ -50,7 +52,7 @@ def test_every_field_crosses() -> None:
         ForwardSettings("dead", [], takes=TARGET_MISSING),
     )
     sent = FragmentSettings(
-        21, 22, 23, True, 24, False, True, 25, True, [tap], None, True, "path", to, dead_to, 26
+        21, 22, 23, True, 24, False, True, 25, True, [tap], None, True, "path", to, dead_to, 26, 27, 28
     )
     (fragment, got), *rest = SettingsReader().read(encode_settings({5: sent})).items()
     assert fragment == 5 and not rest

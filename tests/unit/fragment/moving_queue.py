@@ -33,6 +33,8 @@ def forwarding(
     duplicate_window_ms: int = 0,
     taps: list[TapSettings] | None = None,
     patience: int = 60_000,
+    max_message_bytes: int = 0,
+    max_header_bytes: int = 0,
 ) -> FragmentSettings:
     return FragmentSettings(
         LOCK,
@@ -51,6 +53,8 @@ def forwarding(
         forward,
         dead,
         patience,
+        max_message_bytes,
+        max_header_bytes,
     )
 
 

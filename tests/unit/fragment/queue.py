@@ -56,6 +56,12 @@ def draft_of(content: bytes) -> Draft:
     return Draft(content, message_id, session or None, key or None, 0, 0)
 
 
+def sizes_of(content: bytes) -> tuple[int, int]:
+    """The size of a content up to a bracket, behind which the broker has written, and that of all before the first bar."""
+    sent = content.partition(b"[")[0]
+    return len(sent), len(sent.partition(b"|")[0])
+
+
 def checked_store() -> MemoryStore:
     """A store with an owner that checks each commit."""
     store = MemoryStore(Disk(fragment_class=CheckedFragment))
@@ -163,6 +169,7 @@ class Queue:
             store.writers(1),
             store.outbox(1),
             draft_of,
+            sizes_of,
         )
 
     # ---- as a client ----

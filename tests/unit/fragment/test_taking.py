@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from busbar.fragment.writers import MARK_MS, mark_name
+import pytest
+
+from busbar.fragment.text import HEADER_TOO_LARGE
+from busbar.fragment.writers import MARK_MS, fence_name, mark_name
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.errors import ArgumentError, EntityDisabled, InvalidOperation, QuotaExceeded
+from busbar.model.errors import (
+    ArgumentError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageSizeExceeded,
+    QuotaExceeded,
+)
 from busbar.model.message import ACTIVE, OUTBOX, SCHEDULED, Draft
 from tests.unit.fragment.moving_queue import TARGET, MovingQueue, forwarding, to
 from tests.unit.fragment.queue import NOW, draft, refusal
@@ -65,10 +74,36 @@ def test_a_full_entity_refuses_the_whole_rest() -> None:
     assert queue.taken((2, draft(b"x" * 100)), (3, draft(b""))) == (2, 1, QuotaExceeded.condition)
 
 
+def test_a_message_that_is_too_large_is_refused_alone() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10))
+    large, fits = draft(b"x" * 11), draft(b"x" * 10)
+    assert queue.taken((1, fits), (2, large), (3, fits)) == (1, 1, MessageSizeExceeded.condition)
+    assert queue.stored.writers[mark_name(9)][0] == 1, "the mark does not pass it"
+    assert queue.taken((2, large), (3, fits)) == (1, 1, MessageSizeExceeded.condition)
+    assert queue.taken((3, fits)) == (3, 0, "")
+    assert queue.contents(ACTIVE) == [b"x" * 10] * 2
+
+
+def test_a_header_that_is_too_large_is_refused_alone() -> None:
+    queue = MovingQueue(forwarding(max_header_bytes=4))
+    assert queue.taken((1, draft(b"head|and a body")), (2, draft(b"heads|"))) == (1, 1, HEADER_TOO_LARGE)
+    assert queue.taken((3, draft(b"head"))) == (3, 0, "")
+
+
+def test_what_the_broker_has_written_into_a_message_does_not_count_in_its_size() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10, max_header_bytes=4))
+    assert queue.taken((1, draft(b"head|and[the number of an entity]"))) == (1, 0, "")
+
+
+def test_senders_are_not_measured_again() -> None:
+    queue = MovingQueue(forwarding(max_message_bytes=10))
+    assert queue.send(draft(b"x" * 11)) == [1]
+
+
 def test_a_disabled_entity_refuses_all_of_them_and_takes_nothing() -> None:
     queue = MovingQueue(forwarding(can_send=False))
     assert queue.taken((1, draft()), (2, draft())) == (0, 2, EntityDisabled.condition)
-    assert queue.stored.writers == {} and queue.contents(ACTIVE) == []
+    assert set(queue.stored.writers) == {fence_name(9)} and queue.contents(ACTIVE) == []
 
 
 def test_a_late_attempt_is_not_applied() -> None:
@@ -89,6 +124,28 @@ def test_an_attempt_that_was_refused_is_not_applied_later_nor_any_before_it() ->
     for fence in (6, 7):
         assert refusal(queue.take((1, draft(b"a")), fence=fence)) == InvalidOperation.condition
     assert queue.contents(ACTIVE) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_attempt_that_was_refused_is_not_applied_after_a_restart_either(clean: bool) -> None:
+    queue = MovingQueue(forwarding(can_send=False))
+    queue.taken((1, draft(b"a")), fence=7)
+    queue.restart(clean=clean)
+    queue.change(forwarding())
+    for fence in (6, 7):
+        assert refusal(queue.take((1, draft(b"a")), fence=fence)) == InvalidOperation.condition
+    assert queue.taken((2, draft(b"b")), fence=8) == (2, 0, "")
+    assert queue.contents(ACTIVE) == [b"b"]
+
+
+def test_an_attempt_that_was_refused_in_part_is_not_applied_after_a_restart_either() -> None:
+    queue = MovingQueue(forwarding(quota_bytes=200))
+    some = [(1, draft(b"x" * 50)), (2, draft(b"x" * 100)), (3, draft(b""))]
+    assert queue.taken(*some, fence=7) == (1, 2, QuotaExceeded.condition)
+    queue.restart(clean=False)
+    queue.change(forwarding())
+    assert refusal(queue.take(*some, fence=7)) == InvalidOperation.condition
+    assert len(queue.contents(ACTIVE)) == 1
 
 
 def test_a_duplicate_is_dropped_and_counts_as_taken() -> None:
@@ -166,6 +223,21 @@ def test_marks_of_sources_that_are_gone_are_forgotten_when_they_are_old() -> Non
     queue.now += 1
     queue.run(c.ForgetMarks(1, [9, 10, 11]))
     assert set(queue.stored.writers) == {mark_name(10)}
+
+
+def test_fences_of_sources_that_are_gone_are_forgotten_when_they_are_old() -> None:
+    queue = MovingQueue()
+    queue.taken((5, draft()), source=9)
+    queue.now += MARK_MS
+    queue.change(forwarding(can_send=False))
+    for source in (9, 10):
+        queue.taken((6, draft()), source=source)
+    queue.now += 1
+    queue.run(c.ForgetMarks(1, [9, 10]))
+    assert set(queue.stored.writers) == {mark_name(9), fence_name(9), fence_name(10)}, "the fence is young"
+    queue.now += MARK_MS
+    queue.run(c.ForgetMarks(1, [9, 10]))
+    assert queue.stored.writers == {}
 
 
 def test_numbers_and_messages_belong_together() -> None:

@@ -19,6 +19,7 @@ from busbar.message.content import (
     property_fields,
     rewritten,
     size_around_body,
+    sizes_as_sent,
     with_enqueued_number,
 )
 from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
@@ -312,3 +313,33 @@ def test_a_dead_letter_names_the_entity_it_comes_from(raw: bytes) -> None:
 def test_a_message_without_its_content_is_not_moved() -> None:
     with pytest.raises(InternalError, match="content"):
         draft_of(outgoing(None, FORWARD), "source")
+
+
+# ---- sizes ----
+
+LONG = section(0x74, {"text": "x" * 300}) + BODY
+
+
+@pytest.mark.parametrize(
+    "raw", [FULL, BARE, KEYED, BODY, LONG, section(0x73, []) + BODY, section(0x74, {}) + BODY]
+)
+@pytest.mark.parametrize("kind", [FORWARD, DEAD_FORWARD, VIA])
+def test_a_moved_message_is_not_larger_than_it_was_sent(raw: bytes, kind: int) -> None:
+    """A message that was within the limits of its first entity is within the same limits of every other."""
+    fresh = "f" * 36
+    content = parse_message(raw, 0, len(raw), fresh, 128).content
+    around = len(raw) - (0 if raw == BARE else len(BODY))
+    reasons = {"DeadLetterReason": encode_value("r" * 300), "DeadLetterErrorDescription": encode_value("d")}
+    for hop in range(4):
+        content = draft_of(outgoing(content, kind, reasons, NUMBER + hop), "source" * 20).content
+        size, header = sizes_as_sent(content)
+        assert len(raw) - 200 <= size <= len(raw)
+        assert header <= (len(raw) if raw == BARE else around)
+
+
+def test_properties_that_a_receiver_has_set_count_in_both_sizes() -> None:
+    before = sizes_as_sent(content_of(FULL))
+    moved = draft_of(outgoing(content_of(FULL), FORWARD, {"new": encode_value("x" * 500)}), "source")
+    after = sizes_as_sent(moved.content)
+    assert before[0] + 500 < after[0] and before[1] + 500 < after[1]
+    assert after[0] - after[1] == len(BODY)
