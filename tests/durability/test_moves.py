@@ -80,7 +80,7 @@ async def send_until(end: float, server: Busbar, entity: str, ledger: Ledger) ->
     while time.monotonic() < end:
         with suppress(BusbarClientError, OSError):
             async with await MessagingFactory.connect(
-                server.connection_string, retry=NO_RETRY, timeout=10
+                server.connection_string, retry=NO_RETRY, operation_timeout=10
             ) as factory:
                 sender = await factory.sender(entity)
                 while time.monotonic() < end:

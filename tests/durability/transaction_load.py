@@ -351,7 +351,7 @@ class Deliveries(Load):
 
     async def _work(self) -> None:
         async with await MessagingFactory.connect(
-            self.server.connection_string, retry=NO_RETRY, timeout=10
+            self.server.connection_string, retry=NO_RETRY, operation_timeout=10
         ) as factory:
             receiver, sender = await factory.receiver("outgoing", credit=4), await factory.sender("delivered")
             while not self.stop:

@@ -16,6 +16,7 @@ from busbar.client.errors import (
     LockLost,
     MessageTooLarge,
     NotFound,
+    NotInThisMode,
     OperationTimeout,
     SendFailed,
     SettleFailed,
@@ -30,7 +31,8 @@ from busbar.client.errors import (
 )
 from busbar.client.factory import MessagingFactory
 from busbar.client.message import OutgoingMessage, encode
-from busbar.client.receiver import Received, Receiver
+from busbar.client.received import PeekedMessage, Received
+from busbar.client.receiver import Receiver
 from busbar.client.retry import NO_RETRY, Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
@@ -54,9 +56,11 @@ __all__ = [
     "MessageTooLarge",
     "MessagingFactory",
     "NotFound",
+    "NotInThisMode",
     "OperationTimeout",
     "OutgoingMessage",
     "Page",
+    "PeekedMessage",
     "Received",
     "Receiver",
     "Retry",

@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Itera
 from pathlib import Path
 from typing import Any, TypeVar
 
-from busbar.client.factory import MessagingFactory
-from busbar.client.receiver import Received, Receiver
+from busbar.client.factory import OPERATION_TIMEOUT, MessagingFactory
+from busbar.client.received import Received
+from busbar.client.receiver import Receiver
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Span, Taps, TapView
@@ -74,13 +75,15 @@ def connect(
     *,
     retry: Retry | None = None,
     name: str = "",
-    timeout: float = 60.0,
+    operation_timeout: float = OPERATION_TIMEOUT,
     trust: Path | None = None,
 ) -> BlockingFactory:
     """Open a connection, as MessagingFactory.connect does."""
     thread = _loop_thread()
     factory = thread.run(
-        MessagingFactory.connect(connection_string, retry=retry, name=name, timeout=timeout, trust=trust)
+        MessagingFactory.connect(
+            connection_string, retry=retry, name=name, operation_timeout=operation_timeout, trust=trust
+        )
     )
     return BlockingFactory(thread, factory)
 

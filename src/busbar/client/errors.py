@@ -83,6 +83,12 @@ class LockLost(BusbarClientError):
     default_condition = "com.microsoft:message-lock-lost"
 
 
+class NotInThisMode(BusbarClientError, ValueError):
+    """The operation needs locked messages, and the receiver deletes what it receives."""
+
+    default_condition = "amqp:not-allowed"
+
+
 class TapTruncated(BusbarClientError):
     """The requested messages were dropped before the tap had passed them."""
 

@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 
 from busbar.client.connection import ClientConnection
-from busbar.client.connection_string import Endpoint, parse_connection_string
+from busbar.client.connection_string import parse_connection_string
 from busbar.client.receiver import Receiver
 from busbar.client.requests import RequestNode
 from busbar.client.retry import Retry
@@ -25,6 +25,8 @@ from busbar.client.taps import Taps
 from busbar.client.tokens import Tokens
 from busbar.client.transactions import ClientTransaction, CoordinatorEnd
 
+BATCH_FLUSH_INTERVAL = 0.020
+OPERATION_TIMEOUT = 60.0
 SUB_QUEUES = {
     "": "",
     "deadletter": "/$deadletterqueue",
@@ -33,16 +35,36 @@ SUB_QUEUES = {
 
 
 class MessagingFactory:
-    """Owns the connection. Create one with `connect`."""
+    """Owns the connection, which is opened by `connect` or when it is first used, and again when it was lost.
+
+    `batch_flush_interval`: asynchronous sends and completions wait for each other for at most so many seconds (batching.py);
+    0 switches that off. `operation_timeout` limits every wait for the broker, in seconds. `trust` is a file with the
+    certificate authorities to trust, instead of the system's. Raises ValueError for an invalid connection string.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, retry: Retry, name: str, timeout: float, context: ssl.SSLContext | None
+        self,
+        connection_string: str,
+        *,
+        batch_flush_interval: float = BATCH_FLUSH_INTERVAL,
+        operation_timeout: float = OPERATION_TIMEOUT,
+        retry: Retry | None = None,
+        name: str = "",
+        trust: Path | None = None,
     ) -> None:
-        self.endpoint = endpoint
-        self.retry = retry
-        self.timeout = timeout
-        self._name = name
-        self._context = context
+        if batch_flush_interval < 0 or operation_timeout <= 0:
+            raise ValueError(
+                f"batch_flush_interval is {batch_flush_interval:g} and operation_timeout {operation_timeout:g}; they are "
+                "seconds, at least 0 and more than 0"
+            )
+        self.endpoint = parse_connection_string(connection_string)
+        self.retry = retry or Retry()
+        self.batch_flush_interval = batch_flush_interval
+        self.operation_timeout = operation_timeout
+        self._name = name or f"busbar-client-{uuid.uuid4().hex[:12]}"
+        self._context: ssl.SSLContext | None = None
+        if self.endpoint.tls:
+            self._context = ssl.create_default_context(cafile=None if trust is None else str(trust))
         self._connection: ClientConnection | None = None
         self._tokens: Tokens | None = None
         self._nodes: dict[str, RequestNode] = {}
@@ -55,22 +77,21 @@ class MessagingFactory:
         cls,
         connection_string: str,
         *,
+        batch_flush_interval: float = BATCH_FLUSH_INTERVAL,
+        operation_timeout: float = OPERATION_TIMEOUT,
         retry: Retry | None = None,
         name: str = "",
-        timeout: float = 60.0,
         trust: Path | None = None,
     ) -> MessagingFactory:
-        """Open a connection.
-
-        `timeout` limits one exchange with the broker. `trust` is a file with the certificate authorities to trust, instead
-        of the system's. Raises ValueError for an invalid connection string, CannotConnect.
-        """
-        endpoint = parse_connection_string(connection_string)
-        context: ssl.SSLContext | None = None
-        if endpoint.tls:
-            context = ssl.create_default_context(cafile=None if trust is None else str(trust))
-        name = name or f"busbar-client-{uuid.uuid4().hex[:12]}"
-        factory = cls(endpoint, retry or Retry(), name, timeout, context)
+        """Make a factory and open its connection. Raises ValueError, CannotConnect."""
+        factory = cls(
+            connection_string,
+            batch_flush_interval=batch_flush_interval,
+            operation_timeout=operation_timeout,
+            retry=retry,
+            name=name,
+            trust=trust,
+        )
         await factory.retry.run(factory.connection)
         return factory
 
@@ -82,10 +103,10 @@ class MessagingFactory:
             connection = self._connection
             if connection is None or connection.is_over:
                 connection = await ClientConnection.open(
-                    self.endpoint, self._name, self.timeout, self._context
+                    self.endpoint, self._name, self.operation_timeout, self._context
                 )
                 self._connection = connection
-                self._tokens = Tokens(connection, self.timeout)
+                self._tokens = Tokens(connection, self.operation_timeout)
                 self._nodes = {}
                 self._coordinators = {}
             return connection
@@ -105,7 +126,7 @@ class MessagingFactory:
             async with self._lock:
                 node = self._nodes.get(address)
                 if node is None or node.error is not None:
-                    node = await RequestNode.open(connection, address, self.timeout)
+                    node = await RequestNode.open(connection, address, self.operation_timeout)
                     if connection is self._connection:
                         self._nodes[address] = node
         return node
@@ -125,7 +146,7 @@ class MessagingFactory:
                 or coordinator.error is not None
                 or coordinator.connection is not connection
             ):
-                coordinator = await CoordinatorEnd.open(connection, via, self.timeout)
+                coordinator = await CoordinatorEnd.open(connection, via, self.operation_timeout)
                 if connection is self._connection:
                     self._coordinators[via] = coordinator
             return coordinator

@@ -287,10 +287,10 @@ class Sender:
                 connection = await self._factory.connection_for(self.entity)
                 link = SenderLink(connection, self._in_flight)
                 if self.via is None:
-                    await link.attach(self.entity, self._factory.timeout, self.writer)
+                    await link.attach(self.entity, self._factory.operation_timeout, self.writer)
                 else:
                     await self._factory.connection_for(self.via)
-                    await link.attach(self.via, self._factory.timeout, None, self.entity)
+                    await link.attach(self.via, self._factory.operation_timeout, None, self.entity)
                 self._link = link
             return link
 
@@ -346,7 +346,7 @@ class Sender:
 
     async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
         """Wait for all answers. If none comes for as long as the factory's timeout, close the connection."""
-        timeout = self._factory.timeout
+        timeout = self._factory.operation_timeout
         answers = link.answers
         try:
             while True:

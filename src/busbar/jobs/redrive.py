@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busbar.client import BusbarClientError, ConnectionLost, Ends, LockLost, Retry, SettleFailed
 from busbar.client.blocking import BlockingFactory, BlockingReceiver, BlockingTaps, connect
-from busbar.client.receiver import Received
+from busbar.client.received import Received
 from busbar.client.sender import Writer
 from busbar.jobs import fault_points
 from busbar.jobs.edits import (
