@@ -6,6 +6,7 @@ Start with `MessagingFactory`. `busbar.client.blocking` has the same for code th
 from __future__ import annotations
 
 from busbar.client.connection_string import Endpoint, parse_connection_string
+from busbar.client.entity_clients import QueueClient, SubscriptionClient, TopicClient
 from busbar.client.errors import (
     AlreadyExists,
     BatchOver,
@@ -19,6 +20,8 @@ from busbar.client.errors import (
     NotInThisMode,
     OperationTimeout,
     SendFailed,
+    SessionCannotBeLocked,
+    SessionLockLost,
     SettleFailed,
     TapOwned,
     TapPassed,
@@ -31,10 +34,15 @@ from busbar.client.errors import (
 )
 from busbar.client.factory import MessagingFactory
 from busbar.client.message import OutgoingMessage, encode
+from busbar.client.message_receiver import MessageReceiver, ReceiveMode
+from busbar.client.message_sender import MessageSender
+from busbar.client.processor import MessageContext, Processor
 from busbar.client.received import PeekedMessage, Received
 from busbar.client.receiver import Receiver
 from busbar.client.retry import NO_RETRY, Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
+from busbar.client.session_processor import SessionProcessor
+from busbar.client.session_receiver import SessionReceiver
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
 from busbar.client.transactions import ClientTransaction
 
@@ -53,6 +61,9 @@ __all__ = [
     "EntityGone",
     "FragmentTap",
     "LockLost",
+    "MessageContext",
+    "MessageReceiver",
+    "MessageSender",
     "MessageTooLarge",
     "MessagingFactory",
     "NotFound",
@@ -61,18 +72,27 @@ __all__ = [
     "OutgoingMessage",
     "Page",
     "PeekedMessage",
+    "Processor",
+    "QueueClient",
+    "ReceiveMode",
     "Received",
     "Receiver",
     "Retry",
     "SendFailed",
     "SendOutcome",
     "Sender",
+    "SessionCannotBeLocked",
+    "SessionLockLost",
+    "SessionProcessor",
+    "SessionReceiver",
     "SettleFailed",
+    "SubscriptionClient",
     "TapOwned",
     "TapPassed",
     "TapTruncated",
     "TapView",
     "Taps",
+    "TopicClient",
     "TransactionInDoubt",
     "TransactionRolledBack",
     "TransactionTimeout",

@@ -14,19 +14,29 @@ import asyncio
 import ssl
 import uuid
 from pathlib import Path
+from weakref import WeakSet
 
 from busbar.client.connection import ClientConnection
 from busbar.client.connection_string import parse_connection_string
+from busbar.client.entity_clients import QueueClient, SubscriptionClient, TopicClient
+from busbar.client.management import EntityManagement
+from busbar.client.message_receiver import MessageReceiver, ReceiveMode
+from busbar.client.message_sender import MessageSender
+from busbar.client.processor import Handler, HandlerSettings, OnError, Processor, log_error
 from busbar.client.receiver import Receiver
 from busbar.client.requests import RequestNode
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, Writer
+from busbar.client.session_processor import SessionProcessor, SessionSettings
+from busbar.client.session_receiver import SessionReceiver
 from busbar.client.taps import Taps
 from busbar.client.tokens import Tokens
 from busbar.client.transactions import ClientTransaction, CoordinatorEnd
 
 BATCH_FLUSH_INTERVAL = 0.020
 OPERATION_TIMEOUT = 60.0
+LOCK_RENEWAL_DURATION = 300.0
+SESSION_IDLE_TIMEOUT = 5.0
 SUB_QUEUES = {
     "": "",
     "deadletter": "/$deadletterqueue",
@@ -69,6 +79,8 @@ class MessagingFactory:
         self._tokens: Tokens | None = None
         self._nodes: dict[str, RequestNode] = {}
         self._coordinators: dict[str | None, CoordinatorEnd] = {}
+        self._clients: WeakSet[MessageSender | MessageReceiver | QueueClient] = WeakSet()
+        self._processors: WeakSet[Processor | SessionProcessor] = WeakSet()
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -185,8 +197,147 @@ class MessagingFactory:
         entities go through it."""
         return ClientTransaction(self, None if via is None else via.strip("/"))
 
+    def message_sender(
+        self, entity: str, *, via: str | None = None, resend_unanswered: bool = False
+    ) -> MessageSender:
+        """Make a sender to a queue or topic.
+
+        `resend_unanswered` is for entities that detect duplicates: a message whose answer was lost is sent again.
+        """
+        target = None if via is None else via.strip("/")
+        sender = MessageSender(self, entity.strip("/"), via=target, resend_unanswered=resend_unanswered)
+        self._clients.add(sender)
+        return sender
+
+    def message_receiver(
+        self,
+        entity: str,
+        *,
+        sub_queue: str = "",
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> MessageReceiver:
+        """Make a receiver of a queue or subscription, or of one of its dead-letter queues."""
+        path = entity.strip("/")
+        address = path + _suffix(sub_queue)
+        receiver = MessageReceiver(
+            self, path, address, receive_mode=receive_mode, prefetch_count=prefetch_count
+        )
+        self._clients.add(receiver)
+        return receiver
+
+    def queue_client(
+        self,
+        path: str,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> QueueClient:
+        """Make a client that sends to a queue and receives from it."""
+        client = QueueClient(self, path.strip("/"), receive_mode=receive_mode, prefetch_count=prefetch_count)
+        self._clients.add(client)
+        return client
+
+    def topic_client(self, path: str) -> TopicClient:
+        """Make a client that sends to a topic."""
+        client = TopicClient(self, path.strip("/"))
+        self._clients.add(client)
+        return client
+
+    def subscription_client(
+        self,
+        topic: str,
+        name: str,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> SubscriptionClient:
+        """Make a client that receives from a subscription."""
+        path = subscription_path(topic, name)
+        client = SubscriptionClient(
+            self, path, path, receive_mode=receive_mode, prefetch_count=prefetch_count
+        )
+        self._clients.add(client)
+        return client
+
+    async def accept_session(
+        self,
+        entity: str,
+        session_id: str | None = None,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+        max_wait_time: float | None = None,
+    ) -> SessionReceiver:
+        """Accept a message session of a queue or subscription, or the next available one.
+
+        Waits up to `max_wait_time` seconds (the `operation_timeout` without it) for one that is available. Raises
+        OperationTimeout, SessionCannotBeLocked.
+        """
+        receiver = await SessionReceiver.accept(
+            self,
+            entity.strip("/"),
+            session_id,
+            receive_mode=receive_mode,
+            prefetch_count=prefetch_count,
+            wait=self.operation_timeout if max_wait_time is None else max_wait_time,
+        )
+        self._clients.add(receiver)
+        return receiver
+
+    async def list_sessions(self, entity: str) -> list[str]:
+        """The ids of the sessions that have messages or a state."""
+        path = entity.strip("/")
+        return await EntityManagement(self, path, path).sessions()
+
+    def processor(
+        self,
+        entity: str,
+        handler: Handler,
+        *,
+        on_error: OnError = log_error,
+        max_concurrent_calls: int = 1,
+        max_lock_renewal_duration: float = LOCK_RENEWAL_DURATION,
+        auto_complete: bool = True,
+        sub_queue: str = "",
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> Processor:
+        """Make a processor, which calls the handler for each message between `start` and `close`."""
+        receiver = self.message_receiver(
+            entity, sub_queue=sub_queue, receive_mode=receive_mode, prefetch_count=prefetch_count
+        )
+        settings = HandlerSettings(handler, on_error, auto_complete, max_lock_renewal_duration)
+        processor = Processor(receiver, settings, max_concurrent_calls)
+        self._processors.add(processor)
+        return processor
+
+    def session_processor(
+        self,
+        entity: str,
+        handler: Handler,
+        *,
+        on_error: OnError = log_error,
+        max_concurrent_sessions: int = 8,
+        session_idle_timeout: float = SESSION_IDLE_TIMEOUT,
+        max_lock_renewal_duration: float = LOCK_RENEWAL_DURATION,
+        auto_complete: bool = True,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> SessionProcessor:
+        """Make a processor of message sessions."""
+        sessions = SessionSettings(entity, receive_mode, prefetch_count, session_idle_timeout)
+        settings = HandlerSettings(handler, on_error, auto_complete, max_lock_renewal_duration)
+        processor = SessionProcessor(self, sessions, settings, max_concurrent_sessions)
+        self._processors.add(processor)
+        return processor
+
     async def close(self) -> None:
-        """Close the connection and all clients on it."""
+        """Send and complete what waits, and close all clients and the connection."""
+        if not self._closed:
+            await asyncio.gather(*[loops.close() for loops in list(self._processors)])
+            closing = [client.close() for client in list(self._clients)]
+            await asyncio.gather(*closing, return_exceptions=True)
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_over:
@@ -200,6 +351,11 @@ class MessagingFactory:
 
     def __repr__(self) -> str:
         return f"<MessagingFactory {self._name} at {self.endpoint.authority}>"
+
+
+def subscription_path(topic: str, name: str) -> str:
+    """The path of a subscription, as links name it."""
+    return f"{topic.strip('/')}/Subscriptions/{name}"
 
 
 def _suffix(sub_queue: str) -> str:

@@ -156,10 +156,14 @@ class ReceiverLink(LinkEnd):
         if not call.result.done():
             call.result.set_result([])
 
-    def arrived(self, deliveries: list[Delivery]) -> None:
+    def keep(self, deliveries: list[Delivery]) -> None:
+        """Add messages to the buffer."""
         self._buffer.extend([Received(self, delivery) for delivery in deliveries])
         if not self.delete:
             self._held.update([delivery.id for delivery in deliveries])
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        self.keep(deliveries)
         self.serve()
         self.request()
 
