@@ -5,7 +5,8 @@
 2. With prefetching, a call that finds the cache half empty fetches more. A fetch requests as many messages as the cache has
    room for, and at most about FETCH_BYTES of them, by the average size of the last messages. So one link with large messages
    does not hold up the others on its connection for long.
-3. A call gets the messages in the cache, the oldest first. Their locks run while they are there.
+3. A call gets the messages in the cache, the oldest first. Their locks run while they are there. When no call has come for
+   IDLE_SECONDS, the rest of the credit is drained. So messages do not come again and again to a program that has stopped.
 4. Without prefetching, a message that comes when no call waits (a call was cancelled) is released at once. If the broker has
    deleted it already, it stays for the next call.
 5. If the broker does not answer a drain in time, the connection is closed.
@@ -25,6 +26,9 @@ FIRST_GUESS = 4 * 1024
 """The size of a message while none has come."""
 
 
+IDLE_SECONDS = 5.0
+
+
 class FetchLink(ReceiverLink):
     """The link of a MessageReceiver."""
 
@@ -34,6 +38,8 @@ class FetchLink(ReceiverLink):
         self._average = float(FIRST_GUESS)
         self._draining = False
         self._drain_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_fetch = 0.0
 
     @property
     def cached(self) -> int:
@@ -58,11 +64,23 @@ class FetchLink(ReceiverLink):
 
     def _fetch(self, wanted: int) -> None:
         """Fetch messages if less than half of the cache is filled or on its way."""
+        self._last_fetch = self._loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self._loop.call_later(IDLE_SECONDS, self._check_idle)
         cache = max(self._credit, wanted)
         if len(self._buffer) + self.link.credit <= cache // 2:
             fits = max(1, int(FETCH_BYTES / self._average))
             self.link.grant(min(cache - len(self._buffer), fits))
             self.connection.touch()
+
+    def _check_idle(self) -> None:
+        """Take back the credit of a link that no call has used for long."""
+        self._idle_timer = None
+        left = self._last_fetch + IDLE_SECONDS - self._loop.time()
+        if self._waiting or left > 0:
+            self._idle_timer = self._loop.call_later(max(left, 0.1), self._check_idle)
+        elif self.link.credit > 0:
+            self._drain()
 
     def can_serve(self, call: WaitingReceive) -> bool:
         if self._credit:
@@ -94,7 +112,8 @@ class FetchLink(ReceiverLink):
         for call in [call for call in self._waiting if call.has_expired]:
             self._end(call)
         self._release_unclaimed()
-        self.request()
+        if self._waiting:
+            self.request()
 
     # ---- messages --------------------------------------------------------------------------------
 
@@ -131,6 +150,7 @@ class FetchLink(ReceiverLink):
             self.release(messages)
 
     def ended(self, error: BusbarClientError) -> None:
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
+        for timer in (self._drain_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         super().ended(error)

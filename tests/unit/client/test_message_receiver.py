@@ -306,3 +306,22 @@ async def test_what_needs_a_lock_is_refused_with_receive_and_delete(
     ):
         with pytest.raises(NotInThisMode, match="PeekLock"):
             await refused
+
+
+async def test_an_idle_receiver_gives_back_its_credit(
+    factory: MessagingFactory, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.client.fetch_link.IDLE_SECONDS", 0.2)
+    queue = Queue(scripted)
+    queue.waiting = 1
+    receiver = factory.message_receiver("q", prefetch_count=10)
+    assert ids(await receiver.receive_messages(1, 5)) == [0]
+    assert queue.outstanding == 9
+    waiting = asyncio.create_task(receiver.receive_messages(1, 0.4))
+    await asyncio.sleep(0.3)
+    assert queue.outstanding == 9, "a call waits"
+    assert await waiting == []
+    await asyncio.sleep(0.5)
+    assert queue.outstanding == 0
+    queue.waiting = 1
+    assert ids(await receiver.receive_messages(1, 5)) == [1]
