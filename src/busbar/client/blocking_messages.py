@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Self
 
 from busbar.client.blocking_loop import LoopThread
 from busbar.client.blocking_transaction import BlockingTransaction, awaited
@@ -151,7 +152,7 @@ class BlockingMessageReceiver:
     def close(self) -> None:
         self._thread.run(self._receiver.close())
 
-    def __enter__(self) -> BlockingMessageReceiver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -143,6 +143,11 @@ class FetchLink(ReceiverLink):
             self._drain()
         self._release_unclaimed()
 
+    def stop_fetching(self) -> None:
+        """Fetch nothing any more, and release what is in the cache. Messages that calls have got can be settled."""
+        self._credit = 0
+        self.cancelled()
+
     def _release_unclaimed(self) -> None:
         if self._buffer and not self._waiting and not self.delete and not self._credit:
             messages = list(self._buffer)

@@ -272,6 +272,12 @@ class MessageReceiver:
 
     # ---- the end ---------------------------------------------------------------------------------
 
+    def stop_prefetching(self) -> None:
+        """Release prefetched messages now. Those that calls have got can still be settled."""
+        self.prefetch_count = 0
+        if self._link is not None and not self._delete:
+            self._link.stop_fetching()
+
     async def close(self) -> None:
         """Complete what waits, close the link, and release prefetched messages."""
         if self._is_closed:

@@ -158,8 +158,9 @@ class MessageLoops:
         for task in self._tasks:
             if task not in self._busy:
                 task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        tasks, self._tasks = self._tasks, []
+        if tasks:
+            await asyncio.wait(tasks)
         if self.renewal is not None:
             await self.renewal.close()
 
@@ -193,6 +194,7 @@ class Processor(MessageLoops):
 
     async def close(self) -> None:
         """Stop as the rules above describe."""
+        self.receiver.stop_prefetching()
         await self.stop_loops()
         await self.receiver.close()
 

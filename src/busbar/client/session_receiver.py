@@ -35,12 +35,12 @@ class SessionFetchLink(FetchLink):
     session_id = ""
     locked_until = 0
 
-    async def accept(self, address: str, session_id: str | None, wait: float) -> None:
+    async def accept(self, address: str, session_id: str | None, wait: float, timeout: float) -> None:
         """Attach to a session, or to the next available one. Raises OperationTimeout, SessionCannotBeLocked."""
         await self.connection.attach_receiver(
             self,
             address,
-            wait + ANSWER_SECONDS,
+            wait + min(ANSWER_SECONDS, timeout),
             settled=self.delete,
             filter={Symbol(SESSION_FILTER): session_id},
             properties={Symbol(TIMEOUT): UInt(round(wait * 1000))},
@@ -93,10 +93,10 @@ class SessionReceiver(MessageReceiver):
     ) -> SessionReceiver:
         delete = ReceiveMode(receive_mode) is ReceiveMode.RECEIVE_AND_DELETE
         try:
-            async with asyncio.timeout(max(wait, 0.0) + 2 * ANSWER_SECONDS):
+            async with asyncio.timeout(max(wait, 0.0) + factory.operation_timeout):
                 connection = await factory.connection_for(entity)
                 link = SessionFetchLink(connection, prefetch_count, delete, factory.operation_timeout)
-                await link.accept(entity, session_id, wait)
+                await link.accept(entity, session_id, wait, factory.operation_timeout)
         except TimeoutError:
             raise OperationTimeout(f"No session of '{entity}' within {wait:g} s.") from None
         return cls(factory, entity, link, receive_mode=receive_mode, prefetch_count=prefetch_count)
