@@ -3,6 +3,8 @@
 Rules:
 - A full group (GROUP_MESSAGES or GROUP_BYTES) takes no more. A command is never split over groups, so one that alone is
   larger than a group has a group of its own.
+- What the mover does is counted apart (GROUP_MOVED or GROUP_BYTES). If moves had to share the room of sends, each would wait
+  for a group without sends. Senders would then outrun the mover, and what they send would wait in the queue first.
 - Effects are held with the newest change they may rest on: with the changes that gather, or with those that are being
   committed. Effects that rest on nothing can be performed at once.
 """
@@ -13,11 +15,12 @@ from typing import final
 
 from busbar.broker.slot import Slot
 from busbar.fragment.changes import Changes
-from busbar.model.commands import Command, Send, Settle, StoreCopies, TakeMoved, Transact
+from busbar.model.commands import Command, RemoveMoved, Send, Settle, StoreCopies, TakeMoved, Transact
 from busbar.model.effects import Effect
 from busbar.model.message import Draft
 
 GROUP_MESSAGES = 1_000
+GROUP_MOVED = 6_000
 GROUP_BYTES = 4 * 1024 * 1024
 
 
@@ -46,9 +49,17 @@ class CommitGroup:
         self.is_full = False
         self._messages = 0
         self._bytes = 0
+        self._moved = 0
+        self._moved_bytes = 0
 
     def fits(self, slot: Slot, command: Command) -> bool:
         """Whether a command may be applied now. If not, the group counts as full."""
+        if type(command) is TakeMoved:
+            moved = len(command.drafts) * (1 + len(slot.subscriptions))
+            if self._moved and self._moved + moved > GROUP_MOVED:
+                self.is_full = True
+                return False
+            return True
         if type(command) is Settle:
             size = len(command.numbers)
         else:
@@ -84,8 +95,14 @@ class CommitGroup:
         if not slot.dirty:
             slot.dirty = True
             self.slots.append(slot)
-        self._messages += changed - slot.change_count
+        more = changed - slot.change_count
         slot.change_count = changed
+        if type(command) is TakeMoved or type(command) is RemoveMoved:
+            self._moved += more
+            self._moved_bytes += _bytes_of(command)
+            self.is_full = self.is_full or self._moved >= GROUP_MOVED or self._moved_bytes >= GROUP_BYTES
+            return
+        self._messages += more
         if type(command) is not Settle:
             self._bytes += _bytes_of(command)
         if self._messages >= GROUP_MESSAGES or self._bytes >= GROUP_BYTES:
@@ -108,7 +125,7 @@ class CommitGroup:
         """Begin empty. Returns the slots of the group that was."""
         slots, self.slots = self.slots, []
         self.is_full = False
-        self._messages = self._bytes = 0
+        self._messages = self._bytes = self._moved = self._moved_bytes = 0
         return slots
 
     def remove(self, slot: Slot) -> None:

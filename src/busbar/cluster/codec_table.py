@@ -199,7 +199,7 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     PullOutbox: (26, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
-        ("max_bytes", Int),
+        ("max_bytes", Int), ("after", Int),
     ]),
     TakeMoved: (27, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),

@@ -28,8 +28,10 @@ class Bounds:
         self.fan_out_bytes: i64 = 32 * 1024 * 1024
         self.judging_steps: i64 = 128 * 1024 * 1024  # of rules, while a sender waits for them
         # The outbox
-        self.outbox_records: i64 = 1_000  # for one target in memory; a single target has no more in the store
-        self.outbox_bytes: i64 = 1024 * 1024
+        self.outbox_records: i64 = 6_000  # for one target in memory
+        self.outbox_bytes: i64 = 6 * 1024 * 1024
+        self.forwarded_records: i64 = 5_000  # for a single target; beyond it messages stay in the entity
+        self.forwarded_bytes: i64 = 5 * 1024 * 1024
         self.outbox_run: i64 = 256  # messages without a key to one fragment of a target before the next
         self.reserved_numbers: i64 = 10_000  # for transactions that schedule; the oldest are forgotten
         # Message sessions
