@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from busbar.client import MessagingFactory, SendFailed, SettleFailed, TransactionRolledBack
-from harness.serving import Busbar
+from tests.interop import transaction_fixtures as fixtures
 from tests.interop.partitioned_queues import Names
 from tests.interop.transactions import (
-    LIMITS,
     manage,
     message,
     peeked,
-    queue_table,
     received,
     text_of,
-    topic_table,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+    fixtures.SERVER,
 ]
-KEY = "the key"
-
-
-@pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
-
-
-@pytest.fixture
-def regular(names: Names) -> str:
-    return names.take("regular")
-
-
-@pytest.fixture
-def partitioned(names: Names) -> str:
-    return names.take("partitioned")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def factory(server: Busbar) -> AsyncIterator[MessagingFactory]:
-    async with await MessagingFactory.connect(server.connection_string) as made:
-        yield made
+KEY = fixtures.KEY
+names, regular, partitioned, factory = (
+    fixtures.names,
+    fixtures.regular,
+    fixtures.partitioned,
+    fixtures.factory,
+)
 
 
 @pytest.mark.req("P20")
