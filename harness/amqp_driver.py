@@ -552,6 +552,8 @@ async def connect(port: int, key: str = "SAS_KEY_VALUE", *, token_for: str | Non
     password = key if token_for is None else None
     _transport, connection = await loop.create_connection(lambda: LoadConnection(password), "127.0.0.1", port)
     await connection.begun
+    if connection.error is not None:  # the broker answered, and closed in the same moment
+        raise ConnectionOver(f"{connection.error.condition}: {connection.error.description}")
     if token_for is not None:
         resource = f"sb://localhost:{port}/{token_for}"
         status = await connection.put_token(sas_token(resource, key), resource)

@@ -26,8 +26,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from busbar.client import BusbarClientError
+from busbar.client.advice import GOALS
 from busbar.jobs import insight_sources as sources
-from busbar.jobs.insight_advice import GOALS, Clients, EntitySettings, advise_all
+from busbar.jobs.insight_advice import Clients, EntitySettings, advise_all
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from busbar.client.advice import Setting
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -145,17 +147,6 @@ class EntityFigures:
     @property
     def partitioned(self) -> bool:
         return len(self.fragments) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting of a scenario."""
-
-    name: str
-    value: str
-    now: str | None
-    """Its current value, if known."""
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

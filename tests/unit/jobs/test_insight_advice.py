@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.jobs.insight_advice import (
-    FEW_SUBSCRIPTIONS,
-    HIGH_THROUGHPUT,
-    LATENCY,
-    LOW_LATENCY,
-    MANY_RECEIVERS,
-    MANY_SENDERS,
-    MANY_SUBSCRIPTIONS,
-    SEVERAL_HIGH,
-    THROUGHPUT,
-    Clients,
-    EntitySettings,
-    advise,
-    advise_all,
-    client_class,
-    prefetch_of,
-    rate_class,
-    scenario_of,
-)
+from busbar.client.advice import LATENCY, THROUGHPUT, Scenario
+from busbar.jobs.insight_advice import Clients, EntitySettings, advise, advise_all
 from busbar.jobs.insight_figures import (
     Coverage,
     EntityFigures,
@@ -73,69 +56,32 @@ def figures(
 
 
 @pytest.mark.parametrize(
-    ("rate", "named"),
-    [(None, "small"), (0.99, "small"), (1, "moderate"), (99.9, "moderate"), (100, "high"), (1e6, "high")],
-)
-def test_classes_of_rates(rate: float | None, named: str) -> None:
-    assert rate_class(rate) == named
-
-
-@pytest.mark.parametrize(
-    ("count", "named"), [(None, "small"), (5, "small"), (6, "moderate"), (20, "moderate"), (21, "large")]
-)
-def test_classes_of_clients(count: int | None, named: str) -> None:
-    assert client_class(count) == named
-
-
-@pytest.mark.parametrize(
     ("rate", "clients", "others", "scenario"),
     [
-        (500, Clients(), (), HIGH_THROUGHPUT),
-        (500, Clients(), (0.5,), HIGH_THROUGHPUT),
-        (500, Clients(), (5,), SEVERAL_HIGH),
-        (5, Clients(), (5,), LOW_LATENCY),
-        (5, Clients(goal=THROUGHPUT), (5,), SEVERAL_HIGH),
-        (5, Clients(goal=THROUGHPUT), (), HIGH_THROUGHPUT),
-        (500, Clients(goal=LATENCY), (), LOW_LATENCY),
-        (500, Clients(senders=21), (), MANY_SENDERS),
-        (0.1, Clients(receivers=21), (), MANY_RECEIVERS),
-        (500, Clients(senders=20, receivers=20), (), HIGH_THROUGHPUT),
+        (500, Clients(), (), Scenario.HIGH_THROUGHPUT),
+        (500, Clients(), (0.5,), Scenario.HIGH_THROUGHPUT),
+        (500, Clients(), (5,), Scenario.SEVERAL_HIGH),
+        (5, Clients(), (5,), Scenario.LOW_LATENCY),
+        (5, Clients(goal=THROUGHPUT), (5,), Scenario.SEVERAL_HIGH),
+        (5, Clients(goal=THROUGHPUT), (), Scenario.HIGH_THROUGHPUT),
+        (500, Clients(goal=LATENCY), (), Scenario.LOW_LATENCY),
+        (500, Clients(senders=21), (), Scenario.MANY_SENDERS),
+        (0.1, Clients(receivers=21), (), Scenario.MANY_RECEIVERS),
+        (500, Clients(senders=20, receivers=20), (), Scenario.HIGH_THROUGHPUT),
     ],
 )
 def test_scenarios(rate: float, clients: Clients, others: tuple[float, ...], scenario: str) -> None:
     company = [figures(f"other{number}", rate=other) for number, other in enumerate(others)]
-    assert scenario_of(figures(rate=rate), clients, company) == scenario
+    assert advise(figures(rate=rate), clients, EntitySettings(), company).scenario == scenario
 
 
 @pytest.mark.parametrize(
     ("subscriptions", "scenario"),
-    [(None, FEW_SUBSCRIPTIONS), (5, FEW_SUBSCRIPTIONS), (200, MANY_SUBSCRIPTIONS)],
+    [(None, Scenario.FEW_SUBSCRIPTIONS), (5, Scenario.FEW_SUBSCRIPTIONS), (200, Scenario.MANY_SUBSCRIPTIONS)],
 )
 def test_scenarios_of_topics(subscriptions: int | None, scenario: str) -> None:
     subject = figures("news/Subscriptions/all")
-    assert scenario_of(subject, Clients(subscriptions=subscriptions), ()) == scenario
-
-
-@pytest.mark.parametrize(
-    ("scenario", "rate", "receivers", "lock", "count"),
-    [
-        (HIGH_THROUGHPUT, 30, 3, 60, 600),  # the documented example: 20 × 3 × 10
-        (HIGH_THROUGHPUT, 30, None, 60, 600),
-        (HIGH_THROUGHPUT, 30, 3, 30, 300),  # half the time, half the cache
-        (HIGH_THROUGHPUT, 30, 3, 300, 3000),
-        (HIGH_THROUGHPUT, 0.01, 1, 60, 1),
-        (MANY_SENDERS, 2.5, None, 60, 50),
-        (MANY_RECEIVERS, 1000, 50, 60, 10),
-        (LOW_LATENCY, 30, 2, 60, 0),
-        (LOW_LATENCY, 30, 1, 60, 600),
-        (LOW_LATENCY, None, 3, 60, 0),
-        (HIGH_THROUGHPUT, None, None, 60, None),
-    ],
-)
-def test_prefetch(
-    scenario: str, rate: float | None, receivers: int | None, lock: float, count: int | None
-) -> None:
-    assert prefetch_of(scenario, rate, receivers, lock)[0] == count
+    assert advise(subject, Clients(subscriptions=subscriptions), EntitySettings()).scenario == scenario
 
 
 def test_settings_of_a_high_throughput_queue() -> None:
@@ -147,6 +93,7 @@ def test_settings_of_a_high_throughput_queue() -> None:
     settings = {each.name: (each.value, each.now) for each in advice.settings}
     assert settings == {
         "EnablePartitioning": ("true", "false"),
+        "EnableBatchedOperations": ("true", None),
         "factories": ("several", None),
         "operations": ("asynchronous", None),
         "client batching": ("100 ms", None),
@@ -161,6 +108,7 @@ def test_settings_where_latency_counts() -> None:
     settings = {each.name: (each.value, each.now) for each in advice.settings}
     assert settings == {
         "EnablePartitioning": ("true", "true"),
+        "EnableBatchedOperations": ("false", None),
         "client batching": ("off", None),
         "prefetch": ("0", None),
     }
@@ -168,14 +116,16 @@ def test_settings_where_latency_counts() -> None:
 
 
 @pytest.mark.parametrize("goal", ["", "latency", "throughput"])
-def test_nothing_is_advised_that_has_no_effect(goal: str) -> None:
+def test_nothing_is_advised_but_the_documented_settings(goal: str) -> None:
     advice = advise(figures(rate=500), Clients(senders=30, receivers=2, goal=goal), EntitySettings())
-    assert not {each.name for each in advice.settings} & {"EnableBatchedOperations", "EnableExpress"}
+    assert {each.name for each in advice.settings} <= {
+        "EnablePartitioning", "EnableBatchedOperations", "factories", "operations", "client batching", "prefetch"
+    }  # fmt: skip
 
 
 def test_each_entity_has_the_others_for_company() -> None:
     reports = advise_all([figures("one", rate=200), figures("two", rate=300)], Clients(), {})
-    assert [each.advice.scenario for each in reports] == [SEVERAL_HIGH, SEVERAL_HIGH]
+    assert [each.advice.scenario for each in reports] == [Scenario.SEVERAL_HIGH, Scenario.SEVERAL_HIGH]
 
 
 def said(subject: EntityFigures) -> str:

@@ -44,7 +44,7 @@ from busbar.gateway.wake_timer import WakeTimer
 from busbar.model.api import EntityView
 from busbar.model.commands import Command
 from busbar.model.effects import Effect
-from busbar.model.errors import Unauthorized
+from busbar.model.errors import QuotaExceeded, Unauthorized
 from busbar.model.limits import Limits
 from busbar.partitions.origin import CreditListener, DeliveryHandler, EffectHandler
 
@@ -77,6 +77,7 @@ class GatewayConnection(asyncio.Protocol):
         self._pages: LargeReplyLimiter | None = None
         self._id_base = ""
         self._ids_given = 0
+        self._is_surplus = False
         self._timer: asyncio.TimerHandle | None = None
         self.wake_at = self._wakes.wake_at
 
@@ -87,10 +88,9 @@ class GatewayConnection(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self._read_control.use(transport)
         transport.set_write_buffer_limits(high=1024 * 1024, low=256 * 1024)
-        if not self._tracked.admit(self):
-            transport.abort()
-            return
-        self.origin = self._broker.connect(self.effects, transport.abort)
+        self._is_surplus = not self._tracked.admit(self)
+        if not self._is_surplus:
+            self.origin = self._broker.connect(self.effects, transport.abort)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -223,9 +223,11 @@ class GatewayConnection(asyncio.Protocol):
         return self._grants.may(right, path, wall_clock())
 
     def granted(self, grant: Grant) -> None:
+        self._deadlines.has_changed = True
+        if self._is_surplus:
+            return  # it stays unauthenticated until it ends
         self._grants.add(grant)
         self._tracked.authenticated()
-        self._deadlines.has_changed = True
 
     def fresh_id(self) -> str:
         if not self._id_base:
@@ -251,7 +253,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def _handle(self, events: list[Event], now: int) -> None:
         for event in events:
-            if self._links.handle(event, self, now):
+            if not self._is_surplus and self._links.handle(event, self, now):
                 continue
             if isinstance(event, SaslInit):
                 self._authenticate(event, now)
@@ -259,8 +261,23 @@ class GatewayConnection(asyncio.Protocol):
                 # Not used, and an unauthenticated client could fill it.
                 self._engine.remote_properties = {}
                 self._deadlines.has_changed = True
+                if self._is_surplus:
+                    self._refuse()
             elif isinstance(event, Closed):
                 self._close()
+
+    def _refuse(self) -> None:
+        """Close a connection beyond the limit of the namespace, with the reason; its frames after the open are ignored.
+
+        The socket stays open for a moment. A client that still writes would otherwise get a broken pipe, and not the reason.
+        """
+        most = self.service.limits.max_connections
+        self._engine.close(
+            QuotaExceeded.condition,
+            f"The namespace has {most} AMQP connections at this gateway; more are not allowed. Share or close connections, "
+            "or use HTTP, which is not counted.",
+        )
+        self._abort_later()
 
     def _authenticate(self, event: SaslInit, now: int) -> None:
         try:
@@ -278,6 +295,10 @@ class GatewayConnection(asyncio.Protocol):
         self.flush()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            self._abort_later()
+
+    def _abort_later(self) -> None:
+        if self._transport is not None:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, self._transport.abort)
@@ -289,6 +310,8 @@ class GatewayConnection(asyncio.Protocol):
         self._deadlines.has_changed = False
         if self._transport is None or self._transport.is_closing():
             return
+        if self._is_surplus and self._engine.is_open:
+            return  # it was refused, and has its last timer
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

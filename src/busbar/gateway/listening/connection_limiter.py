@@ -11,8 +11,9 @@
    Until then none is accepted, and new ones stay in the kernel's queue. When a waiting one cannot be started, the oldest
    unauthenticated one is closed, once it is `UNAUTHENTICATED_GRACE` old. So a flood of silent connections cannot lock out
    clients, and many clients after a restart are let in as fast as they authenticate.
-3. AMQP connections are bounded by `max_connections`: the surplus is refused. HTTP connections are bounded by
-   `max_http_connections`: the one that has been idle longest is closed.
+3. AMQP connections are bounded by `max_connections`. One more is not counted and stays unauthenticated, so that the gateway
+   can answer it with the reason. HTTP connections are bounded by `max_http_connections`: the one that has been idle longest
+   is closed.
 """
 
 from __future__ import annotations
@@ -88,10 +89,12 @@ class TrackedConnection:
     # Called by an AMQP connection
 
     def admit(self, connection: AmqpConnectionHandle) -> bool:
-        """Whether there is room for one more AMQP connection, which is then counted."""
+        """Whether there is room for one more AMQP connection, which is then counted.
+
+        If there is no room, it stays among the unauthenticated connections until it ends.
+        """
         connections = self._limiter.amqp_connections
         if len(connections) >= self._limiter.limits.max_connections:
-            self.untrack()
             return False
         connections.add(connection)
         return True
