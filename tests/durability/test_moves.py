@@ -115,7 +115,7 @@ async def send_until(end: float, server: Busbar, way: Way, ledger: Ledger) -> No
     while time.monotonic() < end:
         with suppress(BusbarClientError, OSError):
             async with await MessagingFactory.connect(
-                server.connection_string, retry=NO_RETRY, timeout=30
+                server.connection_string, retry=NO_RETRY, operation_timeout=30
             ) as factory:
                 sender = await factory.sender(way.entity, via=way.via)
                 while time.monotonic() < end:

@@ -273,7 +273,7 @@ async def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
 
 def exercise(connection_string: str, queue: str, count: int) -> list[str]:
     """A program that blocks."""
-    with blocking.connect(connection_string, timeout=20) as factory:
+    with blocking.connect(connection_string, operation_timeout=20) as factory:
         with factory.sender(queue) as sender:
             assert sender.send(outgoing(count)).count == count
         ids: list[str] = []

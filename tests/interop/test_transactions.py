@@ -175,6 +175,7 @@ async def test_of_two_transactions_with_one_lock_the_first_wins(
     await first.begin()
     await second.begin()
     await receiver.complete([old], transaction=first)
+    assert old.link is not None
     old.link.locked.add(old.delivery_id)  # as another process would settle it: by its lock token
     await receiver.complete([old], transaction=second)
     await sender.send(keyed("second"), transaction=second)

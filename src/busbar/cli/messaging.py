@@ -30,7 +30,7 @@ def messaging(where: ConnectionOptions, *, changes: bool = False) -> Iterator[Bl
         say_target(target)
     trust = target.authorities[0] if target.authorities else None
     try:
-        with connect(target.connection_string, retry=NO_RETRY, timeout=30, trust=trust) as factory:
+        with connect(target.connection_string, retry=NO_RETRY, operation_timeout=30, trust=trust) as factory:
             yield factory
     except ValueError as error:
         raise CommandFailure(f"{error}.", ExitCode.USAGE) from None

@@ -27,6 +27,7 @@ from busbar.client.administration_rules import (
 )
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.client.connection_string import Endpoint, parse_connection_string
+from busbar.client.entity_clients import QueueClient, SubscriptionClient, TopicClient
 from busbar.client.errors import (
     AlreadyExists,
     ArgumentError,
@@ -39,10 +40,13 @@ from busbar.client.errors import (
     LockLost,
     MessageTooLarge,
     NotFound,
+    NotInThisMode,
     OperationTimeout,
     QuotaExceeded,
     SendFailed,
     ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
     SettleFailed,
     TapOwned,
     TapPassed,
@@ -55,9 +59,15 @@ from busbar.client.errors import (
 )
 from busbar.client.factory import MessagingFactory
 from busbar.client.message import OutgoingMessage, encode
-from busbar.client.receiver import Received, Receiver
+from busbar.client.message_receiver import MessageReceiver, ReceiveMode
+from busbar.client.message_sender import MessageSender
+from busbar.client.processor import MessageContext, Processor
+from busbar.client.received import PeekedMessage, Received
+from busbar.client.receiver import Receiver
 from busbar.client.retry import NO_RETRY, Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
+from busbar.client.session_processor import SessionProcessor
+from busbar.client.session_receiver import SessionReceiver
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
 from busbar.client.transactions import ClientTransaction
 from busbar.model.entities import EntityStatus
@@ -85,16 +95,24 @@ __all__ = [
     "FragmentTap",
     "InvalidOperation",
     "LockLost",
+    "MessageContext",
+    "MessageReceiver",
+    "MessageSender",
     "MessageTooLarge",
     "MessagingFactory",
     "NamespaceInfo",
     "NotFound",
+    "NotInThisMode",
     "OperationTimeout",
     "OutgoingMessage",
     "Page",
+    "PeekedMessage",
+    "Processor",
+    "QueueClient",
     "QueueProperties",
     "QueueRuntimeProperties",
     "QuotaExceeded",
+    "ReceiveMode",
     "Received",
     "Receiver",
     "Retry",
@@ -103,10 +121,15 @@ __all__ = [
     "SendOutcome",
     "Sender",
     "ServerBusy",
+    "SessionCannotBeLocked",
+    "SessionLockLost",
+    "SessionProcessor",
+    "SessionReceiver",
     "SettleFailed",
     "SharedAccessAuthorizationRule",
     "SqlRuleAction",
     "SqlRuleFilter",
+    "SubscriptionClient",
     "SubscriptionProperties",
     "SubscriptionRuntimeProperties",
     "TapOwned",
@@ -114,6 +137,7 @@ __all__ = [
     "TapTruncated",
     "TapView",
     "Taps",
+    "TopicClient",
     "TopicProperties",
     "TopicRuntimeProperties",
     "TransactionInDoubt",

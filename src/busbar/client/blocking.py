@@ -11,76 +11,56 @@ interrupted (KeyboardInterrupt), the call is cancelled.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
-from busbar.client.factory import MessagingFactory
-from busbar.client.receiver import Received, Receiver
+from busbar.client.blocking_loop import LoopThread, loop_thread
+from busbar.client.blocking_messages import (
+    BlockingHandler,
+    BlockingMessageReceiver,
+    BlockingMessageSender,
+    BlockingProcessor,
+    BlockingQueueClient,
+    BlockingSessionReceiver,
+    in_thread,
+)
+from busbar.client.blocking_transaction import BlockingTransaction, awaited
+from busbar.client.factory import (
+    BATCH_FLUSH_INTERVAL,
+    LOCK_RENEWAL_DURATION,
+    OPERATION_TIMEOUT,
+    SESSION_IDLE_TIMEOUT,
+    MessagingFactory,
+)
+from busbar.client.message_receiver import ReceiveMode
+from busbar.client.received import Received
+from busbar.client.receiver import Receiver
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Span, Taps, TapView
-from busbar.client.transactions import ClientTransaction
-
-T = TypeVar("T")
-
-
-class _LoopThread:
-    """The event loop of this process."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="busbar-client", daemon=True)
-        self._thread.start()
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        if self.pid != os.getpid():
-            call.close()
-            raise RuntimeError("this factory was made before a fork; connect again in the new process")
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-
-_current: _LoopThread | None = None
-_lock = threading.Lock()
-
-
-def _loop_thread() -> _LoopThread:
-    global _current
-    with _lock:
-        if _current is None or _current.pid != os.getpid():
-            _current = _LoopThread()
-        return _current
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def connect(
     connection_string: str,
     *,
+    batch_flush_interval: float = BATCH_FLUSH_INTERVAL,
     retry: Retry | None = None,
     name: str = "",
-    timeout: float = 60.0,
+    operation_timeout: float = OPERATION_TIMEOUT,
     trust: Path | None = None,
 ) -> BlockingFactory:
-    """Open a connection, as MessagingFactory.connect does."""
-    thread = _loop_thread()
+    """Open a connection, as MessagingFactory.connect does. Batching is for the completions of processors: all other calls of
+    this client go at once."""
+    thread = loop_thread()
     factory = thread.run(
-        MessagingFactory.connect(connection_string, retry=retry, name=name, timeout=timeout, trust=trust)
+        MessagingFactory.connect(
+            connection_string,
+            batch_flush_interval=batch_flush_interval,
+            retry=retry,
+            name=name,
+            operation_timeout=operation_timeout,
+            trust=trust,
+        )
     )
     return BlockingFactory(thread, factory)
 
@@ -88,7 +68,7 @@ def connect(
 class BlockingFactory:
     """MessagingFactory, without await."""
 
-    def __init__(self, thread: _LoopThread, factory: MessagingFactory) -> None:
+    def __init__(self, thread: LoopThread, factory: MessagingFactory) -> None:
         self._thread = thread
         self._factory = factory
 
@@ -105,6 +85,118 @@ class BlockingFactory:
             self._factory.receiver(entity, sub_queue=sub_queue, credit=credit, delete=delete)
         )
         return BlockingReceiver(self._thread, made)
+
+    def message_sender(
+        self, entity: str, *, via: str | None = None, resend_unanswered: bool = False
+    ) -> BlockingMessageSender:
+        made = self._factory.message_sender(entity, via=via, resend_unanswered=resend_unanswered)
+        return BlockingMessageSender(self._thread, made)
+
+    def message_receiver(
+        self,
+        entity: str,
+        *,
+        sub_queue: str = "",
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> BlockingMessageReceiver:
+        made = self._factory.message_receiver(
+            entity, sub_queue=sub_queue, receive_mode=receive_mode, prefetch_count=prefetch_count
+        )
+        return BlockingMessageReceiver(self._thread, made)
+
+    def queue_client(
+        self,
+        path: str,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> BlockingQueueClient:
+        made = self._factory.queue_client(path, receive_mode=receive_mode, prefetch_count=prefetch_count)
+        return BlockingQueueClient(self._thread, made)
+
+    def topic_client(self, path: str) -> BlockingMessageSender:
+        return BlockingMessageSender(self._thread, self._factory.topic_client(path))
+
+    def subscription_client(
+        self,
+        topic: str,
+        name: str,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> BlockingMessageReceiver:
+        made = self._factory.subscription_client(
+            topic, name, receive_mode=receive_mode, prefetch_count=prefetch_count
+        )
+        return BlockingMessageReceiver(self._thread, made)
+
+    def accept_session(
+        self,
+        entity: str,
+        session_id: str | None = None,
+        *,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+        max_wait_time: float | None = None,
+    ) -> BlockingSessionReceiver:
+        accepting = self._factory.accept_session(
+            entity,
+            session_id,
+            receive_mode=receive_mode,
+            prefetch_count=prefetch_count,
+            max_wait_time=max_wait_time,
+        )
+        return BlockingSessionReceiver(self._thread, self._thread.run(accepting))
+
+    def list_sessions(self, entity: str) -> list[str]:
+        return self._thread.run(self._factory.list_sessions(entity))
+
+    def processor(
+        self,
+        entity: str,
+        handler: BlockingHandler,
+        *,
+        max_concurrent_calls: int = 1,
+        max_lock_renewal_duration: float = LOCK_RENEWAL_DURATION,
+        sub_queue: str = "",
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> BlockingProcessor:
+        """A processor whose handler blocks. A message is completed when it returns, and abandoned if it raises."""
+        made = self._factory.processor(
+            entity,
+            in_thread(handler),
+            max_concurrent_calls=max_concurrent_calls,
+            max_lock_renewal_duration=max_lock_renewal_duration,
+            sub_queue=sub_queue,
+            receive_mode=receive_mode,
+            prefetch_count=prefetch_count,
+        )
+        return BlockingProcessor(self._thread, made)
+
+    def session_processor(
+        self,
+        entity: str,
+        handler: BlockingHandler,
+        *,
+        max_concurrent_sessions: int = 8,
+        session_idle_timeout: float = SESSION_IDLE_TIMEOUT,
+        max_lock_renewal_duration: float = LOCK_RENEWAL_DURATION,
+        receive_mode: ReceiveMode | str = ReceiveMode.PEEK_LOCK,
+        prefetch_count: int = 0,
+    ) -> BlockingProcessor:
+        """A processor of message sessions whose handler blocks."""
+        made = self._factory.session_processor(
+            entity,
+            in_thread(handler),
+            max_concurrent_sessions=max_concurrent_sessions,
+            session_idle_timeout=session_idle_timeout,
+            max_lock_renewal_duration=max_lock_renewal_duration,
+            receive_mode=receive_mode,
+            prefetch_count=prefetch_count,
+        )
+        return BlockingProcessor(self._thread, made)
 
     def taps(self, entity: str, *, sub_queue: str = "") -> BlockingTaps:
         return BlockingTaps(self._thread, self._thread.run(self._factory.taps(entity, sub_queue=sub_queue)))
@@ -125,49 +217,17 @@ class BlockingFactory:
         return f"<blocking {self._factory!r}>"
 
 
-class BlockingTransaction:
-    """ClientTransaction, without await."""
-
-    def __init__(self, thread: _LoopThread, transaction: ClientTransaction) -> None:
-        self._thread = thread
-        self.transaction = transaction
-
-    @property
-    def is_open(self) -> bool:
-        return self.transaction.is_open
-
-    def begin(self) -> None:
-        self._thread.run(self.transaction.begin())
-
-    def commit(self) -> None:
-        self._thread.run(self.transaction.commit())
-
-    def rollback(self) -> None:
-        self._thread.run(self.transaction.rollback())
-
-    def __enter__(self) -> BlockingTransaction:
-        self.begin()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
-        self._thread.run(self.transaction.__aexit__(kind))
-
-
-def _awaited(transaction: BlockingTransaction | None) -> ClientTransaction | None:
-    return None if transaction is None else transaction.transaction
-
-
 class BlockingSender:
     """Sender, without await."""
 
-    def __init__(self, thread: _LoopThread, sender: Sender) -> None:
+    def __init__(self, thread: LoopThread, sender: Sender) -> None:
         self._thread = thread
         self._sender = sender
 
     def send(
         self, messages: Sequence[bytes], *, transaction: BlockingTransaction | None = None
     ) -> SendOutcome:
-        return self._thread.run(self._sender.send(messages, transaction=_awaited(transaction)))
+        return self._thread.run(self._sender.send(messages, transaction=awaited(transaction)))
 
     def close(self) -> None:
         self._thread.run(self._sender.close())
@@ -182,7 +242,7 @@ class BlockingSender:
 class BlockingReceiver:
     """Receiver, without await."""
 
-    def __init__(self, thread: _LoopThread, receiver: Receiver) -> None:
+    def __init__(self, thread: LoopThread, receiver: Receiver) -> None:
         self._thread = thread
         self._receiver = receiver
 
@@ -192,7 +252,7 @@ class BlockingReceiver:
     def complete(
         self, messages: Sequence[Received], *, transaction: BlockingTransaction | None = None
     ) -> None:
-        self._thread.run(self._receiver.complete(messages, transaction=_awaited(transaction)))
+        self._thread.run(self._receiver.complete(messages, transaction=awaited(transaction)))
 
     def abandon(
         self,
@@ -201,7 +261,7 @@ class BlockingReceiver:
         *,
         transaction: BlockingTransaction | None = None,
     ) -> None:
-        self._thread.run(self._receiver.abandon(messages, properties, transaction=_awaited(transaction)))
+        self._thread.run(self._receiver.abandon(messages, properties, transaction=awaited(transaction)))
 
     def defer(
         self,
@@ -210,7 +270,7 @@ class BlockingReceiver:
         *,
         transaction: BlockingTransaction | None = None,
     ) -> None:
-        self._thread.run(self._receiver.defer(messages, properties, transaction=_awaited(transaction)))
+        self._thread.run(self._receiver.defer(messages, properties, transaction=awaited(transaction)))
 
     def dead_letter(
         self,
@@ -221,7 +281,7 @@ class BlockingReceiver:
         transaction: BlockingTransaction | None = None,
     ) -> None:
         self._thread.run(
-            self._receiver.dead_letter(messages, reason, description, transaction=_awaited(transaction))
+            self._receiver.dead_letter(messages, reason, description, transaction=awaited(transaction))
         )
 
     def close(self, *, release: bool = False) -> None:
@@ -237,7 +297,7 @@ class BlockingReceiver:
 class BlockingTaps:
     """Taps, without await."""
 
-    def __init__(self, thread: _LoopThread, taps: Taps) -> None:
+    def __init__(self, thread: LoopThread, taps: Taps) -> None:
         self._thread = thread
         self._taps = taps
 

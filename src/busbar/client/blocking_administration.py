@@ -3,7 +3,7 @@
     with BlockingAdministrationClient.from_connection_string("Endpoint=sb://...") as admin:
         admin.create_queue("orders")
 
-It uses the event loop of busbar.client.blocking, and the same rules hold for threads and forks.
+It uses the event loop of busbar.client.blocking_loop, and the same rules hold for threads and forks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from busbar.client.administration_properties import (
     TopicRuntimeProperties,
 )
 from busbar.client.administration_rules import RuleProperties, SqlRuleAction, SubscriptionFilter
-from busbar.client.blocking import _loop_thread, _LoopThread
+from busbar.client.blocking_loop import LoopThread, loop_thread
 from busbar.client.retry import Retry
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class BlockingAdministrationClient:
     """AdministrationClient, without await."""
 
-    def __init__(self, thread: _LoopThread, client: AdministrationClient) -> None:
+    def __init__(self, thread: LoopThread, client: AdministrationClient) -> None:
         self._thread = thread
         self._client = client
 
@@ -52,7 +52,7 @@ class BlockingAdministrationClient:
         client = AdministrationClient.from_connection_string(
             connection_string, operation_timeout=operation_timeout, retry=retry, trust=trust
         )
-        return cls(_loop_thread(), client)
+        return cls(loop_thread(), client)
 
     def close(self) -> None:
         self._thread.run(self._client.close())

@@ -163,16 +163,19 @@ class ClientConnection(asyncio.Protocol):
         *,
         settled: bool = False,
         reply_address: str | None = None,
+        filter: dict[object, object] | None = None,
+        properties: dict[object, object] | None = None,
     ) -> None:
         """Attach a link on which `end` receives from a node."""
         self._check()
         name = self._link_name()
         link = self._session.attach_receiver(
             name,
-            Terminus(address),
+            Terminus(address, filter),
             Terminus(reply_address or name),
             SETTLED if settled else 0,
             0 if settled else SECOND,
+            properties,
         )
         await self._wait_attached(end, link, address, timeout)
 

@@ -107,6 +107,24 @@ class LockLost(BusbarClientError):
     default_condition = "com.microsoft:message-lock-lost"
 
 
+class SessionLockLost(LockLost):
+    """The lock of the message session has ended, and with it the locks of its messages."""
+
+    default_condition = "com.microsoft:session-lock-lost"
+
+
+class SessionCannotBeLocked(BusbarClientError):
+    """Another receiver holds the message session."""
+
+    default_condition = "com.microsoft:session-cannot-be-locked"
+
+
+class NotInThisMode(BusbarClientError, ValueError):
+    """The operation needs locked messages, and the receiver deletes what it receives."""
+
+    default_condition = "amqp:not-allowed"
+
+
 class TapTruncated(BusbarClientError):
     """The requested messages were dropped before the tap had passed them."""
 
@@ -201,6 +219,7 @@ class SettleFailed(BusbarClientError):
 
 
 _KINDS: tuple[type[BusbarClientError], ...] = (
+    ConnectionLost,
     OperationTimeout,
     Unauthorized,
     NotFound,
@@ -211,6 +230,7 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
     QuotaExceeded,
     ServerBusy,
     LockLost,
+    SessionCannotBeLocked,
     TapTruncated,
     TapPassed,
     TapOwned,
@@ -223,7 +243,7 @@ _KINDS: tuple[type[BusbarClientError], ...] = (
 _BY_CONDITION = {kind.default_condition: kind for kind in _KINDS}
 _BY_CONDITION["com.microsoft:argument-out-of-range"] = ArgumentError
 _BY_CONDITION["com.microsoft:message-not-found"] = NotFound
-_BY_CONDITION["com.microsoft:session-lock-lost"] = LockLost
+_BY_CONDITION["com.microsoft:session-lock-lost"] = SessionLockLost
 
 
 def error_of(condition: str, text: str) -> BusbarClientError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,8 +13,10 @@ from busbar.message.compose import LONGEST_TTL, compose
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """A message to send. Times are ms; 0 means not set. Values of application properties may have the types of
-    `busbar.amqp.types`; a plain int is a long, a datetime a timestamp."""
+    """A message to send. Times are ms; 0 means not set. Without an id it gets one when it is encoded.
+
+    Values of application properties may have the types of `busbar.amqp.types`. A plain int is a long, a datetime a time.
+    """
 
     body: bytes = b""
     message_id: str | None = None
@@ -34,8 +37,11 @@ class OutgoingMessage:
 def encode(message: OutgoingMessage) -> bytes:
     """The message as AMQP bytes. Raises EncodeError (a ValueError) for a value that AMQP cannot carry.
 
-    Many messages are encoded faster by `busbar.message.compose.compose` with the fields as its arguments.
+    A message without an id gets one, so that all copies that are sent of it have the same id. Many messages are encoded
+    faster by `busbar.message.compose.compose` with the fields as its arguments.
     """
+    if message.message_id is None:
+        message.message_id = uuid.uuid4().hex
     properties = message.application_properties
     if properties and any(isinstance(value, datetime) for value in properties.values()):
         properties = {name: _amqp(value) for name, value in properties.items()}

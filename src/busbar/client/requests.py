@@ -20,7 +20,7 @@ Waiting = dict[str, asyncio.Future[DecodedMessage]]
 class RequestNode:
     def __init__(self, connection: ClientConnection, address: str) -> None:
         self.address = address
-        self._connection = connection
+        self.connection = connection
         self._waiting: Waiting = {}
         self._requests = _Requests(self)
         self._replies = _Replies(self)
@@ -65,7 +65,7 @@ class RequestNode:
             self._waiting[number] = answer
             try:
                 self._requests.link.deliver([number.encode()], [encode_message(request)], False, 0, state)
-                self._connection.touch()
+                self.connection.touch()
                 async with asyncio.timeout(timeout):
                     return await answer
             except TimeoutError:
@@ -96,9 +96,9 @@ class RequestNode:
     def close(self) -> None:
         if self.error is None:
             self.error = ConnectionLost(f"The links to '{self.address}' were closed by their owner.")
-        if self._is_open and not self._connection.is_over:
-            self._connection.detach(self._requests.link)
-            self._connection.detach(self._replies.link)
+        if self._is_open and not self.connection.is_over:
+            self.connection.detach(self._requests.link)
+            self.connection.detach(self._replies.link)
 
 
 class _Requests(LinkEnd):

@@ -1,14 +1,17 @@
 """Decides when a call is tried again.
 
-Only repeatable calls are: operations on taps that read, or that change nothing when repeated, and sends of a Writer, whose
-repetitions the broker drops. Every other call fails at once, and its caller decides.
+Only repeatable calls are:
+1. Calls that changed nothing: connecting, attaching a link, and sends of messages that were certainly not sent.
+2. Operations that read, or that change nothing when repeated: receives, peeks, renewals of locks, most operations on taps.
+3. Sends whose repetitions the broker drops: those of a Writer, and those of a MessageSender with `resend_unanswered`. It is
+   for entities that detect duplicates, since a repetition has the id of the first.
+Every other call fails at once, and its caller decides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -58,7 +61,7 @@ class Attempts:
 
     async def again(self) -> bool:
         """Wait before the next attempt; returns False at once if there is none."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if self._until is None:
             self._until = now + self._policy.patience
         if now + self._delay > self._until:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -147,6 +147,11 @@ class SenderLink(LinkEnd):
         if MIXED_BATCHES not in (self.link.offered_capabilities or ()):
             self._batch_messages = 1
 
+    @property
+    def batch_bytes(self) -> int:
+        """The maximum size of a batch."""
+        return self._batch_bytes
+
     def start(self, call: _WriterCall) -> None:
         self._queue.append(_Slice(call, 0, len(call.messages)))
         self._pump()
@@ -256,6 +261,29 @@ class SenderLink(LinkEnd):
             part.call.answered(part.stop - part.start)
 
 
+class _Silence:
+    """Closes the connection if nothing is answered on a link for `timeout` seconds."""
+
+    __slots__ = ("_answers", "_link", "_loop", "_timeout", "_timer")
+
+    def __init__(self, link: SenderLink, timeout: float) -> None:
+        self._link = link
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._answers = link.answers
+        self._timer = self._loop.call_later(timeout, self._check)
+
+    def _check(self) -> None:
+        link, timeout = self._link, self._timeout
+        if link.answers == self._answers:
+            link.connection.abort(ConnectionLost(f"No answer for {timeout:g} s: the connection is given up."))
+        self._answers = link.answers
+        self._timer = self._loop.call_later(timeout, self._check)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
 class Sender:
     """Sends to one entity. MessagingFactory.sender creates it. Several sends may be under way at once."""
 
@@ -279,6 +307,11 @@ class Sender:
         self._link: SenderLink | None = None
         self._lock = asyncio.Lock()
 
+    @property
+    def batch_bytes(self) -> int:
+        """The maximum size of a batch; 0 while there is no link."""
+        return 0 if self._link is None else self._link.batch_bytes
+
     async def attached(self) -> SenderLink:
         """The attached link, or a new one."""
         async with self._lock:
@@ -287,10 +320,10 @@ class Sender:
                 connection = await self._factory.connection_for(self.entity)
                 link = SenderLink(connection, self._in_flight)
                 if self.via is None:
-                    await link.attach(self.entity, self._factory.timeout, self.writer)
+                    await link.attach(self.entity, self._factory.operation_timeout, self.writer)
                 else:
                     await self._factory.connection_for(self.via)
-                    await link.attach(self.via, self._factory.timeout, None, self.entity)
+                    await link.attach(self.via, self._factory.operation_timeout, None, self.entity)
                 self._link = link
             return link
 
@@ -303,7 +336,24 @@ class Sender:
         """
         if transaction is not None and self.writer is not None:
             raise ValueError("a writer cannot send in a transaction")
-        places, payloads = list(range(len(messages))), list(messages)
+        is_repeatable = _is_never_repeated if self.writer is None else _is_worth_repeating
+        failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable)
+        if failed:
+            raise failure_of_send(len(messages), failed, doubtful)
+        return SendOutcome(len(messages), repeated)
+
+    async def transmit(
+        self,
+        payloads: list[bytes],
+        transaction: ClientTransaction | None,
+        is_repeatable: Callable[[Failure], bool],
+    ) -> tuple[dict[int, Failure], set[int], int]:
+        """Send messages, and again those whose failures are repeatable, by the factory's Retry.
+
+        Returns what failed, which of these may have been stored, and how many were repeated. If none was sent, raises the
+        error of the link.
+        """
+        places = list(range(len(payloads)))
         failed: dict[int, Failure] = {}
         doubtful: set[int] = set()  # sent once without an answer: a later answer does not make them certain
         repeated = 0
@@ -314,30 +364,33 @@ class Sender:
                 failures = await self._once(payloads, transaction)
                 none_sent = False
             except BusbarClientError as error:
+                failure = (error.condition, error.text, True)
                 if none_sent:
-                    if self.writer is None or not error.retryable or not await attempts.again():
+                    if not error.retryable or not is_repeatable(failure) or not await attempts.again():
                         raise
                     continue
-                failures = dict.fromkeys(range(len(payloads)), (error.condition, error.text, True))
+                failures = dict.fromkeys(range(len(payloads)), failure)
+            if not failures and not failed:
+                return failed, doubtful, repeated
             failed |= {places[index]: failure for index, failure in failures.items()}
             doubtful.update(places[index] for index, failure in failures.items() if not failure[2])
             if len(failures) < len(payloads):
                 attempts.progressed()
-            again = [index for index in sorted(failures) if _is_worth_repeating(failures[index])]
-            if self.writer is None or not again or not await attempts.again():
+            again = [index for index in sorted(failures) if is_repeatable(failures[index])]
+            if not again or not await attempts.again():
                 break
             repeated += len(again)
             payloads = [payloads[index] for index in again]
             places = [places[index] for index in again]
             for place in places:
                 del failed[place]
-        if failed:
-            raise _failure_of_send(len(messages), failed, doubtful)
-        return SendOutcome(len(messages), repeated)
+        return failed, doubtful, repeated
 
     async def _once(self, payloads: list[bytes], transaction: ClientTransaction | None) -> dict[int, Failure]:
         """Send each of them; returns those that failed. Raises if there is no link."""
-        link = await self.attached()
+        link = self._link
+        if link is None or link.error is not None:
+            link = await self.attached()
         state = b"" if transaction is None else transaction.state(link.connection)
         call = _WriterCall(payloads, state)
         link.start(call)
@@ -346,20 +399,15 @@ class Sender:
 
     async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
         """Wait for all answers. If none comes for as long as the factory's timeout, close the connection."""
-        timeout = self._factory.timeout
-        answers = link.answers
+        timeout = self._factory.operation_timeout
+        silence = _Silence(link, timeout)
         try:
-            while True:
-                done, _pending = await asyncio.wait([call.done], timeout=timeout)
-                if done:
-                    return
-                if link.answers == answers:
-                    lost = ConnectionLost(f"No answer for {timeout:g} s: the connection is given up.")
-                    link.connection.abort(lost)
-                answers = link.answers
+            await call.done
         except asyncio.CancelledError:
             link.forget(call)
             raise
+        finally:
+            silence.stop()
 
     async def close(self) -> None:
         """Close the link. Sends under way get no answer any more."""
@@ -385,12 +433,17 @@ def _places(info: dict[object, object], key: str, part: _Slice) -> list[int]:
     return [part.start + int(item) for item in listed if isinstance(item, int) and 0 <= item < count]
 
 
+def _is_never_repeated(failure: Failure) -> bool:
+    return False
+
+
 def _is_worth_repeating(failure: Failure) -> bool:
     condition, _text, certain = failure
     return not certain or error_of(condition, "").retryable or condition == ConnectionLost.default_condition
 
 
-def _failure_of_send(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
+def failure_of_send(count: int, failures: dict[int, Failure], doubtful: set[int]) -> SendFailed:
+    """The error for the failures of a send of `count` messages, some of which may have been stored."""
     unknown = sorted(doubtful.intersection(failures))
     failed = {
         place: (condition, text)

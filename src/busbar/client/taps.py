@@ -270,7 +270,7 @@ class Taps:
 
     async def _exchange(self, operation: str, body: Body) -> Body:
         node = await self.node()
-        reply = await node.ask(body, {"operation": operation}, self._factory.timeout)
+        reply = await node.ask(body, {"operation": operation}, self._factory.operation_timeout)
         said = reply.application_properties
         status = said.get("statusCode")
         if status not in (200, 202, 204):

@@ -40,7 +40,7 @@ from busbar.client.errors import (
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
-    from busbar.client.receiver import ReceiverLink
+    from busbar.client.receiver_link import ReceiverLink
 
 CAPABILITIES = [LOCAL_TRANSACTIONS, MULTIPLE_TRANSACTIONS, MULTIPLE_SESSIONS]
 SERVER_BUSY = "com.microsoft:server-busy"
@@ -134,7 +134,7 @@ class ClientTransaction:
         if self._coordinator is not None or self._id:
             raise ValueError("a transaction is begun once; make another one")
         coordinator = await self._factory.coordinator(self._via)
-        outcome = await coordinator.ask(declare_message(), self._factory.timeout)
+        outcome = await coordinator.ask(declare_message(), self._factory.operation_timeout)
         if outcome.code != DECLARED or not outcome.txn:
             raise _refusal(outcome)
         self._id = outcome.txn
@@ -156,7 +156,9 @@ class ClientTransaction:
         """Do all of it. Raises TransactionRolledBack, TransactionTimeout or TransactionInDoubt."""
         coordinator = self._take()
         try:
-            outcome = await coordinator.ask(discharge_message(self._id, False), self._factory.timeout)
+            outcome = await coordinator.ask(
+                discharge_message(self._id, False), self._factory.operation_timeout
+            )
         except OperationTimeout as late:
             coordinator.connection.abort(ConnectionLost(late.text))
             raise TransactionInDoubt(f"The commit was not answered. {late.text}") from None
@@ -175,7 +177,9 @@ class ClientTransaction:
         coordinator = self._take()
         self._keep_locks()
         if coordinator.error is None:
-            outcome = await coordinator.ask(discharge_message(self._id, True), self._factory.timeout)
+            outcome = await coordinator.ask(
+                discharge_message(self._id, True), self._factory.operation_timeout
+            )
             if outcome.code != ACCEPTED:
                 raise _refusal(outcome)
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busbar.client import BusbarClientError, ConnectionLost, LockLost, Retry, SettleFailed
 from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
-from busbar.client.receiver import Received
+from busbar.client.received import Received
 from busbar.client.sender import Writer
 from busbar.jobs import fault_points
 from busbar.jobs.browsing import without_sub_queue

@@ -21,6 +21,6 @@ async def scripted() -> AsyncIterator[ScriptedBroker]:
 
 @pytest_asyncio.fixture
 async def factory(scripted: ScriptedBroker) -> AsyncIterator[MessagingFactory]:
-    made = await MessagingFactory.connect(scripted.connection_string, retry=BRIEFLY, timeout=10.0)
+    made = await MessagingFactory.connect(scripted.connection_string, retry=BRIEFLY, operation_timeout=10.0)
     yield made
     await made.close()

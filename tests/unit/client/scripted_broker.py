@@ -11,6 +11,7 @@ from busbar.amqp.connection import Connection, ConnectionConfig
 from busbar.amqp.events import (
     Arrived,
     Closed,
+    CreditChanged,
     Delivery,
     Disposed,
     Event,
@@ -38,6 +39,7 @@ class ScriptedBroker:
         self.manage: Ask = lambda operation, body: (200, {})
         self.attach: Callable[[Link], None] | None = None
         self.settle: Callable[[Link, list[int]], None] = lambda link, ids: link.confirm(ids, 0x24)
+        self.credit: Callable[[Link, bool], None] = lambda link, drain: link.drained() if drain else None
         self.offers = ["busbar:mixed-batches"]
         self.message_size = 262_144
         self.tokens: list[str] = []
@@ -123,6 +125,9 @@ class Peer(asyncio.Protocol):
                 return
             broker.arrived += event.deliveries
             broker.answer(event.link, event.deliveries)
+        elif isinstance(event, CreditChanged):
+            if event.link.sending:
+                broker.credit(event.link, event.drain)
         elif isinstance(event, Disposed):
             broker.settle(event.link, event.ids)
         elif isinstance(event, Closed):

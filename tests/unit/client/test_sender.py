@@ -200,7 +200,7 @@ async def test_a_writer_gives_up_what_cannot_be_stored(
 async def test_silence_ends_the_connection(scripted: ScriptedBroker) -> None:
     scripted.answer = lambda link, deliveries: None
     async with await MessagingFactory.connect(
-        scripted.connection_string, retry=NO_RETRY, timeout=0.2
+        scripted.connection_string, retry=NO_RETRY, operation_timeout=0.2
     ) as factory:
         sender = await factory.sender("q")
         with pytest.raises(SendFailed, match=r"No answer for 0\.2 s") as caught:

@@ -167,7 +167,7 @@ async def test_reads_are_repeated_and_creations_are_not(
 async def test_no_reply(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
     taps = await factory.taps("q")
     script(scripted, None, 0)
-    factory.timeout = 0.1
+    factory.operation_timeout = 0.1
     with pytest.raises(OperationTimeout, match=r"q/\$management"):
         await taps.delete("t")
 
