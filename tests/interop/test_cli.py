@@ -355,8 +355,8 @@ def test_what_has_no_effect_is_said_to_have_none(cli: Cli) -> None:
     assert made.err == (
         "warning: EnableExpress true has no effect: messages are written durably at once, like those of any other entity.\n"
     )
-    changed = cli("queue", "update", "express", "--enable-batched-operations", "false")
-    assert "warning: EnableBatchedOperations false has no effect: writes share commits" in changed.err
+    changed = cli("queue", "update", "express", "--enable-batched-operations", "false", "-o", "json")
+    assert changed.json["enableBatchedOperations"] is False and changed.err == ""
     assert cli("queue", "update", "express", "--enable-express", "false").err == ""
     letters = cli("queue", "update", "express", "--forward-dead-lettered-messages-to", "target", "-o", "json")
     assert letters.json["forwardDeadLetteredMessagesTo"].endswith("target") and letters.err == ""

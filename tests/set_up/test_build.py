@@ -58,9 +58,7 @@ def test_only_what_changed_is_compiled(clone: Path) -> None:
     edit(clone / "src/busbar/fragment/intake.py", "The entity is disabled", "This entity is disabled")
     _, compiled = build(clone)
     assert 1 <= compiled <= 30
-    program = (
-        "import sys; sys.path.insert(0, 'src'); import busbar.fragment.intake as it; print(it.__file__)"
-    )
+    program = "import sys; sys.path.insert(0, 'src'); import busbar.fragment.intake as it; print(it.__file__)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=clone, capture_output=True, text=True, check=True, env={}
     ).stdout

@@ -350,6 +350,8 @@ class CommitLoop:
                     self._refuse(inbox.popleft(), self._sends_refused)
                     continue
                 if not group.fits(slot, command):
+                    slot.queued = True  # it keeps its place: others would fill the next group, too
+                    self._ready.appendleft(slot)
                     break
                 if slot.subscriptions and drafts_of(command) and machine.owes_copies():
                     slot.tick_first()

@@ -3,6 +3,9 @@
 Rules:
 - A full group (GROUP_MESSAGES or GROUP_BYTES) takes no more. A command is never split over groups, so one that alone is
   larger than a group has a group of its own.
+- An entity without batched store access (FragmentSettings.shares_commits) shares no commit: a write of it waits until the
+  group is empty, and closes the group. The copies of a message that its topic passes on follow the topic. Receives wait for
+  nothing: what they change joins the group that is there.
 - Effects are held with the newest change they may rest on: with the changes that gather, or with those that are being
   committed. Effects that rest on nothing can be performed at once.
 """
@@ -52,7 +55,9 @@ class CommitGroup:
             size = len(drafts_of(command)) * (1 + len(slot.subscriptions))
             if type(command) is Transact:
                 size += sum([len(part.numbers) for part in command.parts if isinstance(part, Settle)])
-        if size and self._messages and self._messages + size > GROUP_MESSAGES:
+        if not size or not self.slots:
+            return True
+        if self._messages + size > GROUP_MESSAGES or not slot.machine.settings.shares_commits:
             self.is_full = True
             return False
         return True
@@ -85,7 +90,8 @@ class CommitGroup:
         slot.change_count = changed
         if type(command) is not Settle:
             self._bytes += _bytes_of(command)
-        if self._messages >= GROUP_MESSAGES or self._bytes >= GROUP_BYTES:
+        is_apart = type(command) is not StoreCopies and not slot.machine.settings.shares_commits
+        if is_apart or self._messages >= GROUP_MESSAGES or self._bytes >= GROUP_BYTES:
             self.is_full = True
 
     def take(self) -> tuple[list[Slot], list[Changes]]:

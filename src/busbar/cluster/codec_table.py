@@ -317,5 +317,5 @@ SETTINGS: Fields = [
     ("quota_bytes", Int), ("can_send", bool), ("can_receive", bool), ("duplicate_window_ms", Int),
     ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool), ("path", str),
     ("forward", ForwardSettings | None), ("forward_dead_letters", ForwardSettings | None),
-    ("transfer_patience_ms", Int),
+    ("transfer_patience_ms", Int), ("shares_commits", bool), ("express_ms", Int),
 ]

@@ -151,8 +151,7 @@ PROPERTIES = (
         "EnableBatchedOperations",
         "enable_batched_operations",
         PropertyType.BOOLEAN,
-        "Kept, without effect: writes always share commits, and a lone one never waits.",
-        without_effect=("false", "writes share commits in any case, and a lone one never waits"),
+        "Writes share commits with those of other entities; false: each has a commit of its own.",
     ),
     EntityProperty(
         "EnableExpress",

@@ -94,6 +94,8 @@ class FragmentSettings:
         forward: ForwardSettings | None = None,
         forward_dead_letters: ForwardSettings | None = None,
         transfer_patience_ms: i64 = 60_000,
+        shares_commits: bool = True,
+        express_ms: i64 = 0,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -111,3 +113,5 @@ class FragmentSettings:
         self.forward = forward  # ForwardTo; of a topic always None
         self.forward_dead_letters = forward_dead_letters  # ForwardDeadLetteredMessagesTo
         self.transfer_patience_ms = transfer_patience_ms  # for which a move waits for a target that is full
+        self.shares_commits = shares_commits  # EnableBatchedOperations
+        self.express_ms = express_ms  # a message that stays longer is written; 0: the entity is not express
