@@ -19,7 +19,7 @@ class Slot:
 
     A change is first *gathered* (in the machine), then *committing* (given to the store), then durable. Effects are held
     with the newest change they may rest on: `gathered_effects` with the gathered ones, `committing_effects` with those
-    that are being committed.
+    that are being committed. Of an express entity, changes can be gathered for seconds while effects do not wait for them.
     """
 
     id: int
@@ -39,6 +39,14 @@ class Slot:
     is_committing: bool = False
     committing: Changes | None = None
     committing_effects: list[Effect] = field(default_factory=list)
+    holds: bool = False
+    """Effects wait until the gathered changes are durable. Of an express entity, changes can be gathered without that."""
+    committing_holds: bool = False
+    """The same of what is being committed."""
+    unwritten_bytes: int = 0
+    """Of an express entity: of the messages that only memory has, and that are in no group yet."""
+    express_at: int = 0
+    """Of an express entity: when its messages in memory are looked at (0: there are none)."""
     timer_at: int = 0
     """When the fragment's clock is looked at again (0: never)."""
     last_used: int = 0
@@ -81,6 +89,6 @@ class Slot:
 
     def commit_finished(self) -> None:
         """Drop what was being committed: it is durable, or was rolled back."""
-        self.is_committing = False
+        self.is_committing = self.committing_holds = False
         self.committing = None
         self.committing_effects = []

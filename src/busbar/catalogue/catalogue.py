@@ -87,7 +87,7 @@ class Catalogue(CatalogueReader):
         self._limits = limits
         self._tier = tier
         self._ids = IdCounters()
-        self._settings = FragmentSettingsBuilder(limits.transfer_patience)
+        self._settings = FragmentSettingsBuilder(limits.transfer_patience, limits.express_delay)
         self._changes = ChangeRunner()
         self._under_way: dict[str, asyncio.Event] = {}
         """The keys of all entries in the change that is being carried out, and what is set when it is decided."""

@@ -84,7 +84,7 @@ PARTS: dict[type[Any], Fields] = {
     Draft: [
         ("content", bytes), ("message_id", str), ("session_id", str | None), ("partition_key", str | None),
         ("ttl", Int), ("scheduled", Int), ("hops", Int), ("target", Int), ("kind", Int), ("path", str),
-        ("number", Int),
+        ("number", Int), ("forced", bool),
     ],
     Record: [
         ("n", Int), ("enqueued", Int), ("ttl", Int), ("due", Int), ("deliveries", Int), ("size", Int),
