@@ -386,9 +386,10 @@ class CommitLoop:
 
     def _start_reading(self, slot: Slot) -> None:
         """Have the next job read for a fragment, after what it has in memory alone is written (rule 8)."""
-        waits = slot.unwritten_bytes > 0 and self._sends_refused is not None
+        is_unwritten = slot.machine.unwritten_bytes() > 0
+        waits = is_unwritten and self._sends_refused is not None
         (self._await_room if waits else self._reading).append(slot)
-        if not waits and (slot.unwritten_bytes or slot.machine.settings.express_ms):
+        if not waits and (is_unwritten or slot.machine.settings.express_ms):
             self._group.write(slot)
 
     def _apply(self, slot: Slot, command: Command, now: int) -> None:
