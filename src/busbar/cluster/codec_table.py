@@ -84,7 +84,7 @@ PARTS: dict[type[Any], Fields] = {
     Draft: [
         ("content", bytes), ("message_id", str), ("session_id", str | None), ("partition_key", str | None),
         ("ttl", Int), ("scheduled", Int), ("hops", Int), ("target", Int), ("kind", Int), ("path", str),
-        ("number", Int),
+        ("number", Int), ("forced", bool),
     ],
     Record: [
         ("n", Int), ("enqueued", Int), ("ttl", Int), ("due", Int), ("deliveries", Int), ("size", Int),
@@ -318,4 +318,5 @@ SETTINGS: Fields = [
     ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool), ("path", str),
     ("forward", ForwardSettings | None), ("forward_dead_letters", ForwardSettings | None),
     ("transfer_patience_ms", Int), ("max_message_bytes", Int), ("max_header_bytes", Int),
+    ("shares_commits", bool), ("express_ms", Int),
 ]

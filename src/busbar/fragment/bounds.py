@@ -34,6 +34,9 @@ class Bounds:
         self.forwarded_bytes: i64 = 5 * 1024 * 1024
         self.outbox_run: i64 = 256  # messages without a key to one fragment of a target before the next
         self.reserved_numbers: i64 = 10_000  # for transactions that schedule; the oldest are forgotten
+        # Express entities: what only memory has; beyond it, all of it is written
+        self.unwritten_messages: i64 = 20_000  # and changed sessions
+        self.unwritten_bytes: i64 = 16 * 1024 * 1024
         # Message sessions
         self.line_page: i64 = 500  # waiting sessions read at once
         self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page
