@@ -38,11 +38,13 @@ COMPILED = (
     "src/busbar/model/commands.py",
     "src/busbar/model/effects.py",
     "src/busbar/broker/commit_loop.py",
+    "src/busbar/broker/express.py",
     "src/busbar/broker/fragment_machine.py",
     "src/busbar/broker/group.py",
     "src/busbar/broker/slot.py",
     "src/busbar/broker/timers.py",
     "src/busbar/broker/topic_selection.py",
+    "src/busbar/broker/topic_usage.py",
     "src/busbar/broker/transactions.py",
 )
 INTERPRETED = (

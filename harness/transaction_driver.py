@@ -16,6 +16,7 @@ import asyncio
 from collections import deque
 from types import EllipsisType
 
+from busbar.amqp.errors import AmqpError
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import DECLARED, REJECTED, Outcome, transactional_state
@@ -64,8 +65,8 @@ class WireLink(LoadLink):
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)
 
-    def end(self, error: object) -> None:
-        super().end(error)  # type: ignore[arg-type]
+    def end(self, error: AmqpError | None) -> None:
+        super().end(error)
         for waiting in self._outcomes.values():
             waiting.cancel()
 

@@ -55,7 +55,13 @@ SUITES = (
     Suite("unit", ("tests/unit",), PARALLEL),
     Suite(
         "interpreted",
-        ("tests/unit/amqp", "tests/unit/message", "tests/unit/pages", "tests/unit/fragment"),
+        (
+            "tests/unit/amqp",
+            "tests/unit/message",
+            "tests/unit/pages",
+            "tests/unit/fragment",
+            "tests/unit/broker",
+        ),
         PARALLEL,
         {"BUSBAR_INTERPRETED": "1"},
     ),

@@ -107,6 +107,26 @@ async def test_rules_are_changed_together(port: BrokerApi) -> None:
     assert (await port.entity(f"{path}a")).description == RULES[0], "one takes the place of another"
 
 
+async def test_rules_are_checked_without_a_change(port: BrokerApi) -> None:
+    await port.create("checked", TopicDescription())
+    await port.create("checked/Subscriptions/s", SubscriptionDescription())
+    path = "checked/Subscriptions/s/Rules/"
+    bad = RuleDescription(SqlFilter("colour = = 'red'"))
+    await port.check_rules([(f"{path}$Default", None), (f"{path}$Default", RULES[2]), (f"{path}a", RULES[0])])
+    for changes, error in (
+        ([(f"{path}a", bad)], ArgumentError),
+        ([(f"{path}a", RuleDescription(action=SqlAction("SET = 1")))], ArgumentError),
+        ([(f"{path}$Default", RULES[0])], EntityAlreadyExists),
+        ([(f"{path}nothing", None)], EntityNotFound),
+        ([(f"{path}$Default", None), (f"{path}$Default", None)], EntityNotFound),
+        ([("nothing/Subscriptions/s/Rules/a", RULES[0])], EntityNotFound),
+    ):
+        with pytest.raises(error):
+            await port.check_rules(changes)
+    found = await port.list(EntityKind.RULE, "checked/Subscriptions/s", 0, 100)
+    assert [view.path for view in found] == [f"{path}$Default"]
+
+
 async def test_a_topic_with_subscriptions_and_rules(port: BrokerApi) -> None:
     topic = TopicDescription(user_metadata="t", support_ordering=False, status=EntityStatus.DISABLED)
     assert (await port.create("T", topic)).description == topic

@@ -350,13 +350,17 @@ def test_tokens_for_other_tools(cli: Cli, server: Busbar) -> None:
 
 
 def test_what_has_no_effect_is_said_to_have_none(cli: Cli) -> None:
-    made = cli("queue", "create", "express", "--enable-express", "true", "-o", "json")
-    assert made.json["enableExpress"] is True
-    assert made.err == (
-        "warning: EnableExpress true has no effect: messages are written durably at once, like those of any other entity.\n"
+    ordered = cli("topic", "create", "ordered", "--support-ordering", "false", "-o", "json")
+    assert ordered.json["supportOrdering"] is False
+    assert ordered.err == (
+        "warning: SupportOrdering false has no effect: a topic that is not partitioned keeps the order of messages in any "
+        "case.\n"
     )
-    changed = cli("queue", "update", "express", "--enable-batched-operations", "false")
-    assert "warning: EnableBatchedOperations false has no effect: writes share commits" in changed.err
+    assert cli("topic", "update", "ordered", "--support-ordering", "true").err == ""
+    made = cli("queue", "create", "express", "--enable-express", "true", "-o", "json")
+    assert made.json["enableExpress"] is True and made.err == ""
+    changed = cli("queue", "update", "express", "--enable-batched-operations", "false", "-o", "json")
+    assert changed.json["enableBatchedOperations"] is False and changed.err == ""
     assert cli("queue", "update", "express", "--enable-express", "false").err == ""
     letters = cli("queue", "update", "express", "--forward-dead-lettered-messages-to", "target", "-o", "json")
     assert letters.json["forwardDeadLetteredMessagesTo"].endswith("target") and letters.err == ""

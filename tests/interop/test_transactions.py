@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from busbar.client import (
     BusbarClientError,
@@ -21,51 +19,30 @@ from busbar.client import (
     blocking,
 )
 from harness.serving import Busbar, serving
+from tests.interop import transaction_fixtures as fixtures
 from tests.interop.partitioned_queues import BRIEF_LOCK, Names
 from tests.interop.transactions import (
     LIMITS,
     manage,
     message,
     peeked,
-    queue_table,
     received,
     text_of,
-    topic_table,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+    fixtures.SERVER,
 ]
-KEY = "the key"
-
-
-@pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
-
-
-@pytest.fixture(params=["regular", "partitioned"])
-def either(request: pytest.FixtureRequest, names: Names) -> str:
-    """A queue of each kind that no other test uses."""
-    return names.take(request.param)
-
-
-@pytest.fixture
-def regular(names: Names) -> str:
-    return names.take("regular")
-
-
-@pytest.fixture
-def partitioned(names: Names) -> str:
-    return names.take("partitioned")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def factory(server: Busbar) -> AsyncIterator[MessagingFactory]:
-    async with await MessagingFactory.connect(server.connection_string) as made:
-        yield made
+KEY = fixtures.KEY
+names, regular, partitioned, either, factory = (
+    fixtures.names,
+    fixtures.regular,
+    fixtures.partitioned,
+    fixtures.either,
+    fixtures.factory,
+)
 
 
 def keyed(*texts: str, key: str = KEY) -> list[bytes]:

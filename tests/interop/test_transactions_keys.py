@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from busbar.client import MessagingFactory, SendFailed, SettleFailed, TransactionRolledBack
-from harness.serving import Busbar
+from tests.interop import transaction_fixtures as fixtures
 from tests.interop.partitioned_queues import Names
 from tests.interop.transactions import (
-    LIMITS,
     manage,
     message,
     peeked,
-    queue_table,
     received,
     text_of,
-    topic_table,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+    fixtures.SERVER,
 ]
-KEY = "the key"
-
-
-@pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
-
-
-@pytest.fixture
-def regular(names: Names) -> str:
-    return names.take("regular")
-
-
-@pytest.fixture
-def partitioned(names: Names) -> str:
-    return names.take("partitioned")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def factory(server: Busbar) -> AsyncIterator[MessagingFactory]:
-    async with await MessagingFactory.connect(server.connection_string) as made:
-        yield made
+KEY = fixtures.KEY
+names, regular, partitioned, factory = (
+    fixtures.names,
+    fixtures.regular,
+    fixtures.partitioned,
+    fixtures.factory,
+)
 
 
 @pytest.mark.req("P20")
@@ -243,16 +222,50 @@ async def test_several_rules_are_changed_as_a_whole(factory: MessagingFactory, n
             await sender.send([message("mixed")], transaction=tx)
         assert await rules() == ["$Default"]
     assert await rules() == ["red"]
-    with pytest.raises(TransactionRolledBack, match="argument-error"):
-        async with factory.transaction() as tx:
-            state = tx.state(connection)
-            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
-            await manage(factory, subscription, "add-rule", adding("bad", "colour = = 'red'"), state)
     with pytest.raises(TransactionRolledBack, match="could not be found"):
         async with factory.transaction() as tx:
-            state = tx.state(connection)
-            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, state)
-            await manage(factory, subscription, "remove-rule", {"rule-name": "nothing"}, state)
-    assert await rules() == ["red"]
+            await manage(factory, subscription, "remove-rule", {"rule-name": "red"}, tx.state(connection))
+            await manage(factory, subscription, "add-rule", adding("blue", "1=1"), tx.state(connection))
+            assert (await manage(factory, subscription, "remove-rule", {"rule-name": "red"}))[0] == 200
+    assert await rules() == [], "nothing of it was done"
+    assert (await manage(factory, subscription, "add-rule", adding("red", "colour = 'red'")))[0] == 200
     await sender.send([message(c, application_properties={"colour": c}) for c in ("red", "blue")])
     assert await peeked(factory, subscription) == ["red"]
+
+
+@pytest.mark.req("P31")
+async def test_a_rule_change_that_cannot_be_made_is_refused_at_once(
+    factory: MessagingFactory, names: Names
+) -> None:
+    """It is then no part of the transaction, which can still be committed."""
+    subscription = f"{names.take('regular-topic')}/Subscriptions/one"
+    connection = await factory.connection_for(subscription)
+
+    def adding(name: str, expression: str = "1=1", action: str = "") -> dict[str, object]:
+        rule: dict[str, object] = {"sql-filter": {"expression": expression}}
+        if action:
+            rule["sql-rule-action"] = {"expression": action}
+        return {"rule-name": name, "rule-description": rule}
+
+    async with factory.transaction() as tx:
+
+        async def change(operation: str, body: dict[str, object]) -> tuple[int, str]:
+            return (await manage(factory, subscription, operation, body, tx.state(connection)))[:2]
+
+        bad = (400, "com.microsoft:argument-error")
+        exists = (409, "com.microsoft:entity-already-exists")
+        missing = (404, "amqp:not-found")
+        assert await change("add-rule", adding("bad", "colour = = 'red'")) == bad
+        assert await change("add-rule", adding("bad", action="SET = 1")) == bad
+        assert await change("add-rule", adding("$Default")) == exists
+        assert await change("remove-rule", {"rule-name": "nothing"}) == missing
+        assert await change("remove-rule", {"rule-name": "$Default"}) == (200, "")
+        assert await change("remove-rule", {"rule-name": "$Default"}) == missing
+        assert await change("add-rule", adding("red", "colour = 'red'")) == (200, "")
+        assert await change("add-rule", adding("red")) == exists
+        assert await change("remove-rule", {"rule-name": "red"}) == (200, "")
+        assert await change("add-rule", adding("red", "colour = 'blue'")) == (200, "")
+    listing: dict[str, object] = {"top": 10, "skip": 0}
+    rules = (await manage(factory, subscription, "enumerate-rules", listing))[2]["rules"]
+    (rule,) = [each["rule-description"].value for each in rules]
+    assert rule[2] == "red" and rule[0].value[0] == "colour = 'blue'"

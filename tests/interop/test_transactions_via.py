@@ -14,29 +14,23 @@ from harness.amqp_driver import LinkRefused, LoadConnection, connect
 from harness.serving import Busbar
 from harness.transaction_driver import WireSession, code_and_txn, condition
 from harness.waiting import until
+from tests.interop import transaction_fixtures as fixtures
 from tests.interop.administration import Administration
 from tests.interop.partitioned_queues import Names
 from tests.interop.transactions import (
-    LIMITS,
     message,
     peeked,
-    queue_table,
     received,
     text_of,
-    topic_table,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
-    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+    fixtures.SERVER,
 ]
-KEY = "the key"
+KEY = fixtures.KEY
+names = fixtures.names
 PAIRS = [(here, there) for here in ("regular", "partitioned") for there in ("regular", "partitioned")]
-
-
-@pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
 
 
 @pytest.fixture(params=PAIRS, ids=["-".join(pair) for pair in PAIRS])

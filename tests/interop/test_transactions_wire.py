@@ -20,30 +20,17 @@ from busbar.message.lock_token import tag_to_uuid
 from harness.amqp_driver import ABANDON, DEAD_LETTER, DEFER, LoadConnection, connect, sas_token
 from harness.serving import Busbar
 from harness.transaction_driver import WireSession, code_and_txn, condition, text
+from tests.interop import transaction_fixtures as fixtures
 from tests.interop.partitioned_queues import Names
 from tests.interop.plain_amqp import PlainAmqp, ReceiveSecond, owned
-from tests.interop.transactions import LIMITS, message, peeked, queue_table, topic_table
+from tests.interop.transactions import message, peeked
 
 pytestmark = [
     pytest.mark.timeout(60),
-    pytest.mark.server(queue_table(), LIMITS, topics=topic_table(), checked=True),
+    fixtures.SERVER,
 ]
 UUID_CODE = 0x98
-
-
-@pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
-
-
-@pytest.fixture(params=["regular", "partitioned"])
-def either(request: pytest.FixtureRequest, names: Names) -> str:
-    return names.take(request.param)
-
-
-@pytest.fixture
-def regular(names: Names) -> str:
-    return names.take("regular")
+names, regular, either = fixtures.names, fixtures.regular, fixtures.either
 
 
 @pytest_asyncio.fixture

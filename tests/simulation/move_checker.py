@@ -8,7 +8,9 @@ What holds after every step:
 2. Marks never fall, and no mark exceeds the last number of its source. A record never changes its target.
 3. Messages of one outbox arrive at their target in the order of their numbers. What a mark passes has arrived.
 4. A topic gives a message to all its subscriptions in one commit.
-5. Of each transaction everything is there or nothing; all of it if it was answered as done, nothing if it was refused for
+5. A page of a tap shows every message that was in the queue in its span, under the number that it had there, and nothing
+   that was sent via the queue.
+6. Of each transaction everything is there or nothing; all of it if it was answered as done, nothing if it was refused for
    certain. What was refused for certain never appears.
 
 CheckedFragment checks counters, rows of the outbox, rising numbers, and hops.
@@ -26,10 +28,12 @@ from busbar.fragment.writers import FENCE, MARK, mark_name, mark_source
 from busbar.message.compose import compose
 from busbar.message.content import application_properties
 from busbar.message.parsing import parse_message
+from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import KEPT, KEPT_DEAD, LANES, OUTBOX, Draft, Record
+from busbar.model.message import ACTIVE, DEAD, KEPT, KEPT_DEAD, LANES, OUTBOX, Draft, Record
 from harness.checked_fragment import CheckedFragment
 from harness.memory_fragment import MemoryFragment
+from tests.pages import shown
 
 Place = tuple[int, int, int, int]
 """Fragment, lane, target and number."""
@@ -120,6 +124,10 @@ class MoveChecker:
     transactions: list[Transaction] = field(default_factory=list)
     marks: dict[tuple[int, int], int] = field(default_factory=dict)
     checks: int = 0
+    born: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    """By fragment, by number: the messages that were in the queue, and dead letters that came back from its outbox."""
+    shown: int = 0
+    """Messages in pages of taps."""
     arrived: int = 0
     """Records that marks have passed."""
     published: int = 0
@@ -137,6 +145,8 @@ class MoveChecker:
             for lane, records in part.changes.puts.items():
                 for record in records:
                     name = name_of(record)
+                    if lane in (ACTIVE, DEAD, KEPT):
+                        self.born[part.fragment][int(record.n)] = name
                     if lane in (KEPT, KEPT_DEAD):
                         kept.add(name)
                         continue
@@ -243,6 +253,15 @@ class MoveChecker:
             one.outcome = "unknown"
             self.maybe_ended.update(one.completed)
 
+    def tap_read(self, command: c.ReadTap, page: e.TapPage) -> None:
+        messages = shown(page)
+        there = {
+            n: name for n, name in self.born[int(command.fragment)].items() if command.after < n <= page.upto
+        }
+        assert {message.n: name_in(message.content) for message in messages} == there
+        assert [message.n for message in messages] == sorted(there)
+        self.shown += len(messages)
+
     # ---- what is durable ----
 
     def places(self, stores: Mapping[int, MemoryFragment]) -> dict[str, list[tuple[int, int]]]:
@@ -301,4 +320,5 @@ class MoveChecker:
             for record in store.lanes[OUTBOX].records.values():
                 if record.target == fragment and record.n <= self.marks.get((source, fragment), 0):
                     self.doubled.add(name_of(record))
-        self.marks = {pair: n for pair, n in self.marks.items() if fragment not in pair}
+        # Targets keep the marks of a deleted source: what it had sent may still arrive.
+        self.marks = {pair: n for pair, n in self.marks.items() if pair[1] != fragment}

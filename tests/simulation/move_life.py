@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from random import Random
 
 from busbar.model import commands as c
@@ -34,6 +35,12 @@ class MoveLife:
         self.names = 0
         self.keys = r.random() < 0.5
         self.ttls = r.choice([[0], [0, 0, 60]])
+        self.consumers = count(901)
+        self.session_consumers: list[int] = []
+        """Consumers that accepted a session. They may have lost it since."""
+        self.tap_at = 0
+        self.tap_end = 0
+        self.accepted_sessions = 0
         kinds: Kinds = [*self.client_kinds(), *self.world_kinds(), *self.fault_kinds(r.choice([0, 1, 1, 3]))]
         self.kinds = [kind for kind, _ in kinds]
         self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
@@ -43,6 +50,11 @@ class MoveLife:
             (self.send, 10),
             (self.receive, 6),
             (self.settle, 8),
+            (self.accept_session, 3 if self.world.session_queue else 0),
+            (self.receive_session, 6 if self.world.session_queue else 0),
+            (self.leave_session, 1 if self.world.session_queue else 0),
+            (self.read_tap, 5 if self.world.tapped else 0),
+            (self.advance_tap, 2 if self.world.tapped else 0),
             (self.transact, 5),
             (self.change, 5),
             (self.delete, 0.1),
@@ -77,6 +89,7 @@ class MoveLife:
             for _ in range(steps):
                 self.step()
             self.world.heal()
+            self.read_rest_of_tap()
         except Exception as error:
             error.add_note("\n".join([f"MoveLife, seed {self.seed}", *self.world.trace.last()]))
             raise
@@ -200,6 +213,76 @@ class MoveLife:
 
         numbers, nonces = [one.n for one in some], [one.nonce for one in some]
         world.submit(c.Settle(fragment, 1, 1, outcome, numbers, nonces, None, r.random() < 0.3), settled)
+
+    # ---- message sessions ----
+
+    def accept_session(self) -> None:
+        r, world = self.random, self.world
+        consumer = next(self.consumers)
+
+        def accepted(answer: e.Effect | None) -> None:
+            if isinstance(answer, e.SessionAccepted):
+                self.session_consumers.append(consumer)
+                self.accepted_sessions += 1
+
+        # A message that expires in a session takes the others along, which the checker does not follow.
+        if world.session_queue in world.home and self.ttls == [0]:
+            world.submit(
+                c.AcceptSession(world.session_queue, 1, 1, consumer, r.choice(["s1", "s2", None])), accepted
+            )
+
+    def receive_session(self) -> None:
+        r, world = self.random, self.world
+        if self.session_consumers and world.session_queue in world.home:
+            consumer = r.choice(self.session_consumers)
+            world.submit(c.Demand(world.session_queue, 1, consumer, ACTIVE, r.choice([1, 3]), True, False))
+
+    def leave_session(self) -> None:
+        world = self.world
+        if self.session_consumers and world.session_queue in world.home:
+            world.submit(c.Leave(world.session_queue, 1, self.session_consumers.pop(0)))
+
+    # ---- the tap ----
+
+    def read_tap(self) -> None:
+        """Ask where the queue ends, or read up to there."""
+        r, world = self.random, self.world
+        if world.tapped not in world.home:
+            return
+        count = r.choice([1, 3, 50])
+        command = c.ReadTap(
+            world.tapped, 1, 1, 1, ACTIVE, c.MESSAGES, self.tap_at, self.tap_end, count, 5_000
+        )
+
+        def read(answer: e.Effect | None) -> None:
+            if isinstance(answer, e.TapPage):
+                world.checker.tap_read(command, answer)
+                self.tap_at = max(self.tap_at, int(answer.upto))
+
+        def told(answer: e.Effect | None) -> None:
+            if isinstance(answer, e.TapStates):
+                self.tap_end = max(self.tap_end, int(answer.end))
+
+        if self.tap_at < self.tap_end:
+            world.submit(command, read)
+        else:
+            world.submit(c.ShowTaps(world.tapped, 1, 1), told)
+
+    def read_rest_of_tap(self) -> None:
+        """Read the tap up to the end of the queue, when all is at rest."""
+        world = self.world
+        while world.tapped in world.home:
+            before = self.tap_at, self.tap_end
+            self.read_tap()
+            world.drain(world.hosts[world.home[world.tapped]])
+            if (self.tap_at, self.tap_end) == before:
+                break
+
+    def advance_tap(self) -> None:
+        world = self.world
+        if world.tapped in world.home:
+            command = c.AdvanceTap(world.tapped, 1, 1, 1, c.MESSAGES, self.tap_at, "")
+            world.submit(command, lambda answer: None)
 
     # ---- settings ----
 

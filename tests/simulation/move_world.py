@@ -57,6 +57,8 @@ def bounds_of(seed: int) -> Bounds:
     r = Random(f"outbox of {seed}")
     bounds.outbox_records = r.choice([1, 3, 20])
     bounds.outbox_bytes = r.choice([100, 400, 5000])
+    bounds.forwarded_records = r.choice([1, 3, 20])
+    bounds.forwarded_bytes = r.choice([100, 400, 5000])
     bounds.outbox_run = r.choice([1, 2, 5])
     return bounds
 
@@ -95,9 +97,11 @@ class Link:
 class Process:
     """One mover, and the stores whose fragments it moves messages out of."""
 
-    def __init__(self, stores: list[int], epoch_of: Callable[[int], int], patience_ms: int) -> None:
+    def __init__(
+        self, stores: list[int], epoch_of: Callable[[int], int], patience_ms: int, ahead_bytes: int
+    ) -> None:
         self.stores = stores
-        self.mover = Mover(epoch_of, patience_ms)
+        self.mover = Mover(epoch_of, patience_ms, ahead_bytes=ahead_bytes)
         self.links: dict[int, Link] = {}
         """By store."""
         self.questions: list[TargetQuestion] = []
@@ -166,6 +170,8 @@ class MoveWorld:
         """Fragments that exist and are not found by movers: they are not in service yet."""
         self.awaited: dict[int, tuple[int, Answer]] = {}
         self._patience_ms = patience_ms
+        self._ahead_bytes = 1 << 30 if seed % 4 == 3 else 1
+        """Most movers pull the next page while a target takes one."""
         self._nonces = count(100)
         self._requests = count(1)
         self._origins = count(FIRST_LINK)
@@ -211,7 +217,7 @@ class MoveWorld:
     # ---- processes ----
 
     def _new_process(self, stores: list[int]) -> Process:
-        return Process(stores, self._epoch_of, self._patience_ms)
+        return Process(stores, self._epoch_of, self._patience_ms, self._ahead_bytes)
 
     def _new_host(self, store: int) -> SimulatedHost:
         return SimulatedHost(

@@ -197,5 +197,7 @@ def test_lives() -> None:
         assert sum(len(checker.accepted) for checker in checkers) > 10 * len(lives)
         assert sum(checker.arrived for checker in checkers) > 4 * len(lives)
         assert sum(checker.published for checker in checkers) > 2 * len(lives)
+        assert sum(checker.shown for checker in checkers) > len(lives)
+        assert sum(life.accepted_sessions for life in lives) > len(lives) // 5
         done = [one for checker in checkers for one in checker.transactions if one.outcome == "done"]
         assert len(done) > 2 * len(lives)

@@ -18,7 +18,7 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -53,11 +53,8 @@ from busbar.gateway.authority import Authority
 from busbar.gateway.gateway import Gateway
 from busbar.gateway.listening.listener import Listener
 from busbar.model.entities import (
-    Description,
     EntityStatus,
     QueueDescription,
-    RuleDescription,
-    SubscriptionDescription,
 )
 from busbar.model.errors import BusbarError
 from busbar.model.limits import Limits
@@ -537,22 +534,3 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
         announce(
             "note: the compiled rooms were not built (no C compiler?); running interpreted, which is slower."
         )
-    for missing, paths in _not_served(catalogue).items():
-        shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-        announce(f"warning: {missing}: {shown}")
-
-
-def _not_served(catalogue: Catalogue) -> dict[str, list[str]]:
-    """Features that entities ask for and do not get, with the names of these entities."""
-    found: dict[str, list[str]] = {}
-    for view in catalogue.entities():
-        for missing in _missing(view.description):
-            found.setdefault(missing, []).append(view.path)
-    return found
-
-
-def _missing(description: Description) -> Iterator[str]:
-    if isinstance(description, RuleDescription):
-        return
-    if not isinstance(description, SubscriptionDescription) and description.enable_express:
-        yield "EnableExpress has no effect, messages are written durably at once"

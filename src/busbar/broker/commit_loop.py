@@ -24,6 +24,8 @@ Rules:
 7. A transaction whose parts are of a topic and of its subscriptions comes to the topic's fragment. It waits as in rule 6.
    All machines check their parts before the first one applies any. So the transaction is in one group as a whole, or is
    refused. If a subscription needs a read for its parts after all, the transaction is refused as busy.
+8. Of an express entity, effects are emitted before the changes are durable, where these need not be (group.py). The changes
+   are committed when they are due (express.py), and before a read of the fragment.
 """
 
 from __future__ import annotations
@@ -37,16 +39,18 @@ from busbar.broker.group import CommitGroup, drafts_of
 from busbar.broker.slot import Slot
 from busbar.broker.timers import FragmentTimers
 from busbar.broker.topic_selection import select
+from busbar.broker.topic_usage import set_usage
 from busbar.broker.transactions import check, divide, is_divided
 from busbar.fragment.changes import Changes
 from busbar.fragment.reads import Read
-from busbar.model.commands import Command, SetSessionState, StoreCopies, Tick, Transact
+from busbar.model.commands import Command, StoreCopies, Tick, Transact
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import BusbarError, EntityNotFound, InternalError, error_of
 from busbar.rules.selection import RuleCompiler
 from busbar.store.contract import Store
 
 TURN_COMMANDS = 1_000
+EXPRESS_PAUSE = 1_000
 STEPS_OF_A_COMMAND = 10_000
 
 _log = logging.getLogger(__name__)
@@ -117,6 +121,7 @@ class CommitLoop:
         self._ready: deque[Slot] = deque()  # have commands and wait for no read
         self._group = CommitGroup()
         self._reading: list[Slot] = []  # wait for a read that no job has taken yet
+        self._await_room: list[Slot] = []  # would have to write before they read, and the store is full
         self._flight: list[Slot] = []  # have changes in the job under way
         self._job_reads: list[Slot] = []  # wait for a read of the job under way
         self._supplied: list[Slot] = []  # their read is done; the next step applies what waited for it
@@ -165,6 +170,7 @@ class CommitLoop:
         """Take all fragments out of service: others will be added in their place."""
         for slot in self.slots.values():
             slot.broken = True  # for what still refers to it: timers, the list of the ready
+            self._group.remove(slot)
         self.slots = {}
 
     def quarantine(self, slot: Slot) -> None:
@@ -207,6 +213,9 @@ class CommitLoop:
     def accept_sends(self, now: int) -> None:
         self._sends_refused = None
         self._hold_due(False)
+        waiting, self._await_room = self._await_room, []
+        for slot in waiting:
+            self._start_reading(slot)
         if self._running:
             self.resume(now)
 
@@ -218,10 +227,12 @@ class CommitLoop:
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: what is due waits for the next owner. Commands are still applied."""
         self._winding_down = True
+        self._group.write_all(self.slots.values())
 
     def stop(self) -> None:
         self.pause()
         self._timers.clear()
+        self._group.express.clear()
 
     @property
     def idle(self) -> bool:
@@ -261,9 +272,9 @@ class CommitLoop:
     def roll_back(self) -> list[RolledBack]:
         """Drop all that is not durable: what is being committed, and what gathered after it. Waiting reads are dropped too,
         since after an undo another page may be needed."""
-        for slot in (*self._supplied, *self._job_reads, *self._reading):
+        for slot in (*self._supplied, *self._job_reads, *self._reading, *self._await_room):
             slot.reads = None
-        self._supplied, self._job_reads, self._reading = [], [], []
+        self._supplied, self._job_reads, self._reading, self._await_room = [], [], [], []
         for slot in self.slots.values():
             if slot.reads_awaited:
                 slot.reads_awaited, slot.reads = 0, None
@@ -276,8 +287,6 @@ class CommitLoop:
             discarded.append(RolledBack(slot, batches, effects, len(slot.committing_effects)))
             slot.commit_finished()
             slot.gathered_effects = []
-            slot.change_count = 0
-            slot.dirty = False
         self._flight = []
         self._group_failed = False
         return discarded
@@ -354,6 +363,8 @@ class CommitLoop:
                     self._refuse(inbox.popleft(), self._sends_refused)
                     continue
                 if not group.fits(slot, command):
+                    slot.queued = True  # it keeps its place: others would fill the next group, too
+                    self._ready.appendleft(slot)
                     break
                 if slot.subscriptions and drafts_of(command) and machine.owes_copies():
                     slot.tick_first()
@@ -364,7 +375,7 @@ class CommitLoop:
                         slot.yields_to_topic = True
                         break
                     slot.reads = reads
-                    self._reading.append(slot)
+                    self._start_reading(slot)
                     break
                 if slot.subscriptions and not self._subscriptions_ready(slot):
                     break
@@ -377,6 +388,14 @@ class CommitLoop:
             self.quarantine(slot)
         return budget
 
+    def _start_reading(self, slot: Slot) -> None:
+        """Have the next job read for a fragment, after what it has in memory alone is written (rule 8)."""
+        is_unwritten = slot.machine.unwritten_bytes() > 0
+        waits = is_unwritten and self._sends_refused is not None
+        (self._await_room if waits else self._reading).append(slot)
+        if not waits and (is_unwritten or slot.machine.settings.express_ms):
+            self._group.write(slot)
+
     def _apply(self, slot: Slot, command: Command, now: int) -> None:
         machine = slot.machine
         if type(command) is Tick:
@@ -387,24 +406,14 @@ class CommitLoop:
             self._apply_divided(slot, command, now)
             return
         if slot.subscriptions or slot.topic is not None:
-            self._set_usage(slot, command)
+            set_usage(slot, command)
         if slot.selector is not None:
             slot.spent += select(machine, slot.selector, command, now)
         machine.apply(command, now, self._nonces())
         if slot.subscriptions:
-            self._apply_copies(machine.take_copies(), now)
+            self._apply_copies(slot, machine.take_copies(), now)
         slot.inbox.popleft()  # only now: a command on which the machine raised is refused with the rest of the inbox
         self._out += self._group.collect(slot, command)
-
-    def _set_usage(self, slot: Slot, command: Command) -> None:
-        """Give a machine the bytes that the other fragments of its quota keep, if the command may be refused for them."""
-        if slot.subscriptions:
-            if drafts_of(command):
-                slot.machine.set_topic_usage(sum([one.machine.size() for one in slot.subscriptions]))
-        elif slot.topic is not None and isinstance(command, (SetSessionState, Transact)):
-            topic = slot.topic
-            together = topic.machine.size() + sum([one.machine.size() for one in topic.subscriptions])
-            slot.machine.set_topic_usage(together - slot.machine.size(), topic.machine.settings.quota_bytes)
 
     # ---- topics ----
 
@@ -413,12 +422,18 @@ class CommitLoop:
         topic.reads_awaited = sum([one.reads is not None for one in topic.subscriptions])
         return not topic.reads_awaited
 
-    def _apply_copies(self, copies: list[StoreCopies], now: int) -> None:
+    def _apply_copies(self, topic: Slot, copies: list[StoreCopies], now: int) -> None:
+        """Apply what a topic passes on. If one of the fragments must be durable before the answer, all are."""
+        is_express = topic.machine.settings.express_ms > 0
         for command in copies:
             slot = self.slots[command.fragment]
             if slot.broken:
                 raise InternalError(f"fragment {slot.id} of a subscription is out of service")
+            if is_express and topic.machine.must_write():
+                slot.machine.require_write()
             self._apply_checked(slot, command, now)
+            if is_express and slot.holds:
+                topic.machine.require_write()
             self._out += self._group.hold(slot, slot.machine.take_effects())
             self._schedule(slot, now)
 
@@ -430,17 +445,17 @@ class CommitLoop:
             self._refuse(topic.inbox.popleft(), error)
             return
         for slot, part in parts.items():
-            self._set_usage(slot, part)
+            set_usage(slot, part)
         refusal = check(topic, parts, now)
         if refusal is not None:
             self._refuse(topic.inbox.popleft(), error_of(*refusal))
             return
         for slot, part in reversed(parts.items()):
             self._apply_checked(slot, part, now)
-        self._apply_copies(topic.machine.take_copies(), now)
+        self._apply_copies(topic, topic.machine.take_copies(), now)
         topic.inbox.popleft()
         # The answer rests on the changes of all of them, so it is held by one that has some.
-        holder = next((slot for slot in parts if slot.dirty), topic)
+        holder = next((slot for slot in parts if slot.holds), topic)
         self._out += self._group.hold(holder, topic.machine.take_effects())
         for slot, part in parts.items():
             self._out += self._group.collect(slot, part)
@@ -492,7 +507,8 @@ class CommitLoop:
     @property
     def wake_at(self) -> int:
         """When `timer` is due, in ms (0: never)."""
-        return self._timers.next_at
+        at, express_at = self._timers.next_at, self._group.express.next_at
+        return min(at, express_at) if at and express_at else at or express_at
 
     def timer(self, now: int) -> None:
         """Tick the fragments whose time has come."""
@@ -505,6 +521,10 @@ class CommitLoop:
                 self._queue(slot)
             else:
                 self._timers.want(slot, at)
+        if self._running and self._sends_refused is None:
+            self._group.write_due(now)
+        else:
+            self._group.express.postpone(now, EXPRESS_PAUSE)
         self._apply_ready(now)
 
     # ---- steps, and the group commit ----
@@ -539,6 +559,8 @@ class CommitLoop:
         self._job_under_way = False
         for slot in self._flight:
             self._out += slot.committing_effects
+            if slot.committing is not None and slot.committing.head is not None:
+                slot.machine.is_written(slot.committing)
             slot.commit_finished()
         self._flight = []
         self._supplied, self._job_reads = self._job_reads, []

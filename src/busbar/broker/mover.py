@@ -6,8 +6,9 @@ target keeps a mark: the number of the last one that it took. The mover keeps no
 Rules:
 1. OutboxReady begins the work on a pair: pull a page, let the target take it, remove what it took, pull the next page. An
    empty page ends it.
-2. At most one command of a pair is unanswered. So the target never has two TakeMoved of a pair, and no page is pulled
-   before the fate of the previous one is decided.
+2. The target never has two TakeMoved of a pair. While it takes a large page, the page behind that one is pulled ahead, if
+   the bytes of rule 8 allow it. It is offered only if the target has taken the whole page before it, else it is dropped.
+   Otherwise one command of a pair is unanswered at a time.
 3. Nothing is removed but by the answer of the target. RemoveMoved and the next PullOutbox go out in one submit, and so do
    all TakeMoved of a turn: they share commits.
 4. After a busy or an uncertain answer the pair is held. It is pulled again after MIN_PAUSE_MS, which doubles up to
@@ -22,7 +23,8 @@ Rules:
    target has seen a higher fence, that epoch is raised here, with pauses of MIN_PAUSE_MS, until the target takes messages
    again.
 8. A page has at most BATCH_RECORDS or BATCH_BYTES, and all pages under way at most `max_bytes`; only a single larger message
-   may exceed that. Pages of a pair begin small and grow while they are full. Pairs that are ready take turns.
+   may exceed that. The first page of a pair is small, and each has at most GROWTH times as much as the one before. Pairs
+   that are ready take turns.
 9. The source decides what becomes of a record that was refused. If it is still the first one of the next page, the pair is
    held as in rule 4.
 """
@@ -51,10 +53,14 @@ from busbar.model.effects import MOVER_ORIGIN, Effect, MovedTaken, OutboxPage, O
 from busbar.model.errors import BusbarError, EntityNotFound, InvalidOperation, MalformedMessage, QuotaExceeded
 from busbar.model.message import Draft
 
-BATCH_RECORDS: Final = 500
-BATCH_BYTES: Final = 1024 * 1024
+BATCH_RECORDS: Final = 3_000
+BATCH_BYTES: Final = 3 * 1024 * 1024
 FIRST_BYTES: Final = 64 * 1024
 """Of the first page of a pair: many pairs with few messages each are pulled at the same time."""
+GROWTH: Final = 16
+"""So much more the next page of a pair may have. Senders must not outrun the mover before its pages are large."""
+AHEAD_BYTES: Final = 512 * 1024
+"""A page of this size is large: a sender keeps the pair busy."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 MIN_PAUSE_MS: Final = 100
 MAX_PAUSE_MS: Final = 5_000
@@ -83,9 +89,9 @@ class _Pair:
     """The work on one source and one target."""
 
     __slots__ = (
-        "bytes", "cause", "full_since", "held_since", "kind", "logged", "numbers", "oldest", "page_bytes", "path", "pause",
-        "ready_again", "reason", "refusal", "refused_at", "retry_at", "source", "source_failed", "source_path", "state",
-        "target",
+        "ahead", "ahead_request", "bytes", "cause", "full_since", "held_since", "kind", "logged", "numbers", "oldest",
+        "page_bytes", "path", "pause", "ready_again", "reason", "refusal", "refused_at", "retry_at", "source",
+        "source_failed", "source_path", "state", "target",
     )  # fmt: skip
 
     def __init__(self, source: int, target: int) -> None:
@@ -94,12 +100,14 @@ class _Pair:
         self.state = _State.READY
         self.path = ""  # of the target
         self.source_path = ""
-        self.bytes = 0  # of the page under way, or what it may have
+        self.bytes = 0  # of the pages under way, or what they may have
         self.page_bytes = FIRST_BYTES  # what the next page may have
         self.numbers: list[int] = []  # of the records that were offered to the target last
         self.oldest = 0  # when the first of them came into the outbox
         self.kind = 0  # of its move
         self.ready_again = False  # OutboxReady came while a page was asked for
+        self.ahead_request = 0  # for the page behind the one that the target takes; 0: none is asked for
+        self.ahead: OutboxPage | None = None  # that page
         # Of a pair that is held, and until something is taken:
         self.held_since = 0
         self.retry_at = 0
@@ -146,13 +154,18 @@ class Mover:
     """The moves out of all fragments of a process. Its times come from a clock that never goes back."""
 
     def __init__(
-        self, epoch_of: Callable[[int], int], patience_ms: int = 60_000, max_bytes: int = MAX_BYTES
+        self,
+        epoch_of: Callable[[int], int],
+        patience_ms: int = 60_000,
+        max_bytes: int = MAX_BYTES,
+        ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
         """`epoch_of` is the epoch of the store of a source fragment."""
         self.patience_ms = patience_ms
         """For targets that are full."""
         self._epoch_of = epoch_of
         self._max_bytes = max_bytes
+        self._ahead_bytes = ahead_bytes
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._requests: dict[int, _Pair] = {}
         self._ready: deque[_Pair] = deque()
@@ -216,7 +229,9 @@ class Mover:
             pair = self._requests.pop(effect.request, None)
             if pair is None:
                 continue
-            if type(effect) is OutboxPage:
+            if effect.request == pair.ahead_request:
+                self._on_ahead(pair, effect, now)
+            elif type(effect) is OutboxPage:
                 self._on_page(pair, effect, now)
             elif type(effect) is MovedTaken:
                 self._on_taken(pair, effect, now)
@@ -294,6 +309,10 @@ class Mover:
                 self._hold(pair, REFUSED, pair.refusal, now)
                 return
             self._end_hold(pair)
+        self._offer(pair, page, now)
+
+    def _offer(self, pair: _Pair, page: OutboxPage, now: int) -> None:
+        """Let the target take a page. All records before it are taken, or were refused and are gone."""
         pair.oldest, pair.kind = page.records[0].enqueued, page.records[0].kind
         drafts, failure = _drafts_of(page)
         if failure is not None and not drafts:
@@ -304,7 +323,7 @@ class Mover:
             return
         pair.numbers = [record.n for record in page.records[: len(drafts)]]
         size = sum([len(draft.content) for draft in drafts])
-        pair.page_bytes = min(pair.page_bytes * 4, BATCH_BYTES) if size * 2 > pair.page_bytes else FIRST_BYTES
+        pair.page_bytes = min(max(size * GROWTH, FIRST_BYTES), BATCH_BYTES)
         self._reserve(pair, size)
         self._attempts += 1
         fence = fence_of(self._epoch_of(pair.source) + self._raised.get(pair.source, 0), self._attempts)
@@ -313,6 +332,43 @@ class Mover:
         self._commands.append(
             TakeMoved(pair.target, MOVER_ORIGIN, request, pair.source, fence, pair.numbers, drafts)
         )
+        if size >= self._ahead_bytes and self._bytes + pair.page_bytes <= self._max_bytes:
+            self._pull_ahead(pair)
+
+    def _pull_ahead(self, pair: _Pair) -> None:
+        """Pull the page behind the one that the target takes."""
+        self._reserve(pair, pair.bytes + pair.page_bytes)
+        pair.ahead_request = self._new_request(pair)
+        self._commands.append(
+            PullOutbox(
+                pair.source,
+                MOVER_ORIGIN,
+                pair.ahead_request,
+                pair.target,
+                BATCH_RECORDS,
+                pair.page_bytes,
+                pair.numbers[-1],
+            )
+        )
+
+    def _on_ahead(self, pair: _Pair, answer: Effect, now: int) -> None:
+        """Take the page that was pulled ahead, or the refusal to send it."""
+        pair.ahead_request = 0
+        page = answer if isinstance(answer, OutboxPage) and answer.records else None
+        if pair.state is _State.TAKING:
+            pair.ahead = page
+        elif page is not None:
+            self._offer(pair, page, now)
+        else:
+            self._make_ready(
+                pair
+            )  # records may have come since, and only a pull without `after` ends the work
+
+    def _drop_ahead(self, pair: _Pair) -> None:
+        """Drop the page that was pulled ahead, also if it is still to come."""
+        self._requests.pop(pair.ahead_request, None)
+        pair.ahead_request = 0
+        pair.ahead = None
 
     def _on_taken(self, pair: _Pair, taken: MovedTaken, now: int) -> None:
         self._reach(pair)
@@ -329,6 +385,16 @@ class Mover:
             if moved or not taken.refused:
                 self._end_hold(pair)
             self._remove(pair, taken.upto, taken.refused, taken.condition, taken.text)
+            self._go_on(pair, not taken.refused and moved == len(pair.numbers), now)
+
+    def _go_on(self, pair: _Pair, is_taken: bool, now: int) -> None:
+        """Work on the next page. If the target has taken the whole page before, it may be the one pulled ahead."""
+        page, pair.ahead = pair.ahead, None
+        if is_taken and page is not None:
+            self._offer(pair, page, now)
+        elif is_taken and pair.ahead_request:
+            pair.state = _State.PULLING
+        else:
             self._make_ready(pair)
 
     def _on_refused(self, pair: _Pair, refused: Refused, now: int) -> None:
@@ -336,6 +402,7 @@ class Mover:
         if pair.state is _State.TAKING:
             self._reserve(pair, 0)
             if is_missing:
+                self._drop_ahead(pair)
                 pair.state = _State.ASKING
                 self._questions.append(TargetQuestion(pair.source, pair.target, pair.path))
             elif refused.condition == InvalidOperation.condition:
@@ -363,12 +430,14 @@ class Mover:
     # ---- turns, and holds ----
 
     def _make_ready(self, pair: _Pair) -> None:
+        self._drop_ahead(pair)
         self._reserve(pair, 0)
         pair.state = _State.READY
         self._ready.append(pair)
 
     def _hold(self, pair: _Pair, cause: str, reason: str, now: int, pause: int = 0) -> None:
         """Hold the pair for this pause, or, without one, for the next longer pause."""
+        self._drop_ahead(pair)
         self._reserve(pair, 0)
         pair.state = _State.HELD
         pair.source_failed = False
@@ -396,6 +465,7 @@ class Mover:
         pair.logged = False
 
     def _forget(self, pair: _Pair) -> None:
+        self._drop_ahead(pair)
         self._reserve(pair, 0)
         self._reach(pair)
         del self._pairs[pair.source, pair.target]

@@ -19,7 +19,7 @@ class Slot:
 
     A change is first *gathered* (in the machine), then *committing* (given to the store), then durable. Effects are held
     with the newest change they may rest on: `gathered_effects` with the gathered ones, `committing_effects` with those
-    that are being committed.
+    that are being committed. Of an express entity, changes can be gathered for seconds while effects do not wait for them.
     """
 
     def __init__(self, id: int, machine: FragmentMachine) -> None:
@@ -40,6 +40,14 @@ class Slot:
         self.is_committing = False
         self.committing: Changes | None = None
         self.committing_effects: list[Effect] = []
+        self.holds = False
+        """Effects wait until the gathered changes are durable. Changes of an express entity can be gathered without that."""
+        self.committing_holds = False
+        """The same of what is being committed."""
+        self.unwritten_bytes = 0
+        """Of an express entity: of the messages that only memory has, and that are in no group yet."""
+        self.express_at = 0
+        """Of an express entity: when its messages in memory are looked at (0: there are none)."""
         self.timer_at = 0
         """When the fragment's clock is looked at again (0: never)."""
         self.last_used = 0
@@ -82,6 +90,6 @@ class Slot:
 
     def commit_finished(self) -> None:
         """Drop what was being committed: it is durable, or was rolled back."""
-        self.is_committing = False
+        self.is_committing = self.committing_holds = False
         self.committing = None
         self.committing_effects = []

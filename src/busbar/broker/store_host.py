@@ -299,6 +299,7 @@ class LocalStoreHost:
     def stop_timers(self) -> None:
         """Begin nothing that no client asked for: a million messages that are due now must not delay the stop."""
         self.commit_loop.stop_timers()
+        self._proceed()
 
     # ---- commands, and what operators ask for ----
 

@@ -263,7 +263,7 @@ class StoreLifecycle:
         Their locks rest on what may never be durable."""
         slots = self.commit_loop.slots.values()
         unchanged = [slot for slot in slots if not (slot.broken or slot.dirty or slot.is_committing)]
-        return {slot.id: slot.machine.locks() for slot in unchanged}
+        return {slot.id: slot.machine.locks() for slot in unchanged if not slot.machine.unwritten_bytes()}
 
     def _enter(self, state: StoreState, reason: str = "", *, now: int = 0) -> None:
         self.state, self.reason = state, reason

@@ -193,6 +193,10 @@ class Catalogue(CatalogueReader):
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._change(lambda plan: plan.change_rules(changes))
 
+    def check_rules(self, changes: Sequence[RuleChange]) -> None:
+        """Raise what `change_rules` would raise now."""
+        self._new_plan().change_rules(changes)
+
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         return await self._change(lambda plan: plan.create_tap(path, tap))
 

@@ -98,17 +98,17 @@ class FragmentSettingsBuilder:
             beside = list(self._of_topic(view.path, entries, topics).values())
             rules = TopicRules(tuple([rules for _fragments, rules in beside]))
             for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
-                settings = self._plain(view, description)
+                settings = self._plain(view, description, entries)
                 settings.topic = TopicSettings(
                     index, tuple([fragments[index] for fragments, _rules in beside]), rules
                 )
                 found.setdefault(store, {})[fragment] = settings
             return found
-        shared = self._plain(view, description)
+        shared = self._plain(view, description, entries)
         for index, (fragment, store) in enumerate(zip(view.fragments, view.stores, strict=True)):
             settings = shared
             if targets_of(view):
-                settings = self._plain(view, description)
+                settings = self._plain(view, description, entries)
                 settings.forward = _forward(description.forward_to, index, entries)
                 settings.forward_dead_letters = _forward(
                     description.forward_dead_lettered_messages_to, index, entries
@@ -117,10 +117,14 @@ class FragmentSettingsBuilder:
         return found
 
     def _plain(
-        self, view: EntityView, description: QueueDescription | TopicDescription | SubscriptionDescription
+        self,
+        view: EntityView,
+        description: QueueDescription | TopicDescription | SubscriptionDescription,
+        entries: EntityEntries,
     ) -> FragmentSettings:
-        """The settings of a fragment without what follows from other entities."""
+        """The settings of a fragment without where it forwards to, and without subscriptions."""
         settings = description.fragment_settings()
+        settings.express_ms = self._limits.express_delay if _is_express(view, entries) else 0
         settings.path = view.path
         settings.taps = [tap.settings() for tap in view.taps]
         settings.transfer_patience_ms = self._limits.transfer_patience
@@ -164,8 +168,8 @@ class FragmentSettingsBuilder:
 def _dependents(change: CatalogueChange, entries: EntityEntries) -> list[EntityView]:
     """Entities outside the change whose settings follow from it.
 
-    These are the topics of changed subscriptions and rules, and the entities that forward to what comes, goes, is enabled or
-    disabled.
+    These are the topics of changed subscriptions and rules, the subscriptions of topics whose EnableExpress changes, and the
+    entities that forward to what comes, goes, is enabled or disabled.
     """
     named = {key_of(view.path) for view in change.after}
     found: dict[str, EntityView | None] = {}
@@ -173,12 +177,25 @@ def _dependents(change: CatalogueChange, entries: EntityEntries) -> list[EntityV
         topic = topic_of(view)
         if topic:
             found[key_of(topic)] = entries.get(topic)
+    was_express = {key_of(view.path) for view in change.before if _is_express(view, entries)}
+    for view in change.after:
+        is_changed = _is_express(view, entries) != (key_of(view.path) in was_express)
+        if is_changed and isinstance(view.description, TopicDescription):
+            below = entries.children(EntityKind.SUBSCRIPTION, view.path)
+            found.update({key_of(one.path): one for one in below})
     before = {key_of(view.path): _as_target(view) for view in change.before}
     after = {key_of(view.path): _as_target(view) for view in change.after}
     for target in before.keys() | after.keys():
         if before.get(target) != after.get(target):
             found.update({key_of(view.path): view for view in entries.sources(target)})
     return [view for key, view in found.items() if view is not None and key not in named]
+
+
+def _is_express(view: EntityView, entries: EntityEntries) -> bool:
+    """Whether messages of the entity are in memory alone at first. A subscription is as its topic is."""
+    topic = entries.get(topic_of(view)) if isinstance(view.description, SubscriptionDescription) else view
+    description = None if topic is None else topic.description
+    return isinstance(description, QueueDescription | TopicDescription) and description.enable_express
 
 
 def _as_target(view: EntityView) -> tuple[tuple[int, ...], bool] | None:

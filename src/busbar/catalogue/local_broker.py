@@ -96,6 +96,9 @@ class LocalBroker(EffectDispatcher):
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         await self._catalogue.change_rules(changes)
 
+    async def check_rules(self, changes: Sequence[RuleChange]) -> None:
+        self._catalogue.check_rules(changes)
+
     async def list(self, kind: EntityKind, parent: str, skip: int, top: int) -> Sequence[EntityView]:
         return self._catalogue.page(kind, parent, skip, top)
 

@@ -261,6 +261,29 @@ class SenderLink(LinkEnd):
             part.call.answered(part.stop - part.start)
 
 
+class _Silence:
+    """Closes the connection if nothing is answered on a link for `timeout` seconds."""
+
+    __slots__ = ("_answers", "_link", "_loop", "_timeout", "_timer")
+
+    def __init__(self, link: SenderLink, timeout: float) -> None:
+        self._link = link
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._answers = link.answers
+        self._timer = self._loop.call_later(timeout, self._check)
+
+    def _check(self) -> None:
+        link, timeout = self._link, self._timeout
+        if link.answers == self._answers:
+            link.connection.abort(ConnectionLost(f"No answer for {timeout:g} s: the connection is given up."))
+        self._answers = link.answers
+        self._timer = self._loop.call_later(timeout, self._check)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
 class Sender:
     """Sends to one entity. MessagingFactory.sender creates it. Several sends may be under way at once."""
 
@@ -365,7 +388,9 @@ class Sender:
 
     async def _once(self, payloads: list[bytes], transaction: ClientTransaction | None) -> dict[int, Failure]:
         """Send each of them; returns those that failed. Raises if there is no link."""
-        link = await self.attached()
+        link = self._link
+        if link is None or link.error is not None:
+            link = await self.attached()
         state = b"" if transaction is None else transaction.state(link.connection)
         call = _WriterCall(payloads, state)
         link.start(call)
@@ -375,19 +400,14 @@ class Sender:
     async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
         """Wait for all answers. If none comes for as long as the factory's timeout, close the connection."""
         timeout = self._factory.operation_timeout
-        answers = link.answers
+        silence = _Silence(link, timeout)
         try:
-            while True:
-                done, _pending = await asyncio.wait([call.done], timeout=timeout)
-                if done:
-                    return
-                if link.answers == answers:
-                    lost = ConnectionLost(f"No answer for {timeout:g} s: the connection is given up.")
-                    link.connection.abort(lost)
-                answers = link.answers
+            await call.done
         except asyncio.CancelledError:
             link.forget(call)
             raise
+        finally:
+            silence.stop()
 
     async def close(self) -> None:
         """Close the link. Sends under way get no answer any more."""

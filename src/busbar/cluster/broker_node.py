@@ -20,6 +20,7 @@ from busbar.cluster.fd_passing import CLIENT, FdReceiver
 from busbar.cluster.node_settings import NodeSettings
 from busbar.cluster.peer_server import PeerServer, PeerServers
 from busbar.cluster.remote_store import RemoteStore
+from busbar.cluster.session_bar import SessionBar
 from busbar.model.api import EntityView, TransferReport
 from busbar.model.effects import Effect
 
@@ -84,6 +85,9 @@ class BrokerNode:
 
     def entities_changed(self, entities: Sequence[EntityChange]) -> None:
         self._port.entities_changed(entities)
+
+    def store_opened(self, taker: SessionBar) -> None:
+        self._moves.on_store_open(taker)
 
     async def ping(self) -> None:
         """Completes at once; the completion is the reply to the controller."""

@@ -84,7 +84,7 @@ PARTS: dict[type[Any], Fields] = {
     Draft: [
         ("content", bytes), ("message_id", str), ("session_id", str | None), ("partition_key", str | None),
         ("ttl", Int), ("scheduled", Int), ("hops", Int), ("target", Int), ("kind", Int), ("path", str),
-        ("number", Int),
+        ("number", Int), ("forced", bool),
     ],
     Record: [
         ("n", Int), ("enqueued", Int), ("ttl", Int), ("due", Int), ("deliveries", Int), ("size", Int),
@@ -199,7 +199,7 @@ COMMANDS: dict[type[Any], tuple[int, Fields]] = {
     ]),
     PullOutbox: (26, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("target", Int), ("count", Int),
-        ("max_bytes", Int),
+        ("max_bytes", Int), ("after", Int),
     ]),
     TakeMoved: (27, [
         ("fragment", Int), ("origin", Int), ("request", Int), ("source", Int), ("fence", Int),
@@ -318,4 +318,5 @@ SETTINGS: Fields = [
     ("requires_session", bool), ("taps", list[TapSettings]), ("only_selected", bool), ("path", str),
     ("forward", ForwardSettings | None), ("forward_dead_letters", ForwardSettings | None),
     ("transfer_patience_ms", Int), ("max_message_bytes", Int), ("max_header_bytes", Int),
+    ("shares_commits", bool), ("express_ms", Int),
 ]

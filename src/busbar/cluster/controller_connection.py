@@ -39,6 +39,9 @@ class NodeHandler(protocol.NodeApi, Protocol):
     def entities_changed(self, entities: Sequence[EntityChange]) -> None:
         """Entities are other than before, at this gateway from now on."""
 
+    def store_opened(self, taker: SessionBar) -> None:
+        """A store of this process is open, perhaps again; its commands go to this one."""
+
 
 class ControllerConnection(Channel):
     """A protocol.BrokerStoresApi."""
@@ -93,6 +96,9 @@ class ControllerConnection(Channel):
             self.write(state)
             for peer in self.peers:
                 peer.write(state)
+            taker = self.takers.get(store)
+            if host.is_open and self._member is not None and taker is not None:
+                self._member.store_opened(taker)
 
         async def admit(_: StoreHost, anew: bool) -> None:
             try:

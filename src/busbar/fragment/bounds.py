@@ -28,10 +28,15 @@ class Bounds:
         self.fan_out_bytes: i64 = 32 * 1024 * 1024
         self.judging_steps: i64 = 128 * 1024 * 1024  # of rules, while a sender waits for them
         # The outbox
-        self.outbox_records: i64 = 1_000  # for one target in memory; a single target has no more in the store
-        self.outbox_bytes: i64 = 1024 * 1024
+        self.outbox_records: i64 = 6_000  # for one target in memory
+        self.outbox_bytes: i64 = 6 * 1024 * 1024
+        self.forwarded_records: i64 = 5_000  # for a single target; beyond it messages stay in the entity
+        self.forwarded_bytes: i64 = 5 * 1024 * 1024
         self.outbox_run: i64 = 256  # messages without a key to one fragment of a target before the next
         self.reserved_numbers: i64 = 10_000  # for transactions that schedule; the oldest are forgotten
+        # Express entities: what only memory has; beyond it, all of it is written
+        self.unwritten_messages: i64 = 20_000  # and changed sessions
+        self.unwritten_bytes: i64 = 16 * 1024 * 1024
         # Message sessions
         self.line_page: i64 = 500  # waiting sessions read at once
         self.line_sessions: i64 = 2_000  # waiting sessions in memory, and a page

@@ -220,6 +220,9 @@ class Changes:
         # For undoing a refused commit: the locks that ended, in the order of their end. The locks that were taken are named
         # by the Delivered and Received effects, which are discarded with the commit.
         self.unlocked: list[list[Lock]] = []
+        # Of an express entity: messages (with their lanes) that clients rely on although this commit is the first that has
+        # them. If it fails, they are kept for another one.
+        self.acknowledged: list[tuple[int, Record]] = []
         self.weight: i64 = 0  # messages touched, to bound a commit
         self.bytes: i64 = 0  # of the messages and states put
 

@@ -94,7 +94,7 @@ def _forward_window(state: State, window: Window, kind: i64, now: i64, budget: i
     forward = _settings_of(state, window.lane)
     clock: i64 = now if window.lane == ACTIVE else 0  # time 0: nothing has expired
     while budget > 0 and forward is not None and _may_forward(state, window.lane, forward):
-        records = window.take(_burst(state, budget), state.bounds.outbox_bytes, clock)
+        records = window.take(_burst(state, budget), state.bounds.forwarded_bytes, clock)
         if records:
             budget -= len(records)
             _forward(state, window.lane, records, forward, kind, now)
@@ -108,7 +108,7 @@ def _forward_window(state: State, window: Window, kind: i64, now: i64, budget: i
 
 
 def _burst(state: State, budget: i64) -> i64:
-    most = state.bounds.outbox_records
+    most = state.bounds.forwarded_records
     return budget if budget < most else most
 
 
@@ -231,7 +231,7 @@ def put_straight(state: State, records: list[Record], drafts: list[Draft] | None
     size: i64 = 0
     count: i64 = 0
     base = forward.index << NUMBER_BITS
-    room = state.bounds.outbox_records if len(forward.fragments) == 1 else len(records)
+    room = state.bounds.forwarded_records if len(forward.fragments) == 1 else len(records)
     while count < len(records) and count < room and records[count].hops < MAX_HOPS:
         record = records[count]
         try:

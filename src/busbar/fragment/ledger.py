@@ -8,13 +8,16 @@ Rules
 - A message put and deleted by the same changes is written by neither: it leaves no trace but the last
   number. One that is put and kept for taps by the same changes is put where it is kept.
 - Kept messages are not in `size`, which is what a quota is held against, but in `kept_size`.
+- Of an express entity, new messages gather in `unwritten` (unwritten.py), where what becomes of them is done at once. Every
+  other change sets `must_write`: it is durable before its effects. Numbers up to `_limit` are not given again after a crash,
+  because a commit has written a higher last number than was given (NUMBERS_AHEAD). A number beyond it must be written, too.
 - Ended locks are noted in the changes that end them, so that an undo can restore them. An end that changes nothing durable
   (a release) is noted only if changes are open. If it is undone without a note, it stays a release, which is harmless.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -29,8 +32,12 @@ from busbar.fragment.changes import (
     SessionChange,
     TapRow,
 )
+from busbar.fragment.unwritten import Unwritten
 from busbar.model.effects import MessageEvent
-from busbar.model.message import KEPT, KEPT_DEAD, Overlay, Record
+from busbar.model.message import ACTIVE, DEAD, KEPT, KEPT_DEAD, Overlay, Record
+
+NUMBERS_AHEAD: Final = 1 << 20
+"""So many numbers an express fragment gives between two commits. After a crash, those that were not given are skipped."""
 
 
 @final
@@ -43,6 +50,10 @@ class Ledger:
         self._kept: dict[
             int, tuple[int, int]
         ] = {}  # put by the open changes and kept: from which lane to which
+        self.is_express = False
+        self.unwritten = Unwritten(head.last)
+        self._must_write = False
+        self._limit = head.last
 
     def _open(self) -> Changes:
         changes = self._changes
@@ -58,13 +69,17 @@ class Ledger:
             return
         changes = self._open()
         count = len(records)
-        present = changes.puts.get(lane)
-        if present is None:
-            changes.puts[lane] = records
+        if self.is_express and lane in (ACTIVE, DEAD):
+            self.unwritten.put(lane, records)
         else:
-            present.extend(records)
+            self._must_write = True
+            present = changes.puts.get(lane)
+            if present is None:
+                changes.puts[lane] = records
+            else:
+                present.extend(records)
+            changes.bytes += size
         changes.weight += count
-        changes.bytes += size
         head = self.head
         head.counts[lane] += count
         head.size += size
@@ -83,8 +98,15 @@ class Ledger:
         """Edit a message. The difference that its new properties make counts in the size of the entity."""
         changes = self._open()
         size = record.size_with(overlay)
-        changes.edits.append(MessageEdit(lane, record.n, to, deliveries, overlay, dead, size))
+        n: int = record.n
         changes.weight += 1
+        if n in self.unwritten.records:
+            changed = record.changed(deliveries, overlay)
+            changed.dead_letter_number = dead
+            self.unwritten.edit(n, to, changed)
+        else:
+            self._must_write = True
+            changes.edits.append(MessageEdit(lane, n, to, deliveries, overlay, dead, size))
         if size != record.size:
             self.head.size += size - record.size
             if size > record.size:
@@ -101,10 +123,14 @@ class Ledger:
         changes = self._open()
         head = self.head
         gone = numbers
-        if head.last >= self._first:
+        if self.unwritten.records:
+            gone = self.unwritten.drop(numbers)
+        if gone:
+            self._must_write = True
+        if gone and head.last >= self._first:
             first: int = self._first
-            gone = []
-            for n in numbers:
+            written, gone = gone, []
+            for n in written:
                 if n >= first:
                     self._cancelled.add(n)
                 else:
@@ -134,10 +160,14 @@ class Ledger:
         changes = self._open()
         head = self.head
         stored = numbers
-        if head.last >= self._first:
+        if self.unwritten.records:
+            stored = self.unwritten.move(to, numbers)
+        if stored:
+            self._must_write = True
+        if stored and head.last >= self._first:
             first: int = self._first
-            stored = []
-            for n in numbers:
+            written, stored = stored, []
+            for n in written:
                 if n >= first:
                     self._kept[n] = (lane, to)
                 else:
@@ -161,17 +191,20 @@ class Ledger:
 
     def set_tap(self, row: TapRow) -> None:
         """Write the row as it is when the changes are taken."""
+        self._must_write = True
         changes = self._open()
         changes.taps[row.id] = row
         changes.weight += 1
 
     def drop_tap(self, id: i64) -> None:
+        self._must_write = True
         changes = self._open()
         changes.taps[id] = None
         changes.weight += 1
 
     def record(self, n: i64, outcome: i64, now: i64, enqueued: i64, deliveries: i64, reason: str) -> None:
         """Add an event, with the next position."""
+        self._must_write = True
         changes = self._open()
         head = self.head
         head.last_event += 1
@@ -181,12 +214,14 @@ class Ledger:
 
     def skip_event(self) -> i64:
         """Give a position to an event that is not written."""
+        self._must_write = True
         self._open().weight += 1
         self.head.last_event += 1
         return self.head.last_event
 
     def forget_events(self, upto: i64, count: i64) -> None:
         """Forget the first events, `count` of them, up to this position."""
+        self._must_write = True
         changes = self._open()
         changes.events_upto = upto
         changes.weight += count
@@ -196,6 +231,7 @@ class Ledger:
 
     def written(self, writer: str, batch: i64, ids: list[bytes]) -> None:
         """Add ids that a writer has sent."""
+        self._must_write = True
         changes = self._open()
         number: int = batch
         for id in ids:
@@ -203,11 +239,13 @@ class Ledger:
         changes.weight += len(ids)
 
     def set_writer(self, writer: str, batch: i64, at: i64) -> None:
+        self._must_write = True
         changes = self._open()
         changes.writers[writer] = (batch, at)
         changes.weight += 1
 
     def drop_writer(self, writer: str) -> None:
+        self._must_write = True
         changes = self._open()
         changes.writers[writer] = None
         changes.weight += 1
@@ -215,11 +253,13 @@ class Ledger:
     def remember(self, ids: list[IdRow]) -> None:
         """Add ids of messages that the open changes put."""
         if ids:
+            self._must_write = True
             self._open().ids += ids
             self.head.ids += len(ids)
 
     def forget_ids(self, upto: tuple[int, bytes], count: i64) -> None:
         """Forget the lowest ids, `count` of them, up to this segment and id."""
+        self._must_write = True
         changes = self._open()
         changes.ids_upto = upto
         changes.weight += count
@@ -267,6 +307,7 @@ class Ledger:
 
     def set_state(self, id: str, at: i64, state: bytes | None, more: i64) -> None:
         """Set a session's state; `more` is how many bytes more than before are kept."""
+        self._must_write = True
         changes = self._open()
         changes.states[id] = (at, state)
         changes.weight += 1
@@ -278,6 +319,7 @@ class Ledger:
 
     def count_outbox(self, target: i64, path: str, more: i64) -> None:
         """Count so many records more, or fewer, for a target."""
+        self._must_write = True
         outbox = self._open().outbox
         change = outbox.get(target)
         if change is None:
@@ -296,10 +338,65 @@ class Ledger:
         changes = self._changes
         return 0 if changes is None else changes.weight
 
+    # ---- express entities ----
+
+    def must_write(self) -> bool:
+        """Whether the open changes must be durable before the effects that follow from them."""
+        return self._must_write or not self.is_express or self.head.last > self._limit
+
+    def require_write(self) -> None:
+        self._must_write = True
+
+    def acknowledge(self) -> None:
+        """Note that effects are performed before the open changes are durable. They are not undone any more."""
+        self.unwritten.acknowledge(self.head.last)
+        changes = self._changes
+        if changes is not None:
+            changes.unlocked = []
+            changes.bytes = 0
+            changes.weight = len(self.unwritten.records) + len(changes.sessions)
+
+    def is_written(self, changes: Changes) -> None:
+        """Note that changes which were taken before are durable."""
+        if changes.head is not None and changes.head.last > self._limit:
+            self._limit = changes.head.last
+
+    def restore(self, messages: list[tuple[int, Record]]) -> None:
+        """Take back acknowledged messages whose commit has failed. All rows of the store are without them."""
+        changes = self._open()
+        head = self.head
+        for lane, record in messages:
+            self.unwritten.put(lane, [record])
+            head.counts[lane] += 1
+            if lane in (KEPT, KEPT_DEAD):
+                head.kept_size += record.size
+                if lane == KEPT_DEAD:
+                    head.kept_dead_size += record.size
+            else:
+                head.size += record.size
+            if lane == ACTIVE and record.session_id is not None:
+                self.into_session(record.session_id, True)
+            if record.dead_letter_number > head.last_dead:
+                head.last_dead = record.dead_letter_number
+        changes.weight += len(messages)
+
+    def _put_unwritten(self, changes: Changes) -> None:
+        """Put what only memory has."""
+        changes.acknowledged = self.unwritten.acknowledged()
+        mixed = set(changes.puts)
+        for lane, record in self.unwritten.records.values():
+            changes.puts.setdefault(lane, []).append(record)
+        for lane in mixed:
+            changes.puts[lane].sort(key=_number_of)
+        self.unwritten = Unwritten(self.head.last)
+
     def take(self) -> Changes | None:
         changes = self._changes
         if changes is None:
             return None
+        if self.is_express or not self.unwritten.is_empty():
+            self._put_unwritten(changes)
+        self._must_write = False
         cancelled = self._cancelled
         if cancelled:
             for lane in list(changes.puts):
@@ -316,8 +413,14 @@ class Ledger:
         if changes.events_upto > 0 and changes.events:
             changes.events = [event for event in changes.events if event.at > changes.events_upto]
         changes.head = self.head.copy()
+        if self.is_express or changes.acknowledged:
+            changes.head.last += NUMBERS_AHEAD
         self._changes = None
         return changes
+
+
+def _number_of(record: Record) -> int:
+    return record.n
 
 
 def _add(keeps: list[Keep], lane: i64, to: i64, numbers: list[int]) -> None:

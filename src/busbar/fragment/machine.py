@@ -178,6 +178,9 @@ class Fragment:
         state = self._state
         state.settings = self.settings
         state.now = now
+        state.ledger.is_express = self.settings.express_ms > 0
+        if state.ledger.is_express and sending.is_written_at_once(command):
+            state.ledger.require_write()
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)
         budget = state.bounds.turn_messages
@@ -348,6 +351,37 @@ class Fragment:
         """How many messages the changes touch that take_changes would return now."""
         return self._state.ledger.change_count()
 
+    # ---- express entities: what is in memory alone ----
+
+    def must_write(self) -> bool:
+        """Whether the gathered changes must be durable before their effects. If not, the host performs the effects and
+        calls `acknowledge`."""
+        ledger = self._state.ledger
+        bounds = self.bounds
+        return (
+            ledger.must_write()
+            or ledger.change_count() > bounds.unwritten_messages
+            or ledger.unwritten.bytes > bounds.unwritten_bytes
+        )
+
+    def require_write(self) -> None:
+        self._state.ledger.require_write()
+
+    def acknowledge(self) -> None:
+        self._state.ledger.acknowledge()
+
+    def is_written(self, changes: Changes) -> None:
+        """Note that a commit of an express entity is durable."""
+        self._state.ledger.is_written(changes)
+
+    def unwritten_bytes(self) -> i64:
+        return self._state.ledger.unwritten.bytes
+
+    def write_at(self) -> i64:
+        """When the oldest message that only memory has is to be written; 0: there is none."""
+        oldest = self._state.ledger.unwritten.oldest()
+        return 0 if oldest == 0 else oldest + self.settings.express_ms
+
     def wake_at(self) -> i64:
         """When the next lock ends, a scheduled message is due, ids can be forgotten or an offer is too old; 0: never."""
         state = self._state
@@ -445,6 +479,9 @@ class Fragment:
                 self._drop_locks(effect.records, effect.nonce)
         state.locks.restore(list(held.values()))
         state.ledger = Ledger(head)
+        for batch in reversed(batches):
+            if batch.acknowledged and batch.head is not None and batch.head.last > head.last:
+                state.ledger.restore(batch.acknowledged)  # the store does not have them
         state.duplicates.undo(batches, effects)
         state.ledger.head.dropped = state.duplicates.dropped
         self._undo_taps(taps)
@@ -492,8 +529,8 @@ class Fragment:
 
     def forget_locks(self, numbers: list[int]) -> None:
         """Remove locks whose messages are gone from the store."""
-        gone = set(numbers)
         state = self._state
+        gone = set(numbers) - state.ledger.unwritten.records.keys()
         state.locks.restore([lock for n, lock in state.locks.held.items() if n not in gone])
         if state.sessions is not None:
             for session in state.sessions.held.values():

@@ -3,6 +3,7 @@
 Rules
 - A page (PullOutbox) has the first records of a target, ascending and without gaps. Effects wait for the commit of all that
   was applied before. So a page shows only what is durable, and leaves out only what has durably left.
+- While a target takes a page, the mover can ask for the page behind it. That one has only records in memory.
 - A record leaves the outbox only by RemoveMoved: its target has taken it, or refuses it and has taken all before it. A
   RemoveMoved can be repeated without harm.
 - A refused record goes where the table in outbox.py has it. If a target is full, its records wait for at most
@@ -72,7 +73,7 @@ def announce(state: State) -> None:
 
 def pull_reads(state: State, command: PullOutbox) -> list[Read]:
     pair = state.outbox.pairs.get(command.target)
-    if pair is None or pair.ready:
+    if pair is None or pair.ready or command.after > 0:
         return []
     return [_first_records(state, pair)]
 
@@ -95,7 +96,9 @@ def pull(state: State, command: PullOutbox) -> None:
     path = ""
     if pair is not None:
         path = pair.path
-        for record in pair.ready:
+        ready = pair.ready
+        for at in range(_count_upto(ready, command.after), len(ready)):
+            record = ready[at]
             size += record.size
             if records and (len(records) >= command.count or size > command.max_bytes):
                 break

@@ -101,15 +101,18 @@ class OutboxPair:
             self.bytes += record.size
 
     def add(self, record: Record, bounds: Bounds) -> None:
-        if self.has_room(bounds):
+        count: i64 = len(self.ready)
+        if count == self.count and count < bounds.outbox_records and self.bytes < bounds.outbox_bytes:
             self.ready.append(record)
             self.bytes += record.size
         self.count += 1
 
-    def has_room(self, bounds: Bounds) -> bool:
-        """Whether all records are in memory and there is room for one more."""
+    def takes_more(self, bounds: Bounds) -> bool:
+        """Whether all records are in memory, and so few that more may be forwarded to a single target."""
         count: i64 = len(self.ready)
-        return count == self.count and count < bounds.outbox_records and self.bytes < bounds.outbox_bytes
+        return (
+            count == self.count and count < bounds.forwarded_records and self.bytes < bounds.forwarded_bytes
+        )
 
 
 @final
@@ -191,7 +194,7 @@ class Outbox:
         if len(fragments) != 1:
             return True
         pair = self.pairs.get(fragments[0])
-        return pair is None or pair.has_room(self._bounds)
+        return pair is None or pair.takes_more(self._bounds)
 
     def choose(self, forward: ForwardSettings, key: str | None) -> i64:
         """The fragment that a message goes to."""

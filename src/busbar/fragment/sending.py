@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from busbar.fragment.intake import Intake
 from busbar.fragment.reads import Read
 from busbar.fragment.state import State
-from busbar.model.commands import CommitWrites, Send
+from busbar.model.commands import Command, CommitWrites, Send, TakeMoved, Transact
 from busbar.model.effects import Done, Sent
 from busbar.model.errors import QuotaExceeded
 from busbar.model.message import Publication
@@ -62,3 +62,10 @@ def commit_writes(state: State, command: CommitWrites, now: i64) -> None:
         return
     state.writers.commit(state.ledger, command.writer, command.batch, now)
     state.effects.append(Done(command.origin, command.request))
+
+
+def is_written_at_once(command: Command) -> bool:
+    """Whether the changes of a command are durable before its effects, also where the entity is express."""
+    if isinstance(command, Send):
+        return any(draft.forced for draft in command.drafts)
+    return isinstance(command, (Transact, TakeMoved))

@@ -57,6 +57,8 @@ _LAST_DATE: Final = 253_402_300_799_999
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _VIA_PARTITION_KEY: Final = b"x-opt-via-partition-key"
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
+FORCE_PERSISTENCE: Final = b"x-opt-force-persistence"
+"""The annotation that stands for header.durable, for clients that do not set the header. Both mean ForcePersistence."""
 _LOCK_TOKEN: Final = b"x-opt-lock-token"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 _BROKER_KEYS: Final = frozenset(
@@ -127,9 +129,11 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     scheduled: i64 = 0
     partition_key: str | None = None
     if found.annotations < found.properties:
-        kept_count, kept, scheduled, partition_key = _read_annotations(
+        kept_count, kept, scheduled, partition_key, is_forced = _read_annotations(
             buf, found.annotations, found.properties, max_id_length
         )
+        if is_forced:
+            flags |= DURABLE
     message_id = ""
     session_id: str | None = None
     lifetime: i64 = 0
@@ -168,6 +172,7 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
         partition_key,
         ttl if is_ttl_given else lifetime,
         scheduled,
+        forced=flags & DURABLE != 0,
     )
 
 
@@ -201,13 +206,15 @@ def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
 
 def _read_annotations(
     buf: bytes, section: i64, end: i64, max_id_length: i64
-) -> tuple[i64, bytes, i64, str | None]:
-    """The message annotations to keep (their number and bytes), the scheduled time and the partition key.
+) -> tuple[i64, bytes, i64, str | None, bool]:
+    """The message annotations to keep (their number and bytes), the scheduled time, the partition key, and whether the
+    message is to be written at once.
 
     The bytes are those of the sender, unless they have a key of the broker or a value in another type than its own.
     """
     partition_key: str | None = None
     scheduled: i64 = 0
+    is_forced = False
     count, first = open_compound(buf, section + 3, end)
     if count > 0xFFFF:
         raise MalformedMessage(f"{count} values in the message annotations are more than 65,535")
@@ -231,14 +238,16 @@ def _read_annotations(
             elif key == _SCHEDULED:
                 scheduled = _read_time(buf, value, end, "x-opt-scheduled-enqueue-time")
                 as_sent = as_sent and _is_exact(buf, pos, value, 0x83, 0x83)
+            elif key == FORCE_PERSISTENCE:
+                is_forced = value < end and buf[value] != 0x40 and _read_bool(buf, value)
         pos = skip_value(buf, value, end)
         i += 2
     if pos != end:
         raise MalformedMessage("the message annotations are longer than their pairs")
     if as_sent:
-        return count, buf[first:end], scheduled, partition_key
+        return count, buf[first:end], scheduled, partition_key, is_forced
     count, kept = _normalized(buf, first, end)
-    return count, kept, scheduled, partition_key
+    return count, kept, scheduled, partition_key, is_forced
 
 
 def _read_properties(

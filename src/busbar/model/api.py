@@ -215,6 +215,9 @@ class CatalogueApi(Protocol):
         """Add and remove rules of subscriptions, in their order and in one change: all of it is done, or nothing. Raises
         EntityNotFound, EntityAlreadyExists, ArgumentError, QuotaExceeded."""
 
+    async def check_rules(self, changes: Sequence[RuleChange]) -> None:
+        """Raise the error with which `change_rules` would refuse these changes now. Nothing is changed."""
+
     async def create_tap(self, path: str, tap: TapDescription) -> EntityView:
         """Add a tap to an entity (`tap.id` is assigned here). Raises EntityNotFound, EntityAlreadyExists, ArgumentError,
         QuotaExceeded, InvalidOperation (a second one that consumes)."""

@@ -104,7 +104,7 @@ def check_queue(
     """Check the description of a queue."""
     what = f"Queue '{path}'"
     _check_receiving(what, queue, limits, tier)
-    _check_sending(what, queue, limits)
+    _check_sending(what, queue, limits, tier)
     return queue
 
 
@@ -118,7 +118,7 @@ def check_topic(
         raise ArgumentError(f"{what}: Status is {topic.status}; a topic is Active, Disabled or SendDisabled.")
     _check_time_to_live(what, topic.default_message_time_to_live, limits)
     _check_common(what, topic.auto_delete_on_idle, topic.user_metadata, limits)
-    _check_sending(what, topic, limits)
+    _check_sending(what, topic, limits, tier)
     return topic
 
 
@@ -201,7 +201,9 @@ def _check_receiving(
     _check_common(what, entity.auto_delete_on_idle, entity.user_metadata, limits)
 
 
-def _check_sending(what: str, entity: QueueDescription | TopicDescription, limits: Limits) -> None:
+def _check_sending(
+    what: str, entity: QueueDescription | TopicDescription, limits: Limits, tier: Tier
+) -> None:
     size, step = entity.max_size_in_megabytes, max(1, limits.size_increment)
     if not limits.min_size_in_megabytes <= size <= limits.max_size_in_megabytes or size % step:
         steps = f" in steps of {step}" if step > 1 else ""
@@ -225,6 +227,8 @@ def _check_sending(what: str, entity: QueueDescription | TopicDescription, limit
         raise ArgumentError(
             f"{what}: EnableExpress and RequiresDuplicateDetection are true; an express entity cannot detect duplicates."
         )
+    if tier is Tier.PREMIUM and entity.enable_express:
+        raise InvalidOperation(f"{what}: EnableExpress is true; the Premium tier has no express entities.")
     check_authorization_rules(what, entity.authorization_rules, limits)
 
 

@@ -448,16 +448,25 @@ class PullOutbox(Command):
     """Ask for the first records of the outbox that go to a fragment, up to a count and a size, but at least one.
 
     Answer: OutboxPage. All records of the page are durable, and none is left out. An empty page ends the pair's work until
-    OutboxReady names it again.
+    OutboxReady names it again. With `after` the page begins behind that number, and has only what is in memory: it may be
+    empty although there are records.
     """
 
     def __init__(
-        self, fragment: i64, origin: i64, request: i64, target: i64, count: i64, max_bytes: i64
+        self,
+        fragment: i64,
+        origin: i64,
+        request: i64,
+        target: i64,
+        count: i64,
+        max_bytes: i64,
+        after: i64 = 0,
     ) -> None:
         super().__init__(fragment, origin, request)
         self.target = target
         self.count = count
         self.max_bytes = max_bytes
+        self.after = after
 
 
 def fence_of(epoch: int, attempt: int) -> int:

@@ -86,6 +86,7 @@ class QueueDescription:
                 self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
             ),
             requires_session=self.requires_session,
+            shares_commits=self.enable_batched_operations,
         )
 
 
@@ -120,6 +121,7 @@ class TopicDescription:
                 self.duplicate_detection_history_time_window if self.requires_duplicate_detection else 0
             ),
             only_selected=self.filtering_messages_before_publishing,
+            shares_commits=self.enable_batched_operations,
         )
 
 
@@ -148,6 +150,7 @@ class SubscriptionDescription:
             can_send=False,  # it gets copies alone, also while it is disabled
             can_receive=self.status.can_receive,
             requires_session=self.requires_session,
+            shares_commits=self.enable_batched_operations,
         )
 
 

@@ -85,6 +85,7 @@ class Limits:
     http_management_body: int = 1024 * 1024
     max_http_connections: int = 2_000  # beyond it the one that has been idle longest makes room
     transfer_patience: int = 60_000  # for which a message that is forwarded waits for a target that is full
+    express_delay: int = 5_000  # for which messages of an express entity are in memory alone
     # Messaging stores
     store_timeout: int = 5_000  # a disk that does not answer for so long takes its store out, until it does
     # Broker processes

@@ -70,6 +70,7 @@ class Draft:
         kind: i64 = 0,
         path: str = "",
         number: i64 = 0,
+        forced: bool = False,
     ) -> None:
         self.content = content
         self.message_id = message_id
@@ -82,6 +83,7 @@ class Draft:
         self.kind = kind
         self.path = path
         self.number = number
+        self.forced = forced  # ForcePersistence: it is written at once, also where the entity is express
 
 
 @final

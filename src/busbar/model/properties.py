@@ -139,6 +139,7 @@ PROPERTIES = (
         "support_ordering",
         PropertyType.BOOLEAN,
         "Kept, without effect: a regular topic keeps the order of messages in any case.",
+        without_effect=("false", "a topic that is not partitioned keeps the order of messages in any case"),
     ),
     EntityProperty(
         "FilteringMessagesBeforePublishing",
@@ -151,15 +152,13 @@ PROPERTIES = (
         "EnableBatchedOperations",
         "enable_batched_operations",
         PropertyType.BOOLEAN,
-        "Kept, without effect: writes always share commits, and a lone one never waits.",
-        without_effect=("false", "writes share commits in any case, and a lone one never waits"),
+        "Writes share commits with those of other entities; false: each has a commit of its own.",
     ),
     EntityProperty(
         "EnableExpress",
         "enable_express",
         PropertyType.BOOLEAN,
-        "Kept, without effect: messages are never in memory alone, but written durably at once.",
-        without_effect=("true", "messages are written durably at once, like those of any other entity"),
+        "Acknowledge messages from memory, and write those that stay for some seconds; a crash loses the others.",
     ),
     EntityProperty(
         "MaxMessageSizeInKilobytes",

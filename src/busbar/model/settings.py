@@ -96,6 +96,8 @@ class FragmentSettings:
         transfer_patience_ms: i64 = 60_000,
         max_message_bytes: i64 = 0,
         max_header_bytes: i64 = 0,
+        shares_commits: bool = True,
+        express_ms: i64 = 0,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_deliveries = max_deliveries
@@ -116,3 +118,5 @@ class FragmentSettings:
         # The gateway checks the size of what is sent; the fragment that of what is moved to it. 0: no limit
         self.max_message_bytes = max_message_bytes
         self.max_header_bytes = max_header_bytes  # of all that is not the body
+        self.shares_commits = shares_commits  # EnableBatchedOperations
+        self.express_ms = express_ms  # a message that stays longer is written; 0: the entity is not express

@@ -286,7 +286,7 @@ class Transaction:
     def change_rule(
         self, subscription: EntityView, change: RuleChange, right: RightOn, now: int
     ) -> Operation:
-        """Enlist a rule that is added to a subscription or removed from it."""
+        """Enlist a rule that is added to a subscription or removed from it. The catalogue has still to check it."""
         self._check_open()
         if len(subscription.fragments) > 1:
             raise InvalidOperation(RULES_PARTITIONED)
@@ -296,20 +296,34 @@ class Transaction:
         operation = Operation(subscription.path, -1, [right])
         operation.rules.append(change)
         operation.add_size(0, 1)
-        self._enlist(operation, now)
+        self._enlist(operation, now, is_pending=True)
         return operation
 
+    def changes_of_rule(self, path: str) -> list[RuleChange]:
+        """What the enlisted changes come to for one rule: at most that an old one goes, and that a new one comes."""
+        found = [
+            change
+            for operation in self._operations
+            for change in operation.rules
+            if key_of(change[0]) == key_of(path)
+        ]
+        if not found:
+            return []
+        net: list[RuleChange] = [] if found[0][1] is not None else [(path, None)]
+        return net if found[-1][1] is None else [*net, found[-1]]
+
     def confirm(self, operation: Operation) -> None:
-        """The fragment can do what the operation asks for."""
+        """The fragment, or for a rule the catalogue, can do what the operation asks for."""
         self._pending.discard(operation)
 
     def withdraw(self, operation: Operation, error: BusbarError, is_answered: bool) -> None:
-        """The fragment cannot do it: the operation is no part of the transaction."""
+        """The fragment or the catalogue cannot do it: the operation is no part of the transaction."""
         if operation not in self._pending:
             return  # the transaction is over
         self._pending.discard(operation)
         self._operations.remove(operation)
         self._messages -= operation.messages
+        self._rules -= len(operation.rules)
         self._buffered.give_back(operation.size)
         for part in operation.parts:
             if isinstance(part, Settle):

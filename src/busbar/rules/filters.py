@@ -22,7 +22,8 @@ from busbar.model.entities import (
 from busbar.rules.message import RuleMessage
 from busbar.rules.values import EvaluationError, Ids, Value, alike, given
 
-Match: TypeAlias = Callable[[RuleMessage], bool]
+Match: TypeAlias = Callable[[RuleMessage], bool | None]
+"""Whether a message matches. None is unknown, as SQL has it: then the message does not match."""
 Condition: TypeAlias = tuple[bool, str, Value]
 """Of a correlation filter: whether it is a system property, its name, and the value it must equal."""
 
@@ -65,8 +66,7 @@ def compile_filter(rule_filter: RuleFilter, ids: Ids) -> Match:
     from busbar.rules.evaluation import Compiler  # the parser is imported only if it is needed
     from busbar.rules.syntax import parse_filter
 
-    truth = Compiler(parameters_of(rule_filter.parameters), ids).truth(parse_filter(rule_filter.expression))
-    return lambda message: truth(message) is True
+    return Compiler(parameters_of(rule_filter.parameters), ids).truth(parse_filter(rule_filter.expression))
 
 
 def conditions_of(correlation: CorrelationFilter) -> list[Condition]:

@@ -22,10 +22,10 @@ evaluating every rule, so that a turn can end in time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary
 
 from busbar.amqp.codec import DecodeError, EncodeError
@@ -64,6 +64,10 @@ class CompiledRule:
     act: Act | None
     conditions: tuple[Condition, ...]
     steps: int
+
+
+Candidate: TypeAlias = tuple[int, Sequence[CompiledRule] | None]
+"""The position of a subscription, and the rules that may match. None: it matches all."""
 
 
 class SubscriptionRules:
@@ -122,7 +126,7 @@ class SubscriptionRules:
                 else:
                     failure = failure or _describe(rule, error)
                 continue
-            if not matched:
+            if matched is not True:
                 continue
             if rule.act is None:
                 taken = True
@@ -269,8 +273,9 @@ class _PropertyIndex:
                         asked.append(rule)
         asked_always = [rule for rules in self._always.values() if rules is not None for rule in rules]
         self.steps = sum(rule.steps for rule in asked_always)  # for a message with short values
+        self._without_candidates: list[Candidate] = list(self._always.items())
 
-    def candidates_for(self, message: RuleMessage) -> Iterator[tuple[int, Sequence[CompiledRule] | None]]:
+    def candidates_for(self, message: RuleMessage) -> list[Candidate]:
         """Each subscription, in their order, with the rules that may match, None if it matches all."""
         candidates: dict[int, list[CompiledRule]] = {}
         for (system, name), by_value in self._found.items():
@@ -279,11 +284,12 @@ class _PropertyIndex:
                 for at, rule in by_value.get(value, ()):
                     candidates.setdefault(at, []).append(rule)
         if not candidates:
-            yield from self._always.items()
-            return
+            return self._without_candidates
+        found: list[Candidate] = []
         for at in sorted(self._always.keys() | candidates.keys()):
             asked = self._always.get(at, ())
-            yield at, None if asked is None else [*asked, *candidates.get(at, ())]
+            found.append((at, None if asked is None else [*asked, *candidates.get(at, ())]))
+        return found
 
 
 def _match(rule_filter: RuleFilter, conditions: tuple[Condition, ...], ids: Ids) -> Match:

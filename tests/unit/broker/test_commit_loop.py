@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from busbar.broker.fragment_machine import FragmentMachine
-from busbar.broker.group import GROUP_BYTES, GROUP_MESSAGES
-from busbar.model.commands import Command, Inspect, Peek, Send
-from busbar.model.effects import Delivered, Drained, Inspected, Peeked, Sent, Settled
+from busbar.broker.group import GROUP_BYTES, GROUP_MESSAGES, GROUP_MOVED
+from busbar.model.commands import Command, Inspect, Peek, Send, TakeMoved, fence_of
+from busbar.model.effects import Delivered, Drained, Inspected, MovedTaken, Peeked, Sent, Settled
 from harness.memory_store import Disk
 from tests.unit.broker.hosting import clock, complete, demand, draft, hosting, send, settings
 
@@ -95,6 +95,34 @@ async def test_a_group_is_bounded_in_messages() -> None:
         assert sum(weights) == 6000
         assert max(weights) <= GROUP_MESSAGES
         assert max(weights) == 900, "batches are never split, and a group takes as many as fit"
+
+
+def take(fragment: int, request: int, source: int, count: int) -> TakeMoved:
+    numbers = list(range(1, count + 1))
+    return TakeMoved(fragment, 1, request, source, fence_of(1, request), numbers, [draft()] * count)
+
+
+async def test_a_move_does_not_wait_for_a_group_without_sends() -> None:
+    async with hosting() as here:
+        here.gate.clear()
+        here.host.submit([send(1, 1, count=900), take(2, 2, 7, 2_000), send(2, 3, count=100)])
+        await asyncio.sleep(0.02)
+        here.gate.set()
+        assert isinstance(await here.answer(2), MovedTaken)
+        await here.sent(3)
+        (weight,) = [sum(int(changes.weight) for changes in group) for group in here.store.groups]
+        assert weight == 3_000 + 1, "with the mark of the source"
+
+
+async def test_what_a_group_takes_of_moves_is_bounded() -> None:
+    async with hosting() as here:
+        here.gate.clear()
+        here.host.submit([take(2, 1 + i, 7 + i, 2_500) for i in range(5)])
+        await asyncio.sleep(0.02)
+        here.gate.set()
+        await here.answer(5)
+        weights = [sum(int(changes.weight) for changes in group) for group in here.store.groups]
+        assert weights == [5_002, 5_002, 2_501] and max(weights) <= GROUP_MOVED
 
 
 async def test_a_group_is_bounded_in_bytes() -> None:

@@ -37,10 +37,10 @@ PATIENCE = 60_000
 class Process:
     """A process with a mover, in which the test plays the fragments and the clock."""
 
-    def __init__(self, max_bytes: int = limits.MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = limits.MAX_BYTES, ahead_bytes: int = limits.AHEAD_BYTES) -> None:
         self.now = 1_000
         self.epoch = 3
-        self.mover = Mover(lambda fragment: self.epoch, PATIENCE, max_bytes)
+        self.mover = Mover(lambda fragment: self.epoch, PATIENCE, max_bytes, ahead_bytes)
 
     def gives(self, *effects: Effect) -> list[Command]:
         self.mover.handle(effects, self.now)
@@ -107,7 +107,12 @@ def test_a_pair_is_pulled_taken_and_removed_until_its_outbox_is_empty() -> None:
     process = Process()
     (pull,) = process.ready()
     assert isinstance(pull, PullOutbox)
-    assert (pull.fragment, pull.target, pull.origin, pull.count) == (SOURCE, TARGET, MOVER_ORIGIN, 500)
+    assert (pull.fragment, pull.target, pull.origin, pull.count) == (
+        SOURCE,
+        TARGET,
+        MOVER_ORIGIN,
+        limits.BATCH_RECORDS,
+    )
     (take,) = process.gives(page(pull, 11, 12))
     assert isinstance(take, TakeMoved)
     assert (take.fragment, take.source, take.numbers) == (TARGET, SOURCE, [11, 12])
@@ -429,7 +434,7 @@ def test_a_source_that_is_gone_is_forgotten_after_a_while() -> None:
 
 
 def test_pages_grow_while_they_are_full_and_no_further_than_a_batch() -> None:
-    process = Process()
+    process = Process(ahead_bytes=limits.MAX_BYTES)
     commands = process.ready()
     asked_for = []
     for n in range(4):
@@ -438,7 +443,113 @@ def test_pages_grow_while_they_are_full_and_no_further_than_a_batch() -> None:
         asked_for.append(pull.max_bytes)
         (take,) = process.gives(page(pull, n + 1, size=pull.max_bytes - 200))
         commands = process.gives(taken(take, n + 1))
-    assert asked_for == [64 * 1024, 256 * 1024, 1024 * 1024, 1024 * 1024]
+    first = limits.FIRST_BYTES
+    assert asked_for[0] == first and asked_for[2:] == [limits.BATCH_BYTES] * 2
+    assert (limits.GROWTH - 1) * first < asked_for[1] <= limits.GROWTH * first
+
+
+def test_pages_shrink_again_with_what_they_have() -> None:
+    process = Process()
+    (pull,) = process.ready()
+    (take,) = process.gives(page(pull, 1, size=limits.FIRST_BYTES - 200))
+    _, pull = process.gives(taken(take, 1))
+    (take,) = process.gives(page(pull, 2))
+    _, pull = process.gives(taken(take, 2))
+    assert isinstance(pull, PullOutbox) and pull.max_bytes == limits.FIRST_BYTES
+
+
+# ---- the page behind a large one ----
+
+
+def ahead(*numbers: int) -> tuple[Process, TakeMoved, PullOutbox]:
+    """A target that takes these records, while the page behind them is pulled."""
+    process = Process(ahead_bytes=1)
+    (pull,) = process.ready()
+    take, behind = process.gives(page(pull, *numbers))
+    assert isinstance(take, TakeMoved) and isinstance(behind, PullOutbox)
+    assert (behind.fragment, behind.target, behind.after) == (SOURCE, TARGET, numbers[-1])
+    return process, take, behind
+
+
+def test_a_small_page_is_taken_before_the_next_one_is_pulled() -> None:
+    process = Process()
+    (pull,) = process.ready()
+    assert isinstance(pull, PullOutbox) and pull.after == 0
+    assert kinds(process.gives(page(pull, 11, size=limits.AHEAD_BYTES - 1_000))) == ["TakeMoved"]
+
+
+def test_nothing_is_pulled_ahead_beyond_the_bytes_under_way() -> None:
+    process = Process(max_bytes=limits.FIRST_BYTES, ahead_bytes=1)
+    (pull,) = process.ready()
+    assert kinds(process.gives(page(pull, 11))) == ["TakeMoved"]
+
+
+def test_a_page_that_was_pulled_ahead_is_offered_when_the_one_before_it_is_taken() -> None:
+    process, take, behind = ahead(11, 12)
+    assert process.gives(page(behind, 13, 14)) == [], "one TakeMoved of a pair at a time"
+    remove, second, third = process.gives(taken(take, 12))
+    assert isinstance(remove, RemoveMoved) and (remove.upto, remove.refused) == (12, 0)
+    assert isinstance(second, TakeMoved) and second.numbers == [13, 14] and second.fence > take.fence
+    assert isinstance(third, PullOutbox) and third.after == 14
+
+
+def test_a_page_that_comes_after_the_answer_is_offered_as_well() -> None:
+    process, take, behind = ahead(11, 12)
+    assert kinds(process.gives(taken(take, 12))) == ["RemoveMoved"]
+    second, third = process.gives(page(behind, 13))
+    assert isinstance(second, TakeMoved) and second.numbers == [13]
+    assert isinstance(third, PullOutbox) and third.after == 13
+
+
+def test_an_empty_page_ahead_does_not_end_the_work_on_a_pair() -> None:
+    process, take, behind = ahead(11)
+    assert process.gives(page(behind)) == []
+    remove, pull = process.gives(taken(take, 11))
+    assert isinstance(remove, RemoveMoved) and isinstance(pull, PullOutbox) and pull.after == 0
+    process, take, behind = ahead(11)
+    process.gives(taken(take, 11))
+    (pull,) = process.gives(page(behind))
+    assert isinstance(pull, PullOutbox) and pull.after == 0
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_page_ahead_is_dropped_if_the_one_before_it_was_not_taken_whole(comes_first: bool) -> None:
+    process, take, behind = ahead(11, 12)
+    if comes_first:
+        process.gives(page(behind, 13))
+    refused = MovedTaken(MOVER_ORIGIN, take.request, 11, 1, EntityDisabled.condition, "It is disabled.")
+    remove, pull = process.gives(refused)
+    assert isinstance(remove, RemoveMoved) and (remove.upto, remove.refused) == (11, 1)
+    assert isinstance(pull, PullOutbox) and pull.after == 0
+    assert process.gives(page(behind, 13)) == []
+
+
+def test_a_page_ahead_is_dropped_if_the_answer_to_the_one_before_it_is_not_known() -> None:
+    process, take, behind = ahead(11, 12)
+    process.gives(page(behind, 13))
+    assert kinds(process.gives(busy(take, certain=False))) == ["AvoidTargets"]
+    (pull,) = process.sleeps(limits.MIN_PAUSE_MS)
+    assert isinstance(pull, PullOutbox) and pull.after == 0
+    again, _ = process.gives(page(pull, 11, 12))
+    assert isinstance(again, TakeMoved) and again.numbers == [11, 12]
+
+
+def test_a_page_ahead_is_dropped_if_the_target_is_full() -> None:
+    process, take, behind = ahead(11, 12)
+    process.gives(page(behind, 13))
+    assert kinds(process.gives(full(take, 11))) == ["RemoveMoved"]
+    (pull,) = process.sleeps(limits.FULL_PAUSE_MS)
+    assert isinstance(pull, PullOutbox) and pull.after == 0 and pull.count == 1
+
+
+def test_a_source_that_refuses_the_page_ahead_is_asked_again() -> None:
+    process, take, behind = ahead(11)
+    assert process.gives(busy(behind)) == [], "the target still takes the page before it"
+    assert kinds(process.gives(taken(take, 11))) == ["RemoveMoved", "PullOutbox"]
+    process, take, behind = ahead(11)
+    process.gives(taken(take, 11))
+    (pull,) = process.gives(busy(behind))
+    assert isinstance(pull, PullOutbox) and pull.after == 0
 
 
 def test_what_is_under_way_is_bounded_and_ready_pairs_take_turns() -> None:

@@ -64,6 +64,7 @@ CONTROLLER: list[Case] = [
         ([("t/Subscriptions/s/Rules/blue", RULE[1]), ("t/Subscriptions/s/Rules/red", None)],),
         None,
     ),
+    ("check_rules", ([("t/Subscriptions/s/Rules/blue", RULE[1])],), None),
     ("transfers", (), TRANSFERS),
     ("create_tap", ("orders", TAP), VIEW),
     ("change_tap", ("orders", "tap", False, TapChange(owner="me")), VIEW),

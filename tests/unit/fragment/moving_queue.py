@@ -100,8 +100,10 @@ class MovingQueue(Queue):
 
     # ---- as the mover ----
 
-    def page(self, target: int = TARGET, count: int = 500, max_bytes: int = 1 << 20) -> e.OutboxPage:
-        (answer,) = self.run(c.PullOutbox(1, -1, 5, target, count, max_bytes))
+    def page(
+        self, target: int = TARGET, count: int = 500, max_bytes: int = 1 << 20, after: int = 0
+    ) -> e.OutboxPage:
+        (answer,) = self.run(c.PullOutbox(1, -1, 5, target, count, max_bytes, after))
         assert isinstance(answer, e.OutboxPage)
         return answer
 

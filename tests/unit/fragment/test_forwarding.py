@@ -146,7 +146,7 @@ def test_a_disabled_entity_and_a_full_store_forward_nothing() -> None:
 
 def test_a_backlog_that_is_only_in_the_store_is_forwarded_page_by_page_in_order() -> None:
     bounds = Bounds()
-    bounds.turn_messages, bounds.page_records, bounds.outbox_records = 4, 3, 5
+    bounds.turn_messages, bounds.page_records, bounds.forwarded_records = 4, 3, 5
     queue = MovingQueue(bounds=bounds)
     for n in range(20):
         queue.send(draft(bytes([n])))
@@ -159,11 +159,12 @@ def test_a_backlog_that_is_only_in_the_store_is_forwarded_page_by_page_in_order(
 
 def test_a_backlog_follows_a_changed_target() -> None:
     bounds = Bounds()
-    bounds.outbox_records = 2
+    bounds.forwarded_records = 2
     queue = MovingQueue(bounds=bounds)
     queue.send(*(draft(bytes([n])) for n in range(6)))
     queue.change(forwarding(to()))
     waiting = len(queue.waiting())
+    assert waiting < 6
     queue.change(forwarding(to(51)))
     assert len(queue.move_all(50)) == waiting
     assert len(queue.move_all(51)) == 6 - waiting

@@ -65,6 +65,15 @@ def test_a_message_for_another_entity_enters_the_outbox_and_nothing_else_sees_it
     assert (record.kind, record.target, record.hops, record.due) == (VIA, 51, 0, 0)
 
 
+def test_a_page_begins_behind_a_number_and_has_only_what_is_in_memory() -> None:
+    queue = MovingQueue(bounds=small())
+    queue.send(*(via(bytes([n])) for n in range(5)))
+    assert [r.n for r in queue.page(50, count=2).records] == [1, 2]
+    assert [r.n for r in queue.page(50, after=2).records] == [3], "4 and 5 are only in the store"
+    assert queue.page(50, after=3).records == []
+    assert [r.n for r in queue.page(50).records] == [1, 2, 3], "nothing has left the outbox"
+
+
 def test_a_message_for_another_entity_needs_no_session_and_is_no_duplicate_here() -> None:
     queue = MovingQueue(forwarding(requires_session=True, duplicate_window_ms=60_000))
     for _ in range(2):

@@ -21,6 +21,8 @@ from busbar.model.commands import (
     Transact,
 )
 from busbar.model.effects import Peeked
+from busbar.model.entities import RuleDescription
+from busbar.model.errors import ArgumentError
 from busbar.model.message import VIA
 from harness.amqp_driver import (
     BATCH_FORMAT,
@@ -153,6 +155,28 @@ async def test_a_rule_is_changed_at_the_commit(
         assert not broker.changes
         assert code_and_txn(await coordinator.discharge(txn, fail)) == (ACCEPTED, None)
     assert broker.changes == [("t/Subscriptions/s/Rules/r", None)]
+
+
+async def test_a_rule_that_the_catalogue_refuses_is_no_part_of_the_transaction(
+    broker: TransactionalPort, coordinator: Coordinator, wire: WireSession
+) -> None:
+    management = await wire.management("t/Subscriptions/s")
+    txn = await coordinator.declare()
+    broker.rule_error = ArgumentError("a bad expression")
+    rule = {"sql-filter": {"expression": "= ="}}
+    refused = await management.ask("add-rule", {"rule-name": "r", "rule-description": rule}, txn)
+    assert refused[:2] == (400, ArgumentError.condition)
+    broker.rule_error = None
+    assert (await management.ask("remove-rule", {"rule-name": "R"}, txn))[0] == 200
+    rule = {"sql-filter": {"expression": "1=1"}}
+    assert (await management.ask("add-rule", {"rule-name": "r", "rule-description": rule}, txn))[0] == 200
+    assert code_and_txn(await coordinator.discharge(txn)) == (ACCEPTED, None)
+    path = "t/Subscriptions/s/Rules"
+    assert broker.changes == [(f"{path}/R", None), (f"{path}/r", RuleDescription())]
+    assert broker.checked[1:] == [
+        [(f"{path}/R", None)],
+        [(f"{path}/r", None), (f"{path}/r", RuleDescription())],
+    ]
 
 
 async def test_rules_of_partitioned_topics_are_not_changed_in_a_transaction(

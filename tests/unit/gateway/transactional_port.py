@@ -57,6 +57,9 @@ class TransactionalPort(ScriptedPort):
         self.refusals: dict[type[Command], list[BusbarError]] = {}
         self.held: set[type[Command]] = set()
         self.changes: list[tuple[str, Description | None]] = []
+        self.checked: list[list[RuleChange]] = []
+        self.rule_error: BusbarError | None = None
+        """With which a check of rules is refused."""
         self._numbers = 0
 
     def submit(self, commands: list[Command]) -> None:
@@ -117,6 +120,11 @@ class TransactionalPort(ScriptedPort):
 
     async def change_rules(self, changes: Sequence[RuleChange]) -> None:
         self.changes += changes
+
+    async def check_rules(self, changes: Sequence[RuleChange]) -> None:
+        self.checked.append([*changes])
+        if self.rule_error is not None:
+            raise self.rule_error
 
     def in_use(self, paths: Sequence[str]) -> None: ...
 

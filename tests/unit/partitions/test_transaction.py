@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from busbar.model.api import RuleChange
 from busbar.model.commands import ABANDON, COMPLETE, DEFER, CancelScheduled, Send, SetSessionState, Settle
-from busbar.model.entities import RuleDescription, TrueFilter
+from busbar.model.entities import FalseFilter, RuleDescription, TrueFilter
 from busbar.model.errors import (
+    ArgumentError,
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
@@ -84,7 +87,7 @@ OPERATIONS: dict[str, Callable[[Transaction], Operation]] = {
     "set_state": set_state,
     "change_rule": change_rule,
 }
-PROBED = {"schedule", "settle", "cancel", "set_state"}
+PROBED = {"schedule", "settle", "cancel", "set_state", "change_rule"}
 
 
 def in_state(state: TransactionState) -> Transaction:
@@ -119,7 +122,7 @@ def test_every_operation_in_every_state(state: TransactionState, name: str) -> N
     if refusal is None:
         operation = OPERATIONS[name](tx)
         assert list(tx.operations()) == [operation]
-        assert tx.is_ready is (name not in PROBED), "a fragment is asked first"
+        assert tx.is_ready is (name not in PROBED), "a fragment or the catalogue is asked first"
         assert tx.deadline == NOW + LIMITS.transaction_timeout
     else:
         with pytest.raises(refusal):
@@ -477,6 +480,33 @@ def test_rules_come_alone() -> None:
     tx = transaction()
     tx.send(sender(TOPIC), [message()], NOW)
     with pytest.raises(InvalidOperation):
+        change_rule(tx)
+
+
+def test_what_changes_of_one_rule_come_to() -> None:
+    path, old, new = "t/Subscriptions/s/Rules/r", RuleDescription(), RuleDescription(FalseFilter())
+    tx = transaction()
+    assert tx.changes_of_rule(path) == []
+    gone: RuleChange = (path, None)
+    for rule in (None, old, None, new):
+        tx.change_rule(SUBSCRIPTION, (path, rule), ("Manage", "t"), NOW)
+        assert tx.changes_of_rule(path) == ([gone] if rule is None else [gone, (path, rule)])
+        assert len(tx.changes_of_rule(path.upper())) == len(tx.changes_of_rule(path))
+    other = "t/Subscriptions/s/Rules/other"
+    tx.change_rule(SUBSCRIPTION, (other, old), ("Manage", "t"), NOW)
+    assert tx.changes_of_rule(other) == [(other, old)]
+    tx.change_rule(SUBSCRIPTION, (other, None), ("Manage", "t"), NOW)
+    assert tx.changes_of_rule(other) == []
+
+
+def test_a_rule_that_is_withdrawn_does_not_count() -> None:
+    tx = transaction(limits=replace(LIMITS, max_transaction_settlements=1))
+    for _ in range(3):
+        tx.withdraw(change_rule(tx), ArgumentError("bad"), is_answered=True)
+    assert tx.operations() == [] and tx.is_ready
+    change_rule(tx)
+    assert not tx.is_ready, "a discharge waits for the catalogue"
+    with pytest.raises(QuotaExceeded):
         change_rule(tx)
 
 

@@ -43,7 +43,7 @@ def value(expression: str, message: Sample | None = None) -> Value:
 def matches(expression: str, message: Sample) -> bool:
     from busbar.rules.filters import compile_filter
 
-    return compile_filter(SqlFilter(expression), lambda: GUID)(message)
+    return compile_filter(SqlFilter(expression), lambda: GUID)(message) is True
 
 
 def act(expression: str, message: Sample, **parameters: PropertyValue | TypedText) -> PropertyChanges:

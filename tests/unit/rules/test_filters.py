@@ -26,7 +26,7 @@ MESSAGE = Sample(
 
 
 def matches(rule_filter: RuleFilter, message: Sample = MESSAGE) -> bool:
-    return compile_filter(rule_filter, lambda: GUID)(message)
+    return compile_filter(rule_filter, lambda: GUID)(message) is True
 
 
 def of(field: str, text: str) -> CorrelationFilter:

@@ -2,7 +2,7 @@
 
 Rules:
 1. The rules of the transaction are checked first (partitions/transaction.py). Then the fragment is asked whether it could do
-   the operation now (Probe). Nothing changes in the fragment before the discharge.
+   the operation now (Probe). Nothing changes in the fragment before the discharge. For a rule the catalogue is asked.
 2. The client is answered at once: with the same outcome in the transaction, or with the error. A refused operation is no
    part of the transaction.
 3. If the client has settled the delivery itself, it gets no answer. A refusal then fails the transaction.
@@ -12,22 +12,24 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Protocol, TypeVar
 
 from busbar.amqp.link import Link
+from busbar.clock import wall_clock
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.message.lock_token import split_by_fragment
-from busbar.model.api import EntityView
+from busbar.model.api import EntityView, RuleChange
 from busbar.model.commands import RELEASE, Command, Probe, Settle
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ArgumentError, BusbarError, InternalError, MessageLockLost, error_of
 from busbar.model.message import Overlay
-from busbar.model.sas import LISTEN
+from busbar.model.sas import LISTEN, MANAGE
 from busbar.partitions.origin import CreditListener
 from busbar.partitions.resolver import Locks
 from busbar.partitions.transaction import Operation, OtherFragment, Transaction
 
+T = TypeVar("T")
 Settlement = tuple[int, int, Overlay | None]
 """The code of an outcome, the settlement it asks for (-1: none), and the properties it sets."""
 
@@ -133,8 +135,26 @@ async def ask_fragment(
         command.request = request
         return command
 
+    return await _confirmed(peer, transaction, operation, peer.ask(build))
+
+
+async def change_rule(
+    peer: LinkConnection, transaction: Transaction, entity: EntityView, change: RuleChange, resource: str
+) -> None:
+    """Have a rule of a subscription changed at the commit, if the catalogue could change it now. Raises its refusal."""
+    before = transaction.changes_of_rule(change[0])
+    operation = transaction.change_rule(entity, change, (MANAGE, resource), wall_clock())
+    peer.transactions.enlisted(transaction)
+    check = peer.service.broker.check_rules([*before, change])
+    await _confirmed(peer, transaction, operation, check)
+
+
+async def _confirmed(
+    peer: LinkConnection, transaction: Transaction, operation: Operation, check: Awaitable[T]
+) -> T:
+    """Await the check of an enlisted operation. If it fails, the operation is no part of the transaction."""
     try:
-        effect = await peer.ask(build)
+        checked = await check
     except BusbarError as error:
         peer.transactions.withdrawn(transaction, operation, error, True)
         raise
@@ -142,4 +162,4 @@ async def ask_fragment(
         peer.transactions.withdrawn(transaction, operation, InternalError("cancelled"), True)
         raise
     peer.transactions.confirmed(transaction, operation)
-    return effect
+    return checked

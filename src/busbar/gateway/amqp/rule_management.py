@@ -7,7 +7,8 @@ Rules:
 3. Rules are enumerated with numeric descriptors (as ulong), never with symbols: JavaScript compares numbers alone. Those of
    filters have one zero less than the others. There is always an action, an empty one if need be: JavaScript reads it
    unchecked.
-4. In a transaction rules are changed when it is committed. Rules of partitioned topics cannot be changed in one.
+4. In a transaction a rule change is checked at once, and made at the commit. Rules of partitioned topics cannot be part of
+   one.
 5. Values in a correlation keep their types as far as HTTP management can show them too: text, numbers, booleans, times and
    guids.
 """
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from busbar.amqp.types import Described, Int, Timestamp, ULong
-from busbar.clock import wall_clock
+from busbar.gateway.amqp.enlisting import change_rule
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management_request import (
     ADD_RULE,
@@ -30,8 +31,7 @@ from busbar.gateway.amqp.management_request import (
     RequestBody,
 )
 from busbar.gateway.http.atom_values import write_time
-from busbar.model.api import EntityView, RuleChange
-from busbar.model.checks import check_name, check_rule
+from busbar.model.api import EntityView
 from busbar.model.entities import (
     CorrelationFilter,
     EntityKind,
@@ -47,7 +47,6 @@ from busbar.model.entities import (
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 from busbar.model.names import parent_and_name, rule_path
 from busbar.model.sas import LISTEN, MANAGE
-from busbar.partitions.transaction import Transaction
 
 RULE_DESCRIPTION: Final = 0x0000_0137_0000_0004
 EMPTY_ACTION: Final = 0x0000_0137_0000_0005
@@ -96,10 +95,7 @@ class RuleOperations:
         rule = RuleDescription(_read_filter(description), _read_action(description))
         path = rule_path(self._subscription, body.text("rule-name"))
         if body.transaction is not None:
-            # Its expressions are checked at the commit, where rules are compiled.
-            check_name(body.text("rule-name"), "rule", self._peer.service.limits)
-            check_rule(path, rule, self._peer.service.limits)
-            self._enlist(body.transaction, (path, rule))
+            await change_rule(self._peer, body.transaction, self._entity, (path, rule), self._resource)
         else:
             await self._peer.service.broker.create(path, rule)
         return 200, {}
@@ -107,15 +103,10 @@ class RuleOperations:
     async def _remove(self, body: RequestBody) -> Reply:
         path = rule_path(self._subscription, body.text("rule-name"))
         if body.transaction is not None:
-            self._enlist(body.transaction, (path, None))
+            await change_rule(self._peer, body.transaction, self._entity, (path, None), self._resource)
         else:
             await self._peer.service.broker.delete(path)
         return 200, {}
-
-    def _enlist(self, transaction: Transaction, change: RuleChange) -> None:
-        """Have the change made when the transaction is committed."""
-        transaction.change_rule(self._entity, change, (MANAGE, self._resource), wall_clock())
-        self._peer.transactions.enlisted(transaction)
 
     async def _enumerate(self, body: RequestBody) -> Reply:
         skip, top = body.integer("skip"), body.integer("top")

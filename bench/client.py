@@ -1,0 +1,202 @@
+"""busbar.client: its CPU per message against that of azure-servicebus, client-side batching on and off, and prefetching.
+
+The server is another process, so the CPU time of this process is the client's. Both clients run the same programs, on plain
+asyncio, with bodies of 1 KiB:
+- one call after the other: send a message; receive up to 100 messages and complete each;
+- with batching: the same with CALLERS concurrent calls, which the vendor's client does not batch (there it is measured with
+  one call after the other, since its senders are not meant for concurrent use).
+
+A cycle is a send, a receive and a completion. Requirements, as ratios in one run: the client takes a tenth of the CPU of the
+vendor's with batching and a fifth without. Many small senders send three times as many messages with batching as without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from busbar.client import MessagingFactory, OutgoingMessage, Received
+from harness.measured import measured_server, rooms_are_compiled
+
+BODY = b"x" * 1024
+VENDOR_MESSAGES = 1_500
+MESSAGES = 6_000
+MANY = 20_000
+CALLERS = 200
+WITH_BATCHING, WITHOUT_BATCHING, THROUGHPUT = 10.0, 5.0, 3.0
+PREFETCHES = (0, 10, 600)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """CPU of this process for each message, and messages per second."""
+
+    cpu_us: float
+    rate: float
+
+
+async def measure(count: int, work: Callable[[], Awaitable[None]]) -> Measured:
+    cpu, began = time.process_time(), time.perf_counter()
+    await work()
+    seconds = time.perf_counter() - began
+    return Measured((time.process_time() - cpu) * 1e6 / count, count / seconds)
+
+
+async def vendor(connection_string: str, queue: str) -> tuple[Measured, Measured]:
+    """Send, and receive with completion, by the vendor's asynchronous client."""
+    async with ServiceBusClient.from_connection_string(connection_string) as client:
+        sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                await sender.send_messages(ServiceBusMessage(BODY))
+
+        async def receive(count: int) -> None:
+            while count:
+                for message in await receiver.receive_messages(max_message_count=100, max_wait_time=10):
+                    await receiver.complete_message(message)
+                    count -= 1
+
+        await send(100)
+        await receive(100)
+        sending = await measure(VENDOR_MESSAGES, lambda: send(VENDOR_MESSAGES))
+        receiving = await measure(VENDOR_MESSAGES, lambda: receive(VENDOR_MESSAGES))
+        await sender.close()
+        await receiver.close()
+    return sending, receiving
+
+
+async def ours(
+    connection_string: str, queue: str, interval: float, callers: int
+) -> tuple[Measured, Measured]:
+    """The same by busbar.client, with so many concurrent calls."""
+    async with MessagingFactory(connection_string, batch_flush_interval=interval) as factory:
+        client = factory.queue_client(queue)
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                await client.send_messages(OutgoingMessage(BODY))
+
+        async def complete(messages: list[Received]) -> None:
+            for message in messages:
+                await client.complete_message(message)
+
+        async def receive(count: int) -> None:
+            while count:
+                messages = await client.receive_messages(max(100, callers), 10)
+                count -= len(messages)
+                if callers == 1:
+                    await complete(messages)
+                else:
+                    await asyncio.gather(*[complete([message]) for message in messages])
+
+        async def send_all(count: int) -> None:
+            await asyncio.gather(*[send(count // callers) for _ in range(callers)])
+
+        warm_up = 2 * callers if callers > 1 else 100
+        await send_all(warm_up)
+        await receive(warm_up)
+        count = MANY if callers > 1 else MESSAGES
+        sending = await measure(count, lambda: send_all(count))
+        receiving = await measure(count, lambda: receive(count))
+    return sending, receiving
+
+
+async def sending_rate(connection_string: str, queue: str, interval: float) -> Measured:
+    """Many small senders: concurrent calls of one client, each with a message of a few bytes."""
+    async with MessagingFactory(connection_string, batch_flush_interval=interval) as factory:
+        sender = factory.message_sender(queue)
+
+        async def send(count: int) -> None:
+            for _ in range(count):
+                await sender.send_messages(OutgoingMessage(b"small"))
+
+        async def send_all(count: int) -> None:
+            await asyncio.gather(*[send(count // CALLERS) for _ in range(CALLERS)])
+
+        await send_all(2 * CALLERS)
+        return await measure(MANY, lambda: send_all(MANY))
+
+
+async def prefetching(connection_string: str, queue: str, prefetch_count: int) -> Measured:
+    """Receive one message at a time from a backlog and delete it."""
+    async with MessagingFactory(connection_string) as factory:
+        sender = factory.message_sender(queue)
+        for _ in range(10):
+            await sender.send_messages([OutgoingMessage(BODY) for _ in range(MESSAGES // 10)])
+        receiver = factory.message_receiver(
+            queue, receive_mode="receiveanddelete", prefetch_count=prefetch_count
+        )
+
+        async def receive() -> None:
+            for _ in range(MESSAGES - 1):
+                await receiver.receive_messages(1, 10)
+
+        await receiver.receive_messages(1, 10)
+        return await measure(MESSAGES - 1, receive)
+
+
+def line(what: str, measured: Measured, against: Measured | None = None) -> float:
+    """Print a row. Returns how much less CPU it takes than the vendor's."""
+    ratio = 0.0 if against is None else against.cpu_us / measured.cpu_us
+    shown = f"{ratio:>10.1f} x" if ratio else ""
+    print(f"{what:<44}{measured.rate:>10,.0f}{measured.cpu_us:>13.1f}{shown}", flush=True)
+    return ratio
+
+
+def with_cycle(sending: Measured, receiving: Measured) -> tuple[Measured, Measured, Measured]:
+    """Both, and the cycle: a send and a receive."""
+    rate = 1 / (1 / sending.rate + 1 / receiving.rate)
+    return sending, receiving, Measured(sending.cpu_us + receiving.cpu_us, rate)
+
+
+async def run(connection_string: str) -> list[str]:
+    failures = []
+    print(f"{'':<44}{'msg/s':>10}{'CPU-µs/msg':>13}{'less CPU':>12}")
+    theirs = with_cycle(*await vendor(connection_string, "vendor"))
+    for what, measured in zip(("send", "receive", "cycle"), theirs, strict=True):
+        line(f"azure-servicebus, {what}", measured)
+    for name, interval, callers, required in (
+        ("one call after the other", 0.0, 1, WITHOUT_BATCHING),
+        ("with batching", 0.020, CALLERS, WITH_BATCHING),
+    ):
+        own = with_cycle(*await ours(connection_string, "ours", interval, callers))
+        for what, measured, against in zip(("send", "receive", "cycle"), own, theirs, strict=True):
+            if line(f"busbar.client {name}, {what}", measured, against) < required:
+                failures.append(f"{what} {name} takes more than 1/{required:.0f} of the vendor's CPU")
+    off = await sending_rate(connection_string, "off", 0.0)
+    on = await sending_rate(connection_string, "on", 0.020)
+    line(f"{CALLERS} small senders, batching off", off)
+    line(f"{CALLERS} small senders, batching on", on)
+    print(f"{'batching on against off':<44}{on.rate / off.rate:>9.1f} x")
+    if on.rate / off.rate < THROUGHPUT:
+        failures.append(f"batching sends less than {THROUGHPUT:.0f} times as many messages")
+    rates = []
+    for prefetch_count in PREFETCHES:
+        measured = await prefetching(connection_string, f"prefetch-{prefetch_count}", prefetch_count)
+        line(f"receive one by one, prefetch {prefetch_count}", measured)
+        rates.append(measured.rate)
+    if rates != sorted(rates):
+        failures.append("a larger cache is slower")
+    return failures
+
+
+def main() -> int:
+    queues = ["vendor", "ours", "off", "on", *[f"prefetch-{count}" for count in PREFETCHES]]
+    compiled = rooms_are_compiled()
+    print("compiled" if compiled else "interpreted: the compiled rooms are not built")
+    with measured_server({queue: {"MaxSizeInMegabytes": 1024} for queue in queues}) as server:
+        failures = asyncio.run(run(server.busbar.connection_string))
+    for failure in failures:
+        print(f"\n{failure}")
+    return 1 if failures and compiled else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
