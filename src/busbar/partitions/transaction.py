@@ -24,6 +24,7 @@ Rules of its operations:
 7. Rule changes are those of one subscription of a regular topic, and come alone.
 8. A refused operation is no part of the transaction. This holds as well if its fragment refuses it (`withdraw`). If the
    client gets no answer to the refused operation, or has discharged the transaction meanwhile, the transaction fails.
+9. Settlements that came together are one operation. If the fragment refuses it, each of them is one of its own (`split`).
 """
 
 from __future__ import annotations
@@ -318,6 +319,28 @@ class Transaction:
                 self._cancelled.difference_update([(part.fragment, number) for number in part.numbers])
         if not is_answered or self.state is TransactionState.DISCHARGING:
             self.fail(error)
+
+    def split(self, operation: Operation) -> list[Operation]:
+        """Make each lock of a settlement, to which the fragment has still to agree, an operation of its own."""
+        if operation not in self._pending:
+            return []  # the transaction is over
+        (part,) = operation.parts
+        assert isinstance(part, Settle), "it is a settlement"
+        single: list[Operation] = []
+        for number, nonce in zip(part.numbers, part.nonces, strict=True):
+            one = Operation(operation.home, operation.index, operation.rights)
+            one.size = operation.size // len(part.numbers)
+            settle = Settle(
+                part.fragment, part.origin, 0, part.outcome, [number], [nonce], part.overlay, True
+            )
+            one.parts.append(settle)
+            single.append(one)
+        single[0].size += operation.size % len(single)
+        at = self._operations.index(operation)
+        self._operations[at : at + 1] = single
+        self._pending.discard(operation)
+        self._pending.update(single)
+        return single
 
     def request_begun(self) -> None:
         """A management request names the transaction. A discharge waits until the request is finished."""
