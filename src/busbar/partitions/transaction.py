@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Protocol
 
 from busbar.model.api import EntityView, RuleChange
@@ -242,12 +243,13 @@ class Transaction:
         for fragment, _indexes, numbers, nonces in locks:
             operation.parts.append(Settle(fragment, self._origin, 0, outcome, numbers, nonces, overlay, True))
             found += [(fragment, number, nonce) for number, nonce in zip(numbers, nonces, strict=True)]
-        if len(set(found)) < len(found) or not self._locks.isdisjoint(found):
+        distinct = set(found)
+        if len(distinct) < len(found) or not self._locks.isdisjoint(distinct):
             raise MessageLockLost(LOCK_LOST)
         self._check_settlements(len(found))
         operation.add_size(overlay_size(overlay), len(found))
         self._enlist(operation, now, is_pending=True)
-        self._locks.update(found)
+        self._locks |= distinct
         return operation
 
     def cancel(
@@ -430,9 +432,9 @@ class Transaction:
     def _operation(self, entity: EntityView, index: int, right: RightOn) -> Operation:
         """An operation of the home itself, at the fragment that the others have."""
         self._check_no_rules()
-        top = above(entity.path)[-1]
+        top = _top_of(entity.path)
         path = self._home_path()
-        if path is not None and key_of(path) != key_of(top):
+        if path is not None and path != top and key_of(path) != key_of(top):
             raise InvalidOperation(ONE_ENTITY)
         self._check_index(index)
         return Operation(top, index, [right])
@@ -489,6 +491,12 @@ class Transaction:
         self._pending.clear()
         self._locks.clear()
         self._cancelled.clear()
+
+
+@lru_cache(maxsize=1_000)
+def _top_of(path: str) -> str:
+    """The top-level entity to which the entity at a path belongs."""
+    return above(path)[-1]
 
 
 def _locks_of(part: Settle) -> list[tuple[int, int, int]]:

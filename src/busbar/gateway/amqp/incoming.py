@@ -126,9 +126,14 @@ class IncomingLink:
         txn = deliveries[0].txn
         assert txn is not None, "it names a transaction"
         drafts: list[Draft] = []
+        fresh_id, max_id, max_header = self._fresh_id, self._max_id, self._max_header
         for delivery in deliveries:
             self._check(delivery)
-            drafts += self._parsed(delivery)
+            payload = delivery.payload
+            if delivery.format == message_format_batch:
+                drafts += parse_batch(payload, fresh_id, max_id, max_header)
+            else:
+                drafts.append(parse_message(payload, 0, len(payload), fresh_id(), max_id, max_header))
         transaction = peer.transactions.find(txn)
         if self._writer is not None:
             raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
@@ -137,12 +142,6 @@ class IncomingLink:
         answered = [delivery.id for delivery in deliveries if not delivery.settled]
         if answered:
             self._link.accept_in_txn(answered, txn)
-
-    def _parsed(self, delivery: Delivery) -> list[Draft]:
-        payload = delivery.payload
-        if delivery.format == message_format_batch:
-            return parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
-        return [parse_message(payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header)]
 
     def _refuse(self, delivery: Delivery, error: BusbarError) -> None:
         """Reject a delivery. If the client has settled it and gets no answer, its transaction fails."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 from busbar.amqp.link import Link
@@ -48,7 +48,7 @@ from busbar.partitions.transaction import (
 REMEMBERED = 1_000
 
 
-class TransactionOutcome(Enum):
+class TransactionOutcome(StrEnum):
     """How a transaction ended. The value is its label in the metrics."""
 
     COMMITTED = "committed"
