@@ -207,6 +207,25 @@ def test_a_refusal_after_the_discharge_fails_the_transaction() -> None:
     assert "it is lost" in tx.rolled_back().text
 
 
+def test_settlements_that_are_refused_together_are_operations_of_their_own() -> None:
+    held = Bytes()
+    tx = transaction(held=held)
+    together = tx.settle(QUEUE, [(1, [0, 1, 2], [11, 12, 13], [7, 7, 7])], COMPLETE, None, LISTEN, NOW)
+    send(tx)
+    size = held.held
+    tx.discharge(False)
+    first, second, third = tx.split(together)
+    assert held.held == size and not tx.is_ready
+    tx.confirm(first)
+    tx.withdraw(second, MessageLockLost("it is lost"), is_answered=True)
+    tx.confirm(third)
+    assert tx.is_ready and tx.failure is not None
+    (settle_part, _) = merged_parts(tx.operations())
+    assert isinstance(settle_part, Settle) and settle_part.numbers == [11, 13]
+    tx.end()
+    assert held.held == 0 and tx.split(together) == []
+
+
 def test_a_late_answer_of_a_fragment_changes_nothing() -> None:
     held = Bytes()
     tx = transaction(held=held)
