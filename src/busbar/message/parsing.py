@@ -126,8 +126,9 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     kept_count: i64 = 0
     scheduled: i64 = 0
     partition_key: str | None = None
+    via_key: str | None = None
     if found.annotations < found.properties:
-        kept_count, kept, scheduled, partition_key = _read_annotations(
+        kept_count, kept, scheduled, partition_key, via_key = _read_annotations(
             buf, found.annotations, found.properties, max_id_length
         )
     message_id = ""
@@ -161,7 +162,7 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     write_u32(w, len(kept))
     if kept_count > 0:
         w.write(kept)
-    return Draft(
+    draft = Draft(
         w.getvalue() + rest,
         message_id,
         session_id,
@@ -169,6 +170,9 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
         ttl if is_ttl_given else lifetime,
         scheduled,
     )
+    if via_key:
+        draft.via_key = via_key
+    return draft
 
 
 def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
@@ -201,12 +205,13 @@ def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
 
 def _read_annotations(
     buf: bytes, section: i64, end: i64, max_id_length: i64
-) -> tuple[i64, bytes, i64, str | None]:
-    """The message annotations to keep (their number and bytes), the scheduled time and the partition key.
+) -> tuple[i64, bytes, i64, str | None, str | None]:
+    """The message annotations to keep (their number and bytes), the scheduled time and the two partition keys.
 
     The bytes are those of the sender, unless they have a key of the broker or a value in another type than its own.
     """
     partition_key: str | None = None
+    via_key: str | None = None
     scheduled: i64 = 0
     count, first = open_compound(buf, section + 3, end)
     if count > 0xFFFF:
@@ -226,7 +231,7 @@ def _read_annotations(
                 partition_key = _read_key(buf, value, end, "x-opt-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
             elif key == _VIA_PARTITION_KEY:
-                _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
+                via_key = _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
             elif key == _SCHEDULED:
                 scheduled = _read_time(buf, value, end, "x-opt-scheduled-enqueue-time")
@@ -236,9 +241,9 @@ def _read_annotations(
     if pos != end:
         raise MalformedMessage("the message annotations are longer than their pairs")
     if as_sent:
-        return count, buf[first:end], scheduled, partition_key
+        return count, buf[first:end], scheduled, partition_key, via_key
     count, kept = _normalized(buf, first, end)
-    return count, kept, scheduled, partition_key
+    return count, kept, scheduled, partition_key, via_key
 
 
 def _read_properties(

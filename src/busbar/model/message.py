@@ -82,6 +82,7 @@ class Draft:
         self.kind = kind
         self.path = path
         self.number = number
+        self.via_key: str | None = None  # ViaPartitionKey; only gateways read it
 
 
 @final
