@@ -20,6 +20,7 @@ from tests.interop.transactions import (
 pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("server", ["1", "2"], indirect=True),
     fixtures.SERVER,
 ]
 KEY = fixtures.KEY

@@ -1,4 +1,7 @@
-"""Messages that one entity keeps for another: links with a destination, and transactions over several entities."""
+"""Messages that one entity keeps for another: links with a destination, and transactions over several entities.
+
+All tests run with one process and with two brokers: there the entities may be in different processes.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from tests.interop.transactions import (
 
 pytestmark = [
     pytest.mark.timeout(60),
+    pytest.mark.parametrize("server", ["1", "2"], indirect=True),
     fixtures.SERVER,
 ]
 KEY = fixtures.KEY
