@@ -415,6 +415,24 @@ def test_a_partitioned_topic_and_its_subscription_share_the_index() -> None:
     assert operation.parts[0].fragment == 400 + index("k")
 
 
+def test_a_via_partition_key_is_the_key_of_a_direct_send_without_another() -> None:
+    tx = transaction()
+    operation = tx.send(sender(PARTITIONED), [message(via="k")], NOW)
+    assert operation.parts[0].fragment == 100 + index("k")
+    tx.send(sender(PARTITIONED), [message(key="k", via="not k")], NOW)
+    with pytest.raises(InvalidOperation):
+        tx.send(sender(PARTITIONED), [message(via="not k")], NOW)
+
+
+def test_the_via_partition_key_is_no_key_of_the_destination() -> None:
+    targets, to_topic = set(), sender(PARTITIONED_TOPIC)
+    for _ in range(40):
+        draft = message(via="k")
+        transaction(via=PARTITIONED).send(to_topic, [draft], NOW)
+        targets.add(int(draft.target))
+    assert len(targets) > 4
+
+
 def test_the_via_partition_key_chooses_the_fragment_of_the_outbox() -> None:
     tx = transaction(via=PARTITIONED)
     draft = message(key="theirs", via="k")
