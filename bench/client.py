@@ -1,4 +1,4 @@
-"""busbar.client: its CPU per message against that of azure-servicebus, client-side batching on and off, and prefetching.
+"""Client library: CPU per message against azure-servicebus, client-side batching on and off, and prefetching.
 
 The server is another process, so the CPU time of this process is the client's. Both clients run the same programs, on plain
 asyncio, with bodies of 1 KiB: send messages one by one, receive up to 100 messages and complete them one by one. Senders of
@@ -77,7 +77,7 @@ async def vendor(connection_string: str, queue: str) -> tuple[Measured, Measured
 async def ours(
     connection_string: str, queue: str, interval: float, callers: int
 ) -> tuple[Measured, Measured]:
-    """The same by busbar.client, with so many concurrent calls."""
+    """Send, and receive with completion, by busbar.client with so many concurrent calls."""
     async with MessagingFactory(connection_string, batch_flush_interval=interval) as factory:
         client = factory.queue_client(queue)
 
