@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from busbar import __version__
+from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
 from busbar.cli.console import add_console_command
 from busbar.cli.failure import CommandFailure, ExitCode
@@ -160,6 +161,7 @@ add_capture_command(app)
 add_replay_command(app)
 add_redrive_command(app)
 add_insight_command(app)
+add_bench_command(app)
 add_console_command(app)
 add_transfers_command(app)
 

@@ -132,9 +132,7 @@ def prefetch_of(
         return None, "nothing was received in this span, so there is no rate to go by"
     seconds = PREFETCH_SECONDS * lock_seconds / PREFETCH_LOCK_SECONDS
     count = max(1, math.ceil(receive_rate * seconds))
-    why = (
-        f"{seconds:g} × {receive_rate:.3g}/s, the receivers' rate {measured}, at locks of {lock_seconds:g} s"
-    )
+    why = f"{seconds:g} × {_number(receive_rate)}/s, the receivers' rate {measured}, at locks of {lock_seconds:g} s"
     several = receivers is not None and receivers > 1
     if receivers is not None and several:
         most = max(1, math.floor(receive_rate / receivers * lock_seconds))
@@ -151,15 +149,19 @@ def prefetch_of(
 def because(load: Load) -> str:
     """The reason for the scenario, in words."""
     rate = load.send_rate
-    measured = "no rate was measured" if rate is None else f"{rate:.3g} messages/s is {rate_class(rate)}"
+    measured = "no rate was measured" if rate is None else f"{_number(rate)} messages/s is {rate_class(rate)}"
     counts = [
-        f"{count} {word} ({client_class(count)})"
+        f"{count} {word if count == 1 else f'{word}s'} ({client_class(count)})"
         if count is not None
-        else f"a small number of {word} (assumed)"
-        for count, word in ((load.senders, "senders"), (load.receivers, "receivers"))
+        else f"a small number of {word}s (assumed)"
+        for count, word in ((load.senders, "sender"), (load.receivers, "receiver"))
     ]
     goal = f", and the goal is {load.goal}" if load.goal else ""
     return f"{measured}, with {counts[0]} and {counts[1]}{goal}"
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def batch_flush_interval_of(scenario: Scenario, senders: int | None) -> float:

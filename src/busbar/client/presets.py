@@ -107,11 +107,11 @@ class ScenarioPreset:
 
 NAIVE = ScenarioPreset(
     Scenario.HIGH_THROUGHPUT,
-    FactoryPreset(0.0, 1, 1),
+    FactoryPreset(0.020, 1, 1),
     ClientPreset(prefetch_count=0, is_asynchronous=False),
     EntityPreset(enable_partitioning=False, enable_batched_operations=True),
 )
-"""The settings of a program that ignores the advice: one factory, no batching, no prefetching, one operation at a time."""
+"""The settings of a program that ignores the advice: all defaults, one factory, one operation at a time."""
 
 
 def preset(scenario: Scenario, load: Load | None = None) -> ScenarioPreset:

@@ -204,7 +204,9 @@ def test_presets_are_arguments_of_what_they_are_for() -> None:
     assert chosen.factory.options() == {"batch_flush_interval": 0.0}
     assert chosen.client.options() == {"prefetch_count": 20}
     assert chosen.entity.options() == {"enable_partitioning": True, "enable_batched_operations": False}
-    assert NAIVE.factory.options() == {"batch_flush_interval": 0.0} and not NAIVE.client.is_asynchronous
+    assert NAIVE.factory.options() == {"batch_flush_interval": 0.020}, "the default"
+    assert NAIVE.client.options() == {"prefetch_count": 0} and not NAIVE.client.is_asynchronous
+    assert NAIVE.entity.options() == {"enable_partitioning": False, "enable_batched_operations": True}
 
 
 def test_no_more_is_prefetched_than_a_broker_delivers() -> None:
