@@ -2,10 +2,10 @@
 
     python -m bench.express [--seconds 4]
 
-Rows: one sender and 20 senders, each with a connection of its own and one message in flight; then one client that sends a
-message, receives it and completes it, again and again. Columns: messages per second, the median time of each, messages per
-sync. The ratio is express to durable. It must be at least ONE for a lone sender and CYCLE for the cycle, where every step of
-a durable queue waits for the disk.
+The first rows are one sender and 20 senders. Each has a connection of its own and one message in flight. The last row is one
+client that sends a message, receives it and completes it, again and again. Columns: messages per second, the median time of
+each, messages per sync. The ratio is express to durable. It must be at least ONE for a lone sender and CYCLE for the cycle,
+where every step of a durable queue waits for the disk.
 """
 
 from __future__ import annotations
