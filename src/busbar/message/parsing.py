@@ -192,7 +192,7 @@ def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
     while i < count:
         if pos < end and buf[pos] != 0x40:
             if i == 0:
-                if _read_bool(buf, pos):
+                if _read_bool(buf, pos, "header.durable"):
                     flags |= DURABLE
             elif i == 1:
                 if buf[pos] != 0x50 or pos + 2 > end:
@@ -243,8 +243,8 @@ def _read_annotations(
             elif key == _SCHEDULED:
                 scheduled = _read_time(buf, value, end, "x-opt-scheduled-enqueue-time")
                 as_sent = as_sent and _is_exact(buf, pos, value, 0x83, 0x83)
-            elif key == FORCE_PERSISTENCE:
-                is_forced = value < end and buf[value] != 0x40 and _read_bool(buf, value)
+            elif key == FORCE_PERSISTENCE and value < end and buf[value] != 0x40:
+                is_forced = _read_bool(buf, value, "x-opt-force-persistence")
         pos = skip_value(buf, value, end)
         i += 2
     if pos != end:
@@ -419,7 +419,7 @@ def _properties_with_id(buf: bytes, section: i64, end: i64, fresh_id: str) -> by
     return w.getvalue()
 
 
-def _read_bool(buf: bytes, pos: i64) -> bool:
+def _read_bool(buf: bytes, pos: i64, what: str) -> bool:
     kind: i64 = buf[pos]
     if kind == 0x41:
         return True
@@ -427,7 +427,7 @@ def _read_bool(buf: bytes, pos: i64) -> bool:
         return False
     if kind == 0x56 and pos + 1 < len(buf):
         return buf[pos + 1] == 1
-    raise MalformedMessage(f"header.durable at byte {pos} is not a boolean")
+    raise MalformedMessage(f"{what} at byte {pos} is not a boolean")
 
 
 def _read_uint(buf: bytes, pos: i64, end: i64) -> i64:
