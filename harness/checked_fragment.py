@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from busbar.fragment.changes import OVERHEAD, Changes, Head, MessageEdit, state_size
 from busbar.fragment.reads import Read, ReadIds, ReadWritten
@@ -22,6 +23,8 @@ class CheckedFragment(MemoryFragment):
     buried: dict[int, int] = field(default_factory=dict)
     """By Record.dead_letter_number the number: all that ever were (a real store forgets)."""
     _ever_put: set[int] = field(default_factory=set)
+    writes_ahead: ClassVar[bool] = False
+    """Of express entities: the last number of the head is above those that were given."""
 
     def put(self, lane: int, record: Record) -> None:
         assert record.n not in self.lanes[lane].records
@@ -51,7 +54,7 @@ class CheckedFragment(MemoryFragment):
 
     def perform(self, changes: Changes) -> None:
         assert changes.head is not None
-        if changes.weight:
+        if changes.weight or self.writes_ahead:
             self._check_messages(changes, changes.head)
             self._check_sessions(changes, changes.head)
             self._check_taps(changes, changes.head)
@@ -74,7 +77,7 @@ class CheckedFragment(MemoryFragment):
             assert numbers == sorted(set(numbers)), "numbers rise"
             for record in records:
                 # A number that was reserved is lower than others that were given since.
-                assert lane == SCHEDULED or self.head.last < record.n
+                assert lane == SCHEDULED or self.head.last < record.n or self.writes_ahead
                 assert record.n <= head.last and record.n not in self._ever_put, "a number is given once"
                 self._ever_put.add(record.n)
                 assert record.content is not None

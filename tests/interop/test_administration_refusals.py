@@ -128,9 +128,12 @@ async def test_dead_letters_are_forwarded_to_what_exists(admin: Administration, 
 
 
 async def test_an_express_queue_is_made(admin: Administration, name: str) -> None:
-    """It gets more than it asks for: its messages are written durably at once."""
     await admin.create_queue(name, enable_express=True)
-    assert (await admin.get_queue(name)).enable_express is True
+    described = await admin.get_queue(name)
+    assert described.enable_express is True
+    described.enable_express = False
+    await admin.update_queue(described)
+    assert (await admin.get_queue(name)).enable_express is False
 
 
 @pytest.mark.req("U21")
@@ -305,6 +308,8 @@ async def test_the_premium_tier_has_larger_messages(tmp_path: Path) -> None:
                 assert (await get(f"{kind}-large")).max_message_size_in_kilobytes == 102_400
                 too_large = create(f"{kind}-larger", max_message_size_in_kilobytes=102_401)
                 await refused(too_large, HttpResponseError, 400, "MaxMessageSizeInKilobytes")
+                express = create(f"{kind}-express", enable_express=True)
+                await refused(express, HttpResponseError, 400, "the Premium tier has no express entities")
     finally:
         running.stop()
 

@@ -350,13 +350,13 @@ def test_tokens_for_other_tools(cli: Cli, server: Busbar) -> None:
 
 
 def test_what_has_no_effect_is_said_to_have_none(cli: Cli) -> None:
-    ordered = cli("topic", "create", "ordered", "--support-ordering", "false", "-o", "json")
+    ordered = cli("topic", "create", "ordered", "--enable-ordering", "false", "-o", "json")
     assert ordered.json["supportOrdering"] is False
     assert ordered.err == (
         "warning: SupportOrdering false has no effect: a topic that is not partitioned keeps the order of messages in any "
         "case.\n"
     )
-    assert cli("topic", "update", "ordered", "--support-ordering", "true").err == ""
+    assert cli("topic", "update", "ordered", "--enable-ordering", "true").err == ""
     made = cli("queue", "create", "express", "--enable-express", "true", "-o", "json")
     assert made.json["enableExpress"] is True and made.err == ""
     changed = cli("queue", "update", "express", "--enable-batched-operations", "false", "-o", "json")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
+from azure.core.exceptions import HttpResponseError
 
 from busbar.client import LockLost, MessagingFactory, OutgoingMessage, Received
 from harness.serving import PATIENCE, Busbar
+from tests.interop.administration import Administration
 from tests.interop.frame_counter import FLOW, FrameCounter
 from tests.interop.partitioned_queues import BRIEF_LOCK, Names
 
@@ -165,6 +168,18 @@ async def test_completing_a_message_whose_lock_expired_in_the_cache_fails_clearl
     await receiver.close()
     (again,) = await factory.message_receiver(queue).receive_messages(1, 10)
     assert again.message_id in ("1", "2") and again.delivery_count >= 1
+
+
+@pytest.mark.req("B8")
+async def test_a_lock_lasts_a_minute_by_default_and_five_at_most(server: Busbar) -> None:
+    admin = Administration(server, asynchronous=True)
+    assert (await admin.create_queue("by-default")).lock_duration == timedelta(minutes=1)
+    assert (await admin.create_queue("long", lock_duration=timedelta(minutes=5))).lock_duration == timedelta(
+        minutes=5
+    )
+    with pytest.raises(HttpResponseError, match="LockDuration"):
+        await admin.create_queue("too-long", lock_duration=timedelta(minutes=5, seconds=1))
+    await admin.raw.close()
 
 
 @pytest.mark.req("B8")

@@ -18,9 +18,11 @@ from busbar.client import (
     MessageContext,
     MessagingFactory,
     NotFound,
+    NotInThisMode,
     OperationTimeout,
     OutgoingMessage,
     Received,
+    ReceiveMode,
     Retry,
     SendFailed,
     SessionCannotBeLocked,
@@ -41,7 +43,7 @@ QUEUES: dict[str, dict[str, object]] = {
     f"{kind}-{what}-{index}": properties | (PARTITIONED if kind == "partitioned" else {})
     for kind in ("regular", "partitioned")
     for what, properties in PROPERTIES.items()
-    for index in range(4 if what == "plain" else 3)
+    for index in range(5 if what == "plain" else 3)
 }
 TOPICS: list[dict[str, object]] = [
     {
@@ -157,6 +159,36 @@ async def test_every_settlement(factory: MessagingFactory, names: Names, kind: s
     assert await client.renew_message_lock(left) > before
     await client.complete_message(left)
     assert await client.receive_messages(1, 0.2) == []
+
+
+@pytest.mark.req("B5")
+async def test_receive_and_delete_takes_one_request_and_refuses_what_needs_locks(
+    server: Busbar, names: Names, kind: str
+) -> None:
+    queue = names.take(f"{kind}-plain")
+    async with FrameCounter(server) as counter, MessagingFactory(counter.connection_string) as factory:
+        client = factory.queue_client(queue, receive_mode=ReceiveMode.RECEIVE_AND_DELETE)
+        assert factory.queue_client(queue).receiver.receive_mode is ReceiveMode.PEEK_LOCK
+        await client.send_messages(numbered(2))
+        (first,) = await client.receive_messages(1, 10)
+        counter.clear()
+        (second,) = await client.receive_messages(1, 10)
+        assert len(counter.frames) == 1, "a flow, and no disposition"
+        assert sorted(texts([first, second])) == ["0", "1"] and second.locked_until == 0
+        transaction = factory.transaction()
+        await transaction.begin()
+        for refused in (
+            client.complete_message(second),
+            client.complete_message(second, transaction=transaction),
+            client.defer_message(second),
+            client.dead_letter_message(second),
+            client.abandon_message(second),
+            client.renew_message_lock(second),
+        ):
+            with pytest.raises(NotInThisMode):
+                await refused
+        await transaction.rollback()
+        assert await client.peek_messages(1) == []
 
 
 async def test_scheduled_and_deleted_messages(factory: MessagingFactory, names: Names, kind: str) -> None:

@@ -6,12 +6,15 @@ test_forwarding.py has the common causes of ForwardTo. All tests run with one pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
 
+from busbar.catalogue.placement import place
+from busbar.cli.main import run
 from busbar.client import MessagingFactory, OutgoingMessage, encode
+from busbar.model.partitioning import FRAGMENTS, index_of_key
 from harness.serving import Busbar
 from tests.interop.administration import BareHttp
 from tests.interop.forwarding import VERSION, Forwarding, bodies, body, description, reason
@@ -36,12 +39,12 @@ MOVED_BY = ["ForwardTo", "ForwardDeadLetteredMessagesTo", "via"]
 class Move:
     """A message that is to be moved from an entity to another, by each of the three ways."""
 
-    def __init__(self, here: Forwarding, by: str, target: str) -> None:
+    def __init__(self, here: Forwarding, by: str, target: str, source: str = "") -> None:
+        """Without a `source`, one is created."""
         self.here = here
         self.by = by
         self.target = target
-        properties = {} if by == "via" else {by: target}
-        self.source = here.queue("source", **properties)
+        self.source = source or here.queue("source", **({} if by == "via" else {by: target}))
 
     async def start(self, *texts: str, **fields: object) -> None:
         """Move messages with these bodies."""
@@ -234,3 +237,83 @@ async def test_a_message_that_no_subscription_of_the_target_selects(here: Forwar
     assert status == 200, text
     await move.start("not selected")
     assert await move.failed() == "NoMatchingSubscriptionException"
+
+
+# ---- stores that are out ----
+
+
+def in_store(here: Forwarding, store: str, word: str, **properties: object) -> str:
+    """A queue in that store."""
+    stores = [f"store-{index}" for index in range(4)]
+    while True:
+        name = here.name(word)
+        if place(name, 1, stores) == (store,):
+            return here.put(name, "Queue", properties)
+
+
+@pytest.fixture
+def out(here: Forwarding) -> Iterator[Callable[[str], None]]:
+    """Takes store-1 offline, or online; it is online at the end."""
+
+    def change(to: str) -> None:
+        assert run(["stores", to, "store-1", "--data", str(here.server.data)]) == 0
+
+    yield change
+    change("online")
+
+
+@pytest.mark.parametrize("target_store", ["store-1", "store-3"])
+@pytest.mark.parametrize("by", MOVED_BY)
+async def test_messages_wait_for_a_store_that_is_out(
+    here: Forwarding, out: Callable[[str], None], by: str, target_store: str
+) -> None:
+    """With two brokers, source and target are in one of them or in both. The store of the source or of the target is out."""
+    source_store = "store-3" if target_store == "store-1" else "store-1"
+    target = in_store(here, target_store, "target")
+    properties = {} if by == "via" else {by: target}
+    move = Move(here, by, target, in_store(here, source_store, "source", **properties))
+    if target_store == "store-1":
+        await asyncio.to_thread(out, "offline")
+        await move.start("first", "second")
+        await here.until(move.source, "Transfer", 2)
+        await asyncio.sleep(2)  # more than the patience
+        assert here.counts(move.source) | {"Transfer": 2, "All": 2} == here.counts(move.source)
+    else:
+        await move.start("first", "second")
+        await asyncio.to_thread(out, "offline")
+    await asyncio.to_thread(out, "online")
+    assert bodies(await here.take(target, 2)) == ["first", "second"]
+    await here.until(move.source, "All", 0)
+
+
+@pytest.mark.req("P24")
+async def test_messages_without_a_key_go_to_the_fragments_that_are_not_out(
+    here: Forwarding, out: Callable[[str], None]
+) -> None:
+    target = here.queue("target", EnablePartitioning=True)
+    move = Move(here, "ForwardTo", target, in_store(here, "store-2", "source", ForwardTo=target))
+    stores = place(target, FRAGMENTS, [f"store-{index}" for index in range(4)])
+    keys = (f"{number}" for number in range(999))
+    key = next(key for key in keys if stores[index_of_key(key, FRAGMENTS)] == "store-1")
+    await asyncio.to_thread(out, "offline")
+    await move.start("keyed", partition_key=key)
+    await here.until(move.source, "Transfer", 1)
+    for number in range(40):
+        await move.start(f"{number}")
+    receiver = await here.factory.receiver(target)
+    got: set[str] = set()
+    while len(got) < 30:  # some may be on their way to the store since before it was known to be out
+        more = await receiver.receive(40, 15)
+        assert more, f"{len(got)} messages came"
+        got |= {*bodies(more)}
+        await receiver.complete(more)
+    assert "keyed" not in got
+    await asyncio.to_thread(out, "online")
+    while len(got) < 41:
+        more = await receiver.receive(41 - len(got), 15)
+        assert more, f"{len(got)} messages came"
+        got |= {*bodies(more)}
+        await receiver.complete(more)
+    assert got == {"keyed", *map(str, range(40))}
+    await receiver.close()
+    await here.until(move.source, "All", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.client import MessagingFactory, SendFailed, SettleFailed, TransactionRolledBack
+from busbar.model.partitioning import FRAGMENTS, index_of_key
 from tests.interop import transaction_fixtures as fixtures
 from tests.interop.partitioned_queues import Names
 from tests.interop.transactions import (
@@ -13,11 +14,13 @@ from tests.interop.transactions import (
     peeked,
     received,
     text_of,
+    via_keyed,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.parametrize("server", ["1", "2"], indirect=True),
     fixtures.SERVER,
 ]
 KEY = fixtures.KEY
@@ -148,6 +151,28 @@ async def test_one_session_of_a_partitioned_entity_and_many_of_a_regular_one(
         await sender.send([message(name, session_id=name) for name in "abc"], transaction=tx)
         await sender.send([message("d", session_id="d")], transaction=tx)
     assert await peeked(factory, queue) == ["a", "b", "c", "d"]
+
+
+# ---- ViaPartitionKey
+
+
+@pytest.mark.req("P21")
+async def test_a_via_partition_key_is_the_key_of_a_message_that_has_no_other(
+    factory: MessagingFactory, partitioned: str
+) -> None:
+    """In a transaction and outside of one. Any other key of the message comes first."""
+    sender, receiver = await factory.sender(partitioned), await factory.receiver(partitioned)
+    await sender.send([via_keyed(f"{n}", KEY) for n in range(5)])
+    async with factory.transaction() as tx:
+        await sender.send([via_keyed("5", KEY)], transaction=tx)
+        await sender.send([message("6", partition_key=KEY)], transaction=tx)
+        with pytest.raises(SendFailed) as refused:
+            await sender.send([via_keyed("x", "another key")], transaction=tx)
+        assert refused.value.condition == "amqp:not-allowed"
+    await sender.send([via_keyed("7", "another key", session_id=KEY)])
+    got = await received(receiver, 8)
+    assert {each.sequence_number >> 48 for each in got} == {index_of_key(KEY, FRAGMENTS)}
+    assert [text_of(each) for each in got] == [f"{n}" for n in range(8)]
 
 
 # ---- rules of subscriptions

@@ -1,4 +1,7 @@
-"""Messages that one entity keeps for another: links with a destination, and transactions over several entities."""
+"""Messages that one entity keeps for another: links with a destination, and transactions over several entities.
+
+All tests run with one process and with two brokers: there the entities may be in different processes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from busbar.amqp.outcomes import ACCEPTED
-from busbar.client import BusbarClientError, MessagingFactory, NotFound, SendFailed
+from busbar.client import BusbarClientError, ClientTransaction, MessagingFactory, NotFound, SendFailed
+from busbar.model.partitioning import FRAGMENTS, index_of_key
 from harness.amqp_driver import LinkRefused, LoadConnection, connect
 from harness.serving import Busbar
 from harness.transaction_driver import WireSession, code_and_txn, condition
@@ -22,10 +26,12 @@ from tests.interop.transactions import (
     peeked,
     received,
     text_of,
+    via_keyed,
 )
 
 pytestmark = [
     pytest.mark.timeout(60),
+    pytest.mark.parametrize("server", ["1", "2"], indirect=True),
     fixtures.SERVER,
 ]
 KEY = fixtures.KEY
@@ -108,6 +114,40 @@ async def test_a_link_with_a_destination_in_a_transaction(
         await sender.send([message("new", partition_key=KEY)], transaction=tx)
     (new,) = await received(await factory.receiver(there), 1)
     assert text_of(new) == "new" and await peeked(factory, here) == []
+
+
+@pytest.mark.parametrize("form", ["link", "session"])
+async def test_a_via_partition_key_chooses_the_fragment_of_the_outbox_alone(
+    server: Busbar, factory: MessagingFactory, names: Names, form: str
+) -> None:
+    here, there = names.take("partitioned"), names.take("partitioned")
+    sender = await factory.sender(there, via=here if form == "link" else None)
+
+    async def send(*messages: bytes) -> ClientTransaction:
+        """Send in a transaction, which is left open."""
+        tx = factory.transaction(via=None if form == "link" else here)
+        await tx.begin()
+        for each in messages:
+            await sender.send([each], transaction=tx)
+        return tx
+
+    tx = await send(*[via_keyed(f"{n}", KEY) for n in range(60)])
+    for wrong in (message("none"), via_keyed("x", "another key"), message("x", partition_key="another key")):
+        with pytest.raises(SendFailed) as refused:
+            await sender.send([wrong], transaction=tx)
+        assert refused.value.condition == "amqp:not-allowed"
+    await sender.send([via_keyed("keyed", KEY, session_id="theirs")], transaction=tx)
+    await tx.commit()
+    got = await received(await factory.receiver(there), 61)
+    places = {text_of(each): each.sequence_number >> 48 for each in got}
+    assert places.pop("keyed") == index_of_key("theirs", FRAGMENTS), "keys of the destination are its own"
+    assert len({*places.values()}) > 4, "those without a key of their own go everywhere"
+
+    tx = await send(via_keyed("lost", KEY), via_keyed("lost too", KEY, session_id="theirs"))
+    await Administration(server, asynchronous=False).delete_queue(there)
+    await tx.commit()
+    failed = await received(await factory.receiver(here, sub_queue="transferdeadletter"), 2)
+    assert {each.sequence_number >> 48 for each in failed} == {index_of_key(KEY, FRAGMENTS)}
 
 
 async def test_a_topic_is_a_destination(factory: MessagingFactory, names: Names) -> None:

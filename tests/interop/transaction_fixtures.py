@@ -22,7 +22,8 @@ KEY = "the key"
 
 
 @pytest.fixture(scope="module")
-def names() -> Names:
+def names(server: Busbar) -> Names:
+    """The names of its entities; each server has all of them."""
     return Names()
 
 

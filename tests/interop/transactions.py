@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from busbar.amqp.codec import encode_value
 from busbar.amqp.events import Delivery
+from busbar.amqp.types import Described, Symbol
 from busbar.client import MessagingFactory, OutgoingMessage, Received, Receiver, encode
+from busbar.message.sections import find_sections
 from harness.serving import PATIENCE
 from tests.interop.partitioned_queues import BRIEF_LOCK
 
@@ -51,6 +54,15 @@ def topic_table() -> list[dict[str, Any]]:
 
 def message(text: str, **fields: Any) -> bytes:
     return encode(OutgoingMessage(text.encode(), **fields))
+
+
+def via_keyed(text: str, via_key: str, **fields: Any) -> bytes:
+    """A message with a ViaPartitionKey, and with no other annotation."""
+    made = message(text, **fields)
+    found = find_sections(made, 0, len(made))
+    assert found.annotations == found.properties, "it has annotations already"
+    annotations = encode_value(Described(0x72, {Symbol("x-opt-via-partition-key"): via_key}))
+    return made[: found.annotations] + annotations + made[found.annotations :]
 
 
 def text_of(received: Received) -> str:

@@ -42,6 +42,7 @@ class MoveLife:
         self.tap_end = 0
         self.accepted_sessions = 0
         kinds: Kinds = [*self.client_kinds(), *self.world_kinds(), *self.fault_kinds(r.choice([0, 1, 1, 3]))]
+        kinds += self.reader_kinds()
         self.kinds = [kind for kind, _ in kinds]
         self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
 
@@ -50,15 +51,18 @@ class MoveLife:
             (self.send, 10),
             (self.receive, 6),
             (self.settle, 8),
-            (self.accept_session, 3 if self.world.session_queue else 0),
-            (self.receive_session, 6 if self.world.session_queue else 0),
-            (self.leave_session, 1 if self.world.session_queue else 0),
-            (self.read_tap, 5 if self.world.tapped else 0),
-            (self.advance_tap, 2 if self.world.tapped else 0),
             (self.transact, 5),
             (self.change, 5),
             (self.delete, 0.1),
         ]
+
+    def reader_kinds(self) -> Kinds:
+        kinds: Kinds = []
+        if self.world.session_queue:
+            kinds += [(self.accept_session, 6), (self.receive_session, 6), (self.leave_session, 1)]
+        if self.world.tapped:
+            kinds += [(self.read_tap, 5), (self.advance_tap, 2)]
+        return kinds
 
     def world_kinds(self) -> Kinds:
         return [
@@ -216,8 +220,16 @@ class MoveLife:
 
     # ---- message sessions ----
 
+    @property
+    def _accepts_sessions(self) -> bool:
+        """A message that expires in a session takes the others along, which the checker does not follow."""
+        return self.world.session_queue in self.world.home and self.ttls == [0]
+
     def accept_session(self) -> None:
         r, world = self.random, self.world
+        if not self._accepts_sessions:
+            self.receive()
+            return
         consumer = next(self.consumers)
 
         def accepted(answer: e.Effect | None) -> None:
@@ -225,17 +237,16 @@ class MoveLife:
                 self.session_consumers.append(consumer)
                 self.accepted_sessions += 1
 
-        # A message that expires in a session takes the others along, which the checker does not follow.
-        if world.session_queue in world.home and self.ttls == [0]:
-            world.submit(
-                c.AcceptSession(world.session_queue, 1, 1, consumer, r.choice(["s1", "s2", None])), accepted
-            )
+        session = r.choice(["s1", "s2", None])
+        world.submit(c.AcceptSession(world.session_queue, 1, 1, consumer, session), accepted)
 
     def receive_session(self) -> None:
         r, world = self.random, self.world
-        if self.session_consumers and world.session_queue in world.home:
-            consumer = r.choice(self.session_consumers)
-            world.submit(c.Demand(world.session_queue, 1, consumer, ACTIVE, r.choice([1, 3]), True, False))
+        if not self.session_consumers or not self._accepts_sessions:
+            self.accept_session()
+            return
+        consumer = r.choice(self.session_consumers)
+        world.submit(c.Demand(world.session_queue, 1, consumer, ACTIVE, r.choice([1, 3]), True, False))
 
     def leave_session(self) -> None:
         world = self.world

@@ -30,14 +30,8 @@ from busbar.amqp.frames import (
     write_transfer,
     write_transfer_head,
 )
-from busbar.amqp.outcomes import (
-    ACCEPTED,
-    Outcome,
-    declared_state,
-    empty_state,
-    rejected_state,
-    transactional_state,
-)
+from busbar.amqp.outcomes import ACCEPTED, Outcome, declared_state, empty_state, rejected_state
+from busbar.amqp.outcomes import transactional_state as in_transaction
 from busbar.amqp.performatives import SOURCE, TARGET, Terminus, attach_body, detach_body, with_filter
 from busbar.amqp.states import (
     ACCEPT,
@@ -281,7 +275,7 @@ class Link:
         self.dispose([id], declared_state(txn))
 
     def accept_in_txn(self, ids: list[int], txn: bytes) -> None:
-        self.dispose(ids, transactional_state(txn, _ACCEPTED_STATE))
+        self.dispose(ids, in_transaction(txn, _ACCEPTED_STATE))
 
     def dispose(self, ids: list[int], state: bytes, settled: bool = True) -> None:
         """Send the sender the state of its deliveries. If not `settled`, its answer comes as Disposed."""
@@ -347,8 +341,10 @@ class Link:
             self._arriving = None
 
     def _arrive(self, delivery: Delivery) -> None:
+        if self.is_coordinator:
+            self._wire.close_events()  # a discharge stands behind what came before it, and before what follows
         arrived = self._arrived
-        if arrived is None or self.is_coordinator:  # a discharge stands behind what the client sent before it
+        if arrived is None:
             arrived = Arrived(self, [delivery])
             self._arrived = arrived
             self._wire.events.append(arrived)
@@ -522,7 +518,7 @@ class Link:
         self._settle([id], rejected_state(AmqpError(condition, text), self._wire.text_limit()))
 
     def confirm_in_txn(self, ids: list[int], code: int, txn: bytes) -> None:
-        self._settle(ids, transactional_state(txn, empty_state(code)))
+        self._settle(ids, in_transaction(txn, empty_state(code)))
 
     def _settle(self, ids: list[int], state: bytes) -> None:
         if self.state != ATTACHED:

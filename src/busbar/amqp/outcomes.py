@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from busbar.amqp.codec import decode_value, encode_value
+from busbar.amqp.codec import decode_value, encode_value, skip_value
 from busbar.amqp.errors import INVALID_FIELD, AmqpError, ProtocolError
 from busbar.amqp.types import Described, Symbol
 
@@ -126,6 +126,29 @@ def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
             return _RELEASED
     value, _ = decode_value(buf, pos, end, MAX_STATE_ELEMENTS)
     return outcome_of(value)
+
+
+@final
+class StateReader:
+    """Reads the delivery states of one AMQP session. Those of a transaction repeat, so the last one is decoded once.
+
+    Equal states in a row are the same Outcome. So dispositions of one transaction merge as others do."""
+
+    def __init__(self) -> None:
+        self._bytes = b""  # of the last transactional-state: a whole value, so what begins with it is equal
+        self._outcome: Outcome | None = None
+
+    def state_at(self, buf: bytes, pos: i64, end: i64) -> Outcome | None:
+        """The delivery state at `pos`; None for null. The caller has made sure that pos < end."""
+        if pos + 3 > end or buf[pos] != 0 or buf[pos + 1] != 0x53 or buf[pos + 2] != TRANSACTIONAL:
+            return state_at(buf, pos, end)
+        known: i64 = pos + len(self._bytes)
+        if self._outcome is not None and known <= end and buf[pos:known] == self._bytes:
+            return self._outcome
+        outcome = state_at(buf, pos, end)
+        self._bytes = buf[pos : skip_value(buf, pos, end)]
+        self._outcome = outcome
+        return outcome
 
 
 def descriptor_code(descriptor: object, names: dict[str, int]) -> i64:

@@ -40,9 +40,7 @@ class OutputBuffer:
 
     def release(self) -> None:
         """Drop events and bytes: there is no receiver for them."""
-        for link in self.touched:
-            link.close_events()
-        self.touched = []
+        self.close_events()
         self.events = []
         self._before = []
         self.out = BytesWriter()
@@ -70,12 +68,16 @@ class OutputBuffer:
         events = self.events
         if events:
             self.events = []
+        self.close_events()
+        return events
+
+    def close_events(self) -> None:
+        """Add nothing more to the merged events: what follows is in new ones, behind them."""
         touched = self.touched
         if touched:
             for link in touched:
                 link.close_events()
             self.touched = []
-        return events
 
     def take_parts(self) -> list[Part] | None:
         """The output in parts, if long payloads are among it: joining them would copy them once more."""

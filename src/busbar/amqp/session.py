@@ -51,7 +51,7 @@ from busbar.amqp.frames import (
     write_uint,
 )
 from busbar.amqp.link import MIXED_MODE, Link
-from busbar.amqp.outcomes import RECEIVED, Outcome, error_of, rejected_state, state_at
+from busbar.amqp.outcomes import RECEIVED, Outcome, StateReader, error_of, rejected_state
 from busbar.amqp.performatives import Fields, Terminus, end_body, raw_field
 from busbar.amqp.ranges import compacted, known_ids, take
 from busbar.amqp.states import (
@@ -101,6 +101,7 @@ class Session:
         self.awaiting: dict[int, Link] = {}  # what we disposed and the sender has still to settle
         self.backlog: list[Link] = []
         self._attaching: list[Link] = []  # our own attaches without an answer
+        self._states = StateReader()
 
     @property
     def is_begun(self) -> bool:
@@ -478,7 +479,7 @@ class Session:
             at = skip_value(buf, at, stop)  # rcv-settle-mode
         if count > 7:
             after: i64 = skip_value(buf, at, stop)
-            state = state_at(buf, at, stop)
+            state = self._states.state_at(buf, at, stop)
             if state is not None:
                 txn = state.txn
             at = after
@@ -532,7 +533,7 @@ class Session:
         if count > 4:
             if at >= stop:
                 raise ProtocolError(INVALID_FIELD, "disposition.state is cut off")
-            outcome = state_at(buf, at, stop)
+            outcome = self._states.state_at(buf, at, stop)
         if role < 0 or first < 0:
             raise ProtocolError(INVALID_FIELD, "disposition.role and disposition.first are needed")
         if last < 0:

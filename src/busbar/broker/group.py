@@ -40,7 +40,8 @@ def drafts_of(command: Command) -> list[Draft]:
     if type(command) is TakeMoved:
         return command.drafts
     if type(command) is Transact:
-        return [draft for part in command.parts if isinstance(part, Send) for draft in part.drafts]
+        sends = [part.drafts for part in command.parts if type(part) is Send]
+        return sends[0] if len(sends) == 1 else [draft for drafts in sends for draft in drafts]
     return []
 
 

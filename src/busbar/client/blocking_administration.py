@@ -3,7 +3,7 @@
     with BlockingAdministrationClient.from_connection_string("Endpoint=sb://...") as admin:
         admin.create_queue("orders")
 
-It uses the event loop of busbar.client.blocking_loop, and the same rules hold for threads and forks.
+It uses the event loop of blocking_loop.py, and the same rules hold for threads and forks.
 """
 
 from __future__ import annotations

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
-import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
 from busbar.amqp.types import Timestamp
 from busbar.message.compose import LONGEST_TTL, compose
+
+_RANDOM_BITS = ~(0xC000 << 48 | 0xF000 << 64)
+_VERSION = 0x8000 << 48 | 4 << 76
+
+
+def new_message_id() -> str:
+    """A random UUID (version 4) in hexadecimal digits, without the cost of the object."""
+    return f"{random.getrandbits(128) & _RANDOM_BITS | _VERSION:032x}"
 
 
 @dataclass(slots=True)
@@ -41,7 +49,7 @@ def encode(message: OutgoingMessage) -> bytes:
     faster by `busbar.message.compose.compose` with the fields as its arguments.
     """
     if message.message_id is None:
-        message.message_id = uuid.uuid4().hex
+        message.message_id = new_message_id()
     properties = message.application_properties
     if properties and any(isinstance(value, datetime) for value in properties.values()):
         properties = {name: _amqp(value) for name, value in properties.items()}

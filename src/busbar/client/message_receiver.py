@@ -214,15 +214,25 @@ class MessageReceiver:
         for place, message in enumerate(messages):
             by_link.setdefault(message.link, []).append(place)
         for places in by_link.values():
-            try:
-                await self._settlements.settle([messages[place] for place in places], COMPLETION, "completed")
-            except SettleFailed as refused:
-                for index, (condition, text) in refused.failed.items():
-                    message = messages[places[index]]
-                    results[places[index]] = _unsettled(message, "completed", condition, text)
-            except BusbarClientError as error:
-                for place in places:
-                    results[place] = error
+            errors = await self._complete_together([messages[place] for place in places])
+            for place, error in zip(places, errors, strict=True):
+                results[place] = error
+        return results
+
+    async def _complete_together(self, messages: list[Received]) -> Results:
+        """Complete messages of one link. By lock tokens it is all or none, so they are then tried one by one."""
+        results: Results = [None] * len(messages)
+        try:
+            await self._settlements.settle(messages, COMPLETION, "completed")
+        except SettleFailed as refused:
+            for place, (condition, text) in refused.failed.items():
+                results[place] = _unsettled(messages[place], "completed", condition, text)
+        except LockLost as lost:
+            if len(messages) > 1:
+                return [(await self._complete_together([message]))[0] for message in messages]
+            results[0] = _unsettled(messages[0], "completed", lost.condition, lost.text)
+        except BusbarClientError as error:
+            return [error] * len(messages)
         return results
 
     async def renew_message_lock(self, message: Received) -> int:

@@ -102,6 +102,8 @@ class SessionReceiver(MessageReceiver):
         return cls(factory, entity, link, receive_mode=receive_mode, prefetch_count=prefetch_count)
 
     def _goes_on(self, problem: BusbarClientError) -> bool:
+        """False: a session is not accepted again. Raises SessionLockLost if its lock has ended."""
+        self.check_lock()
         return False
 
     async def _attached(self) -> FetchLink:

@@ -128,8 +128,9 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     kept_count: i64 = 0
     scheduled: i64 = 0
     partition_key: str | None = None
+    via_key: str | None = None
     if found.annotations < found.properties:
-        kept_count, kept, scheduled, partition_key, is_forced = _read_annotations(
+        kept_count, kept, scheduled, partition_key, via_key, is_forced = _read_annotations(
             buf, found.annotations, found.properties, max_id_length
         )
         if is_forced:
@@ -165,7 +166,7 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
     write_u32(w, len(kept))
     if kept_count > 0:
         w.write(kept)
-    return Draft(
+    draft = Draft(
         w.getvalue() + rest,
         message_id,
         session_id,
@@ -174,6 +175,9 @@ def _parse(buf: bytes, found: Sections, fresh_id: str, max_id_length: i64) -> Dr
         scheduled,
         forced=flags & DURABLE != 0,
     )
+    if via_key:
+        draft.via_key = via_key
+    return draft
 
 
 def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
@@ -188,7 +192,7 @@ def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
     while i < count:
         if pos < end and buf[pos] != 0x40:
             if i == 0:
-                if _read_bool(buf, pos):
+                if _read_bool(buf, pos, "header.durable"):
                     flags |= DURABLE
             elif i == 1:
                 if buf[pos] != 0x50 or pos + 2 > end:
@@ -206,13 +210,14 @@ def _read_header(buf: bytes, section: i64, end: i64) -> tuple[i64, i64, i64]:
 
 def _read_annotations(
     buf: bytes, section: i64, end: i64, max_id_length: i64
-) -> tuple[i64, bytes, i64, str | None, bool]:
-    """The message annotations to keep (their number and bytes), the scheduled time, the partition key, and whether the
+) -> tuple[i64, bytes, i64, str | None, str | None, bool]:
+    """The message annotations to keep (their number and bytes), the scheduled time, the two partition keys, and whether the
     message is to be written at once.
 
     The bytes are those of the sender, unless they have a key of the broker or a value in another type than its own.
     """
     partition_key: str | None = None
+    via_key: str | None = None
     scheduled: i64 = 0
     is_forced = False
     count, first = open_compound(buf, section + 3, end)
@@ -233,21 +238,21 @@ def _read_annotations(
                 partition_key = _read_key(buf, value, end, "x-opt-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
             elif key == _VIA_PARTITION_KEY:
-                _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
+                via_key = _read_key(buf, value, end, "x-opt-via-partition-key", max_id_length)
                 as_sent = as_sent and _is_exact(buf, pos, value, 0xA1, 0xB1)
             elif key == _SCHEDULED:
                 scheduled = _read_time(buf, value, end, "x-opt-scheduled-enqueue-time")
                 as_sent = as_sent and _is_exact(buf, pos, value, 0x83, 0x83)
-            elif key == FORCE_PERSISTENCE:
-                is_forced = value < end and buf[value] != 0x40 and _read_bool(buf, value)
+            elif key == FORCE_PERSISTENCE and value < end and buf[value] != 0x40:
+                is_forced = _read_bool(buf, value, "x-opt-force-persistence")
         pos = skip_value(buf, value, end)
         i += 2
     if pos != end:
         raise MalformedMessage("the message annotations are longer than their pairs")
     if as_sent:
-        return count, buf[first:end], scheduled, partition_key, is_forced
+        return count, buf[first:end], scheduled, partition_key, via_key, is_forced
     count, kept = _normalized(buf, first, end)
-    return count, kept, scheduled, partition_key, is_forced
+    return count, kept, scheduled, partition_key, via_key, is_forced
 
 
 def _read_properties(
@@ -414,7 +419,7 @@ def _properties_with_id(buf: bytes, section: i64, end: i64, fresh_id: str) -> by
     return w.getvalue()
 
 
-def _read_bool(buf: bytes, pos: i64) -> bool:
+def _read_bool(buf: bytes, pos: i64, what: str) -> bool:
     kind: i64 = buf[pos]
     if kind == 0x41:
         return True
@@ -422,7 +427,7 @@ def _read_bool(buf: bytes, pos: i64) -> bool:
         return False
     if kind == 0x56 and pos + 1 < len(buf):
         return buf[pos + 1] == 1
-    raise MalformedMessage(f"header.durable at byte {pos} is not a boolean")
+    raise MalformedMessage(f"{what} at byte {pos} is not a boolean")
 
 
 def _read_uint(buf: bytes, pos: i64, end: i64) -> i64:

@@ -84,6 +84,7 @@ class Draft:
         self.path = path
         self.number = number
         self.forced = forced  # ForcePersistence: it is written at once, also where the entity is express
+        self.via_key: str | None = None  # ViaPartitionKey; only gateways read it
 
 
 @final

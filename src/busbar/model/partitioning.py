@@ -31,7 +31,7 @@ def index_of_key(key: str, fragments: int) -> int:
 
 def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
     """The key that chooses the fragment of a message; None if the message has no key. An empty PartitionKey
-    counts as none."""
+    counts as none. A ViaPartitionKey is the key of a message that has no other."""
     session, partition = draft.session_id, draft.partition_key
     if session is not None:
         if partition and partition != session:
@@ -42,7 +42,7 @@ def key_of(draft: Draft, detects_duplicates: bool) -> str | None:
         return session
     if partition:
         return partition
-    return draft.message_id if detects_duplicates else None
+    return draft.message_id if detects_duplicates else draft.via_key
 
 
 def split_number(number: int) -> tuple[int, int]:

@@ -61,7 +61,11 @@ class Router:
         """Whether none of them has a key."""
         if self._detects_duplicates:
             return False
-        return not [draft for draft in drafts if draft.session_id is not None or draft.partition_key]
+        return not [
+            draft
+            for draft in drafts
+            if draft.session_id is not None or draft.partition_key or draft.via_key is not None
+        ]
 
     def index(self, draft: Draft) -> int:
         """The index of the fragment of the message's key; -1 if it has none. Raises InvalidOperation."""

@@ -24,12 +24,14 @@ Rules of its operations:
 7. Rule changes are those of one subscription of a regular topic, and come alone.
 8. A refused operation is no part of the transaction. This holds as well if its fragment refuses it (`withdraw`). If the
    client gets no answer to the refused operation, or has discharged the transaction meanwhile, the transaction fails.
+9. Settlements that came together are one operation. If the fragment refuses it, each of them is one of its own (`split`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Protocol
 
 from busbar.model.api import EntityView, RuleChange
@@ -241,12 +243,13 @@ class Transaction:
         for fragment, _indexes, numbers, nonces in locks:
             operation.parts.append(Settle(fragment, self._origin, 0, outcome, numbers, nonces, overlay, True))
             found += [(fragment, number, nonce) for number, nonce in zip(numbers, nonces, strict=True)]
-        if len(set(found)) < len(found) or not self._locks.isdisjoint(found):
+        distinct = set(found)
+        if len(distinct) < len(found) or not self._locks.isdisjoint(distinct):
             raise MessageLockLost(LOCK_LOST)
         self._check_settlements(len(found))
         operation.add_size(overlay_size(overlay), len(found))
         self._enlist(operation, now, is_pending=True)
-        self._locks.update(found)
+        self._locks |= distinct
         return operation
 
     def cancel(
@@ -332,6 +335,28 @@ class Transaction:
                 self._cancelled.difference_update([(part.fragment, number) for number in part.numbers])
         if not is_answered or self.state is TransactionState.DISCHARGING:
             self.fail(error)
+
+    def split(self, operation: Operation) -> list[Operation]:
+        """Make each lock of a settlement, to which the fragment has still to agree, an operation of its own."""
+        if operation not in self._pending:
+            return []  # the transaction is over
+        (part,) = operation.parts
+        assert isinstance(part, Settle), "it is a settlement"
+        single: list[Operation] = []
+        for number, nonce in zip(part.numbers, part.nonces, strict=True):
+            one = Operation(operation.home, operation.index, operation.rights)
+            one.size = operation.size // len(part.numbers)
+            settle = Settle(
+                part.fragment, part.origin, 0, part.outcome, [number], [nonce], part.overlay, True
+            )
+            one.parts.append(settle)
+            single.append(one)
+        single[0].size += operation.size % len(single)
+        at = self._operations.index(operation)
+        self._operations[at : at + 1] = single
+        self._pending.discard(operation)
+        self._pending.update(single)
+        return single
 
     def request_begun(self) -> None:
         """A management request names the transaction. A discharge waits until the request is finished."""
@@ -421,9 +446,9 @@ class Transaction:
     def _operation(self, entity: EntityView, index: int, right: RightOn) -> Operation:
         """An operation of the home itself, at the fragment that the others have."""
         self._check_no_rules()
-        top = above(entity.path)[-1]
+        top = _top_of(entity.path)
         path = self._home_path()
-        if path is not None and key_of(path) != key_of(top):
+        if path is not None and path != top and key_of(path) != key_of(top):
             raise InvalidOperation(ONE_ENTITY)
         self._check_index(index)
         return Operation(top, index, [right])
@@ -480,6 +505,12 @@ class Transaction:
         self._pending.clear()
         self._locks.clear()
         self._cancelled.clear()
+
+
+@lru_cache(maxsize=1_000)
+def _top_of(path: str) -> str:
+    """The top-level entity to which the entity at a path belongs."""
+    return above(path)[-1]
 
 
 def _locks_of(part: Settle) -> list[tuple[int, int, int]]:

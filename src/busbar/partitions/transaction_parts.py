@@ -20,6 +20,8 @@ SettleKey = tuple[int, int, tuple[tuple[str, bytes], ...]]
 
 def merged_parts(operations: Sequence[Operation]) -> list[TransactionPart]:
     """One part of each kind: settlements, cancellations, states, messages."""
+    if len(operations) == 1:
+        return operations[0].parts  # which concern one fragment each
     settles: dict[SettleKey, Settle] = {}
     cancels: dict[int, CancelScheduled] = {}
     states: dict[tuple[int, int], SetSessionState] = {}

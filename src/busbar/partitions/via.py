@@ -2,7 +2,8 @@
 
 1. The message is never a message of the entity that keeps it. The fragment whose outbox takes it is that of its
    ViaPartitionKey, else of its own key.
-2. The fragment of the destination is chosen here, as for a direct send: by the key, else round robin. It never changes.
+2. The fragment of the destination is chosen here, as for a direct send: by the key, else round robin. It never changes. The
+   ViaPartitionKey plays no part there.
 3. What the destination would refuse and the gateway can see is refused at once: a SessionId that is missing, keys that
    contradict each other.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.message.content import kept_annotations
 from busbar.model.api import EntityView
 from busbar.model.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from busbar.model.errors import InvalidOperation
@@ -19,7 +19,6 @@ from busbar.model.message import VIA, Draft
 from busbar.model.partitioning import key_of
 from busbar.partitions.routing import Router
 
-VIA_PARTITION_KEY = "x-opt-via-partition-key"
 VIA_KEYS = "A ViaPartitionKey does as well for a message that goes on to another entity."
 
 
@@ -48,12 +47,13 @@ def direct_key(draft: Draft, entity: EntityView) -> str | None:
 
 def via_key(draft: Draft, entity: EntityView) -> str | None:
     """The key by which an entity keeps a message that is for another one."""
-    key = kept_annotations(draft.content).get(VIA_PARTITION_KEY)
-    return str(key) if isinstance(key, str) and key else direct_key(draft, entity)
+    return draft.via_key or direct_key(draft, entity)
 
 
 def set_targets(drafts: Sequence[Draft], destination: EntityView, router: Router) -> None:
     """Set the fragment to which each message goes. `router` is the destination's. Raises InvalidOperation."""
+    for draft in drafts:
+        draft.via_key = None
     indexes = [router.index(draft) if router.partitioned else 0 for draft in drafts]
     for draft, index in zip(drafts, indexes, strict=True):
         draft.kind = VIA

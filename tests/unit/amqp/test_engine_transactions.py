@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.amqp.codec import encode_value
+from busbar.amqp.codec import DecodeError, encode_value
 from busbar.amqp.errors import ProtocolError
 from busbar.amqp.events import Arrived, Disposed, LinkAttaching, SettledDisposed
 from busbar.amqp.link import Link
@@ -15,6 +15,7 @@ from busbar.amqp.outcomes import (
     DECLARED,
     REJECTED,
     TRANSACTIONAL,
+    StateReader,
     empty_state,
     outcome_of,
     transactional_state,
@@ -31,6 +32,22 @@ from busbar.amqp.transactions import (
 )
 from busbar.amqp.types import Described, Symbol, ULong
 from tests.unit.amqp.fake_wire import Wire, the
+
+
+def test_equal_states_in_a_row_are_one_outcome() -> None:
+    one, two = [transactional_state(id, empty_state(ACCEPTED)) for id in (b"1" * 16, b"2" * 16)]
+    reader = StateReader()
+    first = reader.state_at(b"..." + one, 3, 3 + len(one))
+    assert first is not None and (first.code, first.txn) == (ACCEPTED, b"1" * 16)
+    assert reader.state_at(one + b"\x41", 0, len(one) + 1) is first
+    other = reader.state_at(two, 0, len(two))
+    assert other is not None and other.txn == b"2" * 16
+    again = reader.state_at(one, 0, len(one))
+    assert again is not None and again.txn == b"1" * 16
+    plain = reader.state_at(empty_state(ACCEPTED), 0, 4)
+    assert plain is not None and plain.txn is None
+    with pytest.raises(DecodeError):
+        reader.state_at(one[:-1], 0, len(one) - 1)
 
 
 def coordinator(wire: Wire, session: Session, name: str = "txn") -> tuple[Link, Link]:

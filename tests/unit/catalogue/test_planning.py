@@ -209,3 +209,25 @@ def test_staged_entries_are_counted_and_ordered_with_those_in_force() -> None:
     assert staged.count(EntityKind.QUEUE) == 2 and staged.partitioned == 0
     assert staged.get("a") is None and staged.get("c") == EntityView("C", QUEUE, ())
     assert paths(index.children(EntityKind.QUEUE, "")) == ["a", "c"] and index.partitioned == 2
+
+
+def test_a_subscription_is_express_as_its_topic_is() -> None:
+    here = Planning()
+    plan = here.new()
+    plan.create("t", TopicDescription(enable_express=True))
+    plan.create("t/Subscriptions/s", SubscriptionDescription())
+    plan.create("q", QueueDescription(enable_express=True))
+    plan.create("plain", QUEUE)
+    settings = here.settings.plan(plan.change, plan.entries).update.new
+    delays = {of.path: of.express_ms for fragments in settings.values() for of in fragments.values()}
+    assert delays == {"t": 5_000, "t/Subscriptions/s": 5_000, "q": 5_000, "plain": 0}
+    here.put_in_force(plan)
+    plan = here.new()
+    plan.update("t", TopicDescription())
+    changed = here.settings.plan(plan.change, plan.entries).update.changed
+    delays = {of.path: of.express_ms for fragments in changed.values() for of in fragments.values()}
+    assert delays == {"t": 0, "t/Subscriptions/s": 0}
+    plan = here.new()
+    plan.update("t", TopicDescription(enable_express=True, user_metadata="other"))
+    changed = here.settings.plan(plan.change, plan.entries).update.changed
+    assert [of.path for fragments in changed.values() for of in fragments.values()] == ["t"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from uuid import UUID
 
 import pytest
 
 from busbar.amqp.link import Link
+from busbar.amqp.types import Array
 from busbar.client import (
     ConnectionLost,
     LockLost,
@@ -164,7 +166,7 @@ async def test_a_drain_without_an_answer_ends(scripted: ScriptedBroker) -> None:
     factory = MessagingFactory(scripted.connection_string, retry=BRIEFLY, operation_timeout=0.2)
     began = time.monotonic()
     with pytest.raises(ConnectionLost, match="drain"):
-        await factory.message_receiver("q").receive_messages(1, 0.1)
+        await asyncio.wait_for(factory.message_receiver("q").receive_messages(1, 0.1), 10)
     assert time.monotonic() - began < 3
     await factory.close()
 
@@ -286,6 +288,32 @@ async def test_a_message_of_a_lost_connection_is_settled_by_its_lock_token(
     await asyncio.sleep(0.05)
     await receiver.complete_message(message)
     assert requests == [("com.microsoft:update-disposition", "completed")]
+
+
+async def test_one_lost_lock_does_not_fail_the_others_of_a_lost_connection(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    queue = Queue(scripted)
+    requests: list[int] = []
+
+    def manage(operation: str, body: dict[str, object]) -> tuple[int, object]:
+        tokens = body["lock-tokens"]
+        assert isinstance(tokens, Array)
+        requests.append(len(tokens.items))
+        lost = UUID(bytes_le=(2).to_bytes(16, "big"))
+        return (410, "com.microsoft:message-lock-lost") if lost in tokens.items else (200, {})
+
+    scripted.manage = manage
+    receiver = factory.message_receiver("q")
+    queue.waiting = 3
+    messages = await receiver.receive_messages(3, 5)
+    scripted.hang_up()
+    await asyncio.sleep(0.05)
+    outcomes = await asyncio.gather(
+        *[receiver.complete_message(message) for message in messages], return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), LockLost, type(None)]
+    assert requests == [3, 1, 1, 1]
 
 
 async def test_what_needs_a_lock_is_refused_with_receive_and_delete(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 
 import pytest
 
@@ -133,6 +134,7 @@ def test_a_message_gets_an_id_if_it_has_none() -> None:
     message = OutgoingMessage(b"x")
     first, again = encode(message), encode(message)
     assert first == again and message.message_id is not None and len(message.message_id) == 32
+    assert uuid.UUID(message.message_id).version == 4
     other = OutgoingMessage(b"x")
     encode(other)
     assert other.message_id != message.message_id

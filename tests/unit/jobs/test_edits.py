@@ -19,6 +19,7 @@ from busbar.jobs.edits import (
     parse_edits,
     rewritten,
 )
+from busbar.message.compose import compose
 from busbar.message.decoded import decode_message
 from busbar.message.parsing import parse_message
 from busbar.message.sections import find_sections, value_of
@@ -131,7 +132,7 @@ def test_the_header_keeps_what_the_sender_said() -> None:
 
 
 def test_dead_letter_properties_go() -> None:
-    dead = encode(OutgoingMessage(b"x", application_properties=dict.fromkeys(DEAD_LETTER_PROPERTIES, "why")))
+    dead = compose(b"x", application_properties=dict.fromkeys(DEAD_LETTER_PROPERTIES, "why"))
     assert rewritten(dead, {}, without=DEAD_LETTER_PROPERTIES) == section(0x75, b"x")
 
 

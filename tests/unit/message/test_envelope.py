@@ -9,6 +9,7 @@ import pytest
 
 from busbar.amqp.codec import decode_value, encode_value
 from busbar.amqp.types import Byte, Described, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
+from busbar.message.content import is_durable
 from busbar.message.delivery import encode_deliveries, encode_delivery, encode_peeked
 from busbar.message.lock_token import lock_tag, split_tags, tag_fragment, tag_to_uuid, uuid_to_tag
 from busbar.message.parsing import message_format_batch, parse_batch, parse_message
@@ -223,6 +224,24 @@ def test_broker_set_annotations_of_a_sender_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
+    ("front", "is_forced"),
+    [
+        (b"", False),
+        (section(0x70, [True]), True),
+        (section(0x70, [False]), False),
+        (section(0x72, {Symbol("x-opt-force-persistence"): True}), True),
+        (section(0x72, {Symbol("x-opt-force-persistence"): False}), False),
+        (section(0x72, {Symbol("x-opt-force-persistence"): None}), False),
+        (section(0x70, [True]) + section(0x72, {Symbol("x-opt-force-persistence"): False}), True),
+    ],
+)
+def test_force_persistence_is_the_header_or_the_annotation(front: bytes, is_forced: bool) -> None:
+    draft = parse(front + section(0x75, b"body"))
+    assert draft.forced is is_forced
+    assert is_durable(draft.content) is is_forced, "receivers and rules see the header in both cases"
+
+
+@pytest.mark.parametrize(
     ("raw", "text"),
     [
         (b"", "no sections"),
@@ -238,6 +257,7 @@ def test_broker_set_annotations_of_a_sender_are_dropped() -> None:
         (bytes.fromhex("005372c1020140"), "pairs"),
         (bytes.fromhex("005372c10402404040"), "pairs"),
         (section(0x72, {Symbol("x-opt-partition-key"): 5}), "x-opt-partition-key .* not a string"),
+        (section(0x72, {Symbol("x-opt-force-persistence"): 1}), "x-opt-force-persistence .* not a boolean"),
         (section(0x72, {Symbol("x-opt-scheduled-enqueue-time"): "now"}), "not a timestamp"),
         (section(0x73, [None] * 14), "14 fields"),
         (section(0x73, [Byte(1)]), "message-id .* not a string, uuid, ulong or binary"),

@@ -217,6 +217,22 @@ def test_premium_has_larger_messages_and_entities() -> None:
     assert limits_of(Tier.BASIC) == limits_of(Tier.STANDARD) == Limits()
 
 
+def test_premium_has_no_express_entities() -> None:
+    for refused in (
+        lambda: check_queue(
+            "q", QueueDescription(enable_express=True), limits_of(Tier.PREMIUM), Tier.PREMIUM
+        ),
+        lambda: check_topic(
+            "t", TopicDescription(enable_express=True), limits_of(Tier.PREMIUM), Tier.PREMIUM
+        ),
+    ):
+        with pytest.raises(InvalidOperation, match="Premium tier has no express"):
+            refused()
+    for tier in (Tier.BASIC, Tier.STANDARD):
+        express = QueueDescription(enable_express=True)
+        assert check_queue("q", express, LIMITS, tier) == express
+
+
 def test_states_of_topics_and_subscriptions() -> None:
     for status in EntityStatus:
         topic = status is not EntityStatus.RECEIVE_DISABLED

@@ -207,6 +207,25 @@ def test_a_refusal_after_the_discharge_fails_the_transaction() -> None:
     assert "it is lost" in tx.rolled_back().text
 
 
+def test_settlements_that_are_refused_together_are_operations_of_their_own() -> None:
+    held = Bytes()
+    tx = transaction(held=held)
+    together = tx.settle(QUEUE, [(1, [0, 1, 2], [11, 12, 13], [7, 7, 7])], COMPLETE, None, LISTEN, NOW)
+    send(tx)
+    size = held.held
+    tx.discharge(False)
+    first, second, third = tx.split(together)
+    assert held.held == size and not tx.is_ready
+    tx.confirm(first)
+    tx.withdraw(second, MessageLockLost("it is lost"), is_answered=True)
+    tx.confirm(third)
+    assert tx.is_ready and tx.failure is not None
+    (settle_part, _) = merged_parts(tx.operations())
+    assert isinstance(settle_part, Settle) and settle_part.numbers == [11, 13]
+    tx.end()
+    assert held.held == 0 and tx.split(together) == []
+
+
 def test_a_late_answer_of_a_fragment_changes_nothing() -> None:
     held = Bytes()
     tx = transaction(held=held)
@@ -394,6 +413,24 @@ def test_a_partitioned_topic_and_its_subscription_share_the_index() -> None:
     tx.settle(PARTITIONED_SUBSCRIPTION, [lock(500 + index("k"), 1)], COMPLETE, None, LISTEN, NOW)
     operation = tx.send(sender(PARTITIONED_TOPIC), [message(key="k")], NOW)
     assert operation.parts[0].fragment == 400 + index("k")
+
+
+def test_a_via_partition_key_is_the_key_of_a_direct_send_without_another() -> None:
+    tx = transaction()
+    operation = tx.send(sender(PARTITIONED), [message(via="k")], NOW)
+    assert operation.parts[0].fragment == 100 + index("k")
+    tx.send(sender(PARTITIONED), [message(key="k", via="not k")], NOW)
+    with pytest.raises(InvalidOperation):
+        tx.send(sender(PARTITIONED), [message(via="not k")], NOW)
+
+
+def test_the_via_partition_key_is_no_key_of_the_destination() -> None:
+    targets, to_topic = set(), sender(PARTITIONED_TOPIC)
+    for _ in range(40):
+        draft = message(via="k")
+        transaction(via=PARTITIONED).send(to_topic, [draft], NOW)
+        targets.add(int(draft.target))
+    assert len(targets) > 4
 
 
 def test_the_via_partition_key_chooses_the_fragment_of_the_outbox() -> None:

@@ -4,7 +4,8 @@ Rules:
 1. The rules of the transaction are checked first (partitions/transaction.py). Then the fragment is asked whether it could do
    the operation now (Probe). Nothing changes in the fragment before the discharge. For a rule the catalogue is asked.
 2. The client is answered at once: with the same outcome in the transaction, or with the error. A refused operation is no
-   part of the transaction.
+   part of the transaction. Settlements of one read that name the same outcome are asked for together. If they are refused,
+   each is asked for alone.
 3. If the client has settled the delivery itself, it gets no answer. A refusal then fails the transaction.
 4. A settlement that is refused because it concerns another fragment gives up its lock. It does not count as delivered.
 """
@@ -79,19 +80,36 @@ class EnlistedSettlement:
                 )
             operation = transaction.settle(entity, locks, action, overlay, (LISTEN, resource), now)
         except BusbarError as error:
+            if len(self._ids) > 1:
+                for delivery_id, tag in zip(self._ids, tags, strict=True):
+                    self._of([delivery_id]).begin(txn, entity, resource, [tag], read_outcome, now)
+                return
             if isinstance(error, OtherFragment):
                 release_locks(peer, locks)
             self.refuse(error)
             return
-        self._operation = operation
         peer.transactions.enlisted(transaction)
-        fragment = operation.parts[0].fragment
-        peer.command(Probe(fragment, peer.origin, peer.expect(self), operation.parts))
+        self._ask(operation)
+
+    def _ask(self, operation: Operation) -> None:
+        self._operation = operation
+        peer = self._peer
+        peer.command(Probe(operation.parts[0].fragment, peer.origin, peer.expect(self), operation.parts))
+
+    def _of(self, ids: list[int]) -> EnlistedSettlement:
+        """Some of these deliveries."""
+        part = EnlistedSettlement(self._peer, self._owner, self._link, ids, self._is_answered)
+        part._code, part._transaction = self._code, self._transaction
+        return part
 
     def answered(self, effect: Effect, now: int) -> None:
         transaction, operation = self._transaction, self._operation
         assert transaction is not None and operation is not None
         transactions = self._peer.transactions
+        if isinstance(effect, Refused) and len(self._ids) > 1:
+            for delivery_id, one in zip(self._ids, transaction.split(operation), strict=False):
+                self._of([delivery_id])._ask(one)
+            return
         if isinstance(effect, Refused):
             error = error_of(effect.condition, effect.text)
             if isinstance(error, MessageLockLost):

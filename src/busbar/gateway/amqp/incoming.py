@@ -68,13 +68,17 @@ class IncomingLink:
         drafts: list[Draft] = []
         ids: list[int] = []
         size = 0
+        joining: list[Delivery] = []
         for delivery in deliveries:
+            if joining and delivery.txn != joining[0].txn:
+                self._enlist_all(joining)
+                joining = []
+            if delivery.txn is not None:
+                joining.append(delivery)
+                continue
             try:
                 self._check(delivery)
                 payload = delivery.payload
-                if delivery.txn is not None:
-                    self._enlist(delivery, delivery.txn)
-                    continue
                 if delivery.format == message_format_batch:
                     self._send_each(drafts, ids, size)
                     drafts, ids, size = [], [], 0
@@ -93,6 +97,8 @@ class IncomingLink:
                 size += len(payload)
             except BusbarError as error:
                 self._refuse(delivery, error)
+        if joining:
+            self._enlist_all(joining)
         self._send_each(drafts, ids, size)
         if self._link.credit <= CREDIT // 2:
             self._link.grant(CREDIT)
@@ -103,22 +109,39 @@ class IncomingLink:
                 f"The message is larger than the limit of {self._max_message_size} bytes on this link."
             )
 
-    def _enlist(self, delivery: Delivery, txn: bytes) -> None:
-        """Let the messages of a delivery join a transaction. The client is answered, but nothing is stored yet."""
+    def _enlist_all(self, deliveries: list[Delivery]) -> None:
+        """Let deliveries join a transaction, together if they can. If not, each one can or cannot by itself."""
+        try:
+            self._enlist(deliveries)
+        except BusbarError as error:
+            if len(deliveries) == 1:
+                self._refuse(deliveries[0], error)
+                return
+            for delivery in deliveries:
+                self._enlist_all([delivery])
+
+    def _enlist(self, deliveries: list[Delivery]) -> None:
+        """Let the messages of deliveries join a transaction. The client is answered, but nothing is stored yet."""
         peer = self._peer
+        txn = deliveries[0].txn
+        assert txn is not None, "it names a transaction"
+        drafts: list[Draft] = []
+        fresh_id, max_id, max_header = self._fresh_id, self._max_id, self._max_header
+        for delivery in deliveries:
+            self._check(delivery)
+            payload = delivery.payload
+            if delivery.format == message_format_batch:
+                drafts += parse_batch(payload, fresh_id, max_id, max_header)
+            else:
+                drafts.append(parse_message(payload, 0, len(payload), fresh_id(), max_id, max_header))
         transaction = peer.transactions.find(txn)
         if self._writer is not None:
             raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
-        transaction.send(self._sender, self._parsed(delivery), wall_clock())
+        transaction.send(self._sender, drafts, wall_clock())
         peer.transactions.enlisted(transaction)
-        if not delivery.settled:
-            self._link.accept_in_txn([delivery.id], txn)
-
-    def _parsed(self, delivery: Delivery) -> list[Draft]:
-        payload = delivery.payload
-        if delivery.format == message_format_batch:
-            return parse_batch(payload, self._fresh_id, self._max_id, self._max_header)
-        return [parse_message(payload, 0, len(payload), self._fresh_id(), self._max_id, self._max_header)]
+        answered = [delivery.id for delivery in deliveries if not delivery.settled]
+        if answered:
+            self._link.accept_in_txn(answered, txn)
 
     def _refuse(self, delivery: Delivery, error: BusbarError) -> None:
         """Reject a delivery. If the client has settled it and gets no answer, its transaction fails."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 from busbar.amqp.link import Link
@@ -48,7 +48,7 @@ from busbar.partitions.transaction import (
 REMEMBERED = 1_000
 
 
-class TransactionOutcome(Enum):
+class TransactionOutcome(StrEnum):
     """How a transaction ended. The value is its label in the metrics."""
 
     COMMITTED = "committed"
@@ -157,6 +157,7 @@ class ConnectionTransactions:
         self._gateway = gateway
         self._buffered = _ConnectionBytes(limits, gateway)
         self._wake_at: Callable[[Wakeable, int], None] | None = wake_at
+        self._is_waking = False
         self._open: dict[bytes, Transaction] = {}
         self._coordinators: dict[bytes, Link] = {}
         self._waiting: dict[bytes, Discharge] = {}
@@ -223,8 +224,9 @@ class ConnectionTransactions:
 
     def enlisted(self, transaction: Transaction) -> None:
         """Note that an operation has joined the transaction: its time may have begun to run."""
-        if len(transaction.operations()) == 1 and self._wake_at is not None:
-            self._wake_at(self, self._next_deadline())
+        if not self._is_waking and self._wake_at is not None:
+            self._is_waking = True  # all have the same time, so no later one is over before
+            self._wake_at(self, transaction.deadline)
 
     def confirmed(self, transaction: Transaction, operation: Operation) -> None:
         """Note that a fragment can do what an operation asks for."""
@@ -292,12 +294,9 @@ class ConnectionTransactions:
                 self._timed_out[transaction.id] = None
                 if len(self._timed_out) > REMEMBERED:
                     self._timed_out.popitem(last=False)
-        return self._next_deadline()
-
-    def _next_deadline(self) -> int:
-        return min(
-            [each.deadline for each in self._open.values() if each.deadline and each.is_running], default=0
-        )
+        deadlines = [each.deadline for each in self._open.values() if each.deadline and each.is_running]
+        self._is_waking = bool(deadlines)
+        return min(deadlines, default=0)
 
     def close(self) -> None:
         """Roll back all transactions of a connection that is gone, but for those whose commit is under way."""
