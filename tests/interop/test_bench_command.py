@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -97,6 +98,38 @@ def test_a_table_and_a_page(server: Busbar, tmp_path: Path) -> None:
     assert "client batching: off instead of 30 ms" in result.stdout
     page = (tmp_path / "bench.html").read_text()
     assert page.count("<svg") == 2 and "100 bytes a message" in page
+
+
+def test_a_terminal_gets_a_progress_bar(server: Busbar, tmp_path: Path) -> None:
+    terminal, end = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "busbar",
+        "bench",
+        "--scenario",
+        "low-latency",
+        "--naive",
+        "--duration",
+        "1s",
+    ]
+    environment = os.environ | {"BUSBAR_CONNECTION_STRING": server.connection_string, "TERM": "xterm"}
+    process = subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=end, text=True
+    )
+    os.close(end)
+    shown = b""
+    try:
+        while part := os.read(terminal, 4096):
+            shown += part
+    except OSError:
+        pass  # the other end is closed
+    out, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    assert process.returncode == 0 and "low-latency" in out
+    text = shown.decode()
+    assert "low-latency queue, naive settings" in text and "━" in text
+    assert "━" not in out
 
 
 @pytest.mark.req("B11")

@@ -25,6 +25,7 @@ from busbar.client import (
     MessagingFactory,
     NotFound,
     OutgoingMessage,
+    Retry,
 )
 from busbar.client.presets import ScenarioPreset
 from busbar.jobs.bench_figures import Recorder, RunFigures
@@ -36,6 +37,7 @@ MOST_WAITING = 2_000
 WARM_UP_SECONDS = 0.5
 SLOTS = 20
 POLL_SECONDS = 0.25
+BRIEFLY = Retry(patience=2.0)
 PAUSE_SECONDS = 0.002
 _STAMP_BYTES = 8
 
@@ -80,7 +82,7 @@ async def entities(target: BenchTarget, workload: Workload, chosen: ScenarioPres
     """The entities of a run, which exist while the block runs."""
     name = f"busbar-bench-{uuid.uuid4().hex[:8]}"
     async with AdministrationClient.from_connection_string(
-        target.connection_string, trust=target.trust
+        target.connection_string, trust=target.trust, retry=BRIEFLY
     ) as admin:
         names = (
             [name] if workload.subscriptions else [f"{name}-{number}" for number in range(workload.queues)]
