@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import inspect
 import re
 import types
 from datetime import UTC, datetime, timedelta
@@ -38,7 +39,9 @@ async def run(text: str, names: dict[str, Any]) -> None:
         await asyncio.to_thread(exec, code, dict(names))  # with names of its own
         return
     code = compile(text, str(DOCUMENT), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    await types.FunctionType(code, names)()
+    result = types.FunctionType(code, names)()
+    if inspect.isawaitable(result):  # a program without await is over
+        await result
 
 
 async def test_every_program_of_the_document_runs(server: Busbar, capfd: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +81,10 @@ async def test_every_program_of_the_document_runs(server: Busbar, capfd: pytest.
             "Without await",
             "Bulk work",
             "Taps",
+            "Administration",
+            "Presets and advice",
         ]
+        assert names["receiver_settings"] == {"prefetch_count": 600}
         assert "b'hello'" in capfd.readouterr().out
         session = await factory.accept_session("workflows", "order 7")
         assert await session.get_state() == b"done"

@@ -26,30 +26,31 @@ def render_bench(results: Sequence[ScenarioResult], made: str) -> str:
 
 
 def _overview(results: Sequence[ScenarioResult]) -> str:
-    heads = [
-        ("scenario", False),
-        *((name, True) for name in ("naive", "preset", "ratio", "p99 naive", "p99 preset")),
-    ]
-    rows = [
-        [
-            result.workload.scenario.value,
-            f"{result.runs[0].receive_rate:,.0f}/s",
-            f"{result.last.receive_rate:,.0f}/s",
-            "–" if result.ratio is None else f"{result.ratio:.2f} ×",
-            _latency(result.runs[0], "p99"),
-            _latency(result.last, "p99"),
-        ]
+    most = max((result.ratio or 0.0 for result in results), default=0.0) or 1.0
+    heads = ("naive", "preset", "p99 naive", "p99 preset", "ratio")
+    head = "<th>scenario</th>" + "".join(f'<th class="number">{name}</th>' for name in heads) + "<th></th>"
+    rows = "".join(
+        f"<tr><td>{escape(result.workload.scenario.value)}</td>"
+        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in _compared(result))
+        + f'<td class="bar"><i style="width:{(result.ratio or 0) / most:.1%}"></i></td></tr>'
         for result in results
-    ]
-    labels = [result.workload.scenario.key for result in results]
-    plot = svg.bars(
-        "Preset as a multiple of naive", labels, [result.ratio or 0.0 for result in results], "×", even=1.0
     )
-    caption = "How many times better the preset is: by rate, for low latency by the median"
     return (
-        f"<section><h2>Naive and preset settings</h2>{table(heads, rows)}"
-        f'<div class="plots">{figure(caption, plot)}</div></section>'
+        "<section><h2>Naive and preset settings</h2>"
+        '<p class="soft">The ratio is that of the rates; for low latency, that of the medians.</p>'
+        f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div></section>'
     )
+
+
+def _compared(result: ScenarioResult) -> list[str]:
+    naive, last = result.runs[0], result.last
+    return [
+        f"{naive.receive_rate:,.0f}/s",
+        f"{last.receive_rate:,.0f}/s",
+        _latency(naive, "p99"),
+        _latency(last, "p99"),
+        "–" if result.ratio is None else f"{result.ratio:.2f} ×",
+    ]
 
 
 def _scenario(result: ScenarioResult) -> str:
