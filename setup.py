@@ -41,6 +41,7 @@ COMPILED = (
     "src/busbar/broker/express.py",
     "src/busbar/broker/fragment_machine.py",
     "src/busbar/broker/group.py",
+    "src/busbar/broker/job.py",
     "src/busbar/broker/slot.py",
     "src/busbar/broker/timers.py",
     "src/busbar/broker/topic_selection.py",

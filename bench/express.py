@@ -23,8 +23,8 @@ from harness.cycle import Meter
 from harness.measured import MeasuredServer, measured_server, rooms_are_compiled
 
 BODY = b"x" * 256
-ONE = 1.0
-CYCLE = 1.2
+ONE = 1.5
+CYCLE = 2.0
 QUEUES: dict[str, dict[str, object]] = {"express": {"EnableExpress": True}, "durable": {}}
 
 

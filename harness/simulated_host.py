@@ -23,10 +23,11 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol, cast
 
-from busbar.broker.commit_loop import CommitLoop, Job
+from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.fragment_loading import DurableState, build_machine, load, save_locks
 from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.host_api import StoreState
+from busbar.broker.job import Job
 from busbar.broker.refusals import STORE_UNAVAILABLE, StoreHung
 from busbar.broker.slot import Slot
 from busbar.broker.store_lifecycle import StoreLifecycle

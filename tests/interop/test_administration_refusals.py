@@ -309,7 +309,7 @@ async def test_the_premium_tier_has_larger_messages(tmp_path: Path) -> None:
                 too_large = create(f"{kind}-larger", max_message_size_in_kilobytes=102_401)
                 await refused(too_large, HttpResponseError, 400, "MaxMessageSizeInKilobytes")
                 express = create(f"{kind}-express", enable_express=True)
-                await refused(express, HttpResponseError, 400, "the Premium tier has no express entities")
+                await refused(express, HttpResponseError, 403, "the Premium tier has no express entities")
     finally:
         running.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -153,25 +152,30 @@ async def test_one_call_after_the_other_never_waits(counter: FrameCounter, queue
 
 @pytest.mark.req("B6")
 async def test_synchronous_calls_go_at_once_and_alone(counter: FrameCounter, queue: str) -> None:
-    def program() -> None:
-        with blocking.connect(counter.connection_string, batch_flush_interval=5) as factory:
-            client = factory.queue_client(queue)
-            threads = [
-                threading.Thread(target=client.send_messages, args=(message,)) for message in numbered(10)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(10)
-            for _ in range(10):
-                (received,) = client.receive_messages(1, 10)
-                client.complete_message(received)
-
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await asyncio.to_thread(program)
-    assert loop.time() - began < 4
-    assert counter.count(DISPOSITION) >= 10, "each completion by itself"
+    """Calls of several threads, while answers are held back: a batch would wait five seconds for more."""
+    factory = await asyncio.to_thread(
+        lambda: blocking.connect(counter.connection_string, batch_flush_interval=5)
+    )
+    client = factory.queue_client(queue)
+    await asyncio.to_thread(client.send_messages, numbered(2))
+    messages: list[Received] = []
+    while len(messages) < 2:
+        messages += await asyncio.to_thread(client.receive_messages, 2, 10)
+    counter.answers.clear()
+    counter.clear()
+    calls = [
+        *[asyncio.create_task(asyncio.to_thread(client.send_messages, message)) for message in numbered(2)],
+        *[asyncio.create_task(asyncio.to_thread(client.complete_message, message)) for message in messages],
+    ]
+    try:
+        async with asyncio.timeout(3):
+            while counter.count(TRANSFER) < 2 or counter.count(DISPOSITION) < 2:
+                await asyncio.sleep(0.01)
+        assert not any(call.done() for call in calls)
+    finally:
+        counter.answers.set()
+    await asyncio.gather(*calls)
+    await asyncio.to_thread(factory.close)
 
 
 @pytest.mark.req("B6")

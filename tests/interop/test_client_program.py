@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -425,7 +426,13 @@ async def test_the_synchronous_face(server: Busbar, names: Names, kind: str) -> 
                 with factory.message_receiver(queue, sub_queue="deadletter") as letters:
                     assert letters.purge_messages() == 1
                 seen: list[bytes] = []
-                with factory.processor(queue, lambda message: seen.append(message.body)):
+                together = threading.Barrier(2, timeout=20)
+
+                def handle(message: Received) -> None:
+                    together.wait()  # both handlers run at the same time
+                    seen.append(message.body)
+
+                with factory.processor(queue, handle, max_concurrent_calls=2):
                     end = time.monotonic() + 20
                     while len(seen) < 2 and time.monotonic() < end:
                         time.sleep(0.01)

@@ -65,7 +65,22 @@ def parsed(path: Path, text: str) -> Module:
                 module.imported[alias.asname or alias.name] = (
                     inner if inner.exists() else source.with_suffix(".py")
                 )
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign):
+            module.imported.update(borrowed(module, node))
     return module
+
+
+def borrowed(module: Module, node: ast.Assign) -> Iterator[tuple[str, Path]]:
+    """Names that a module takes over from others: `names, factory = fixtures.names, fixtures.factory`."""
+    target, value = node.targets[0], node.value
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    for name, each in zip(targets, values, strict=False):
+        if isinstance(name, ast.Name) and isinstance(each, ast.Attribute):
+            source = each.value.id if isinstance(each.value, ast.Name) else ""
+            if source in module.imported:
+                yield name.id, module.imported[source]
 
 
 def shared_fixtures(path: Path) -> Iterator[Module]:

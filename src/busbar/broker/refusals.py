@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busbar.broker.commit_loop import RolledBack
+from busbar.broker.job import RolledBack
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import ServerBusy
 from busbar.store.contract import StoreError

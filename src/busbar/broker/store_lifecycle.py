@@ -38,10 +38,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop, GroupFailed, RolledBack, Step
+from busbar.broker.commit_loop import GROUP_FAILED, CommitLoop
 from busbar.broker.file_watch import FileWatch
 from busbar.broker.fragment_loading import DurableState, LastKnownNumbers, predecessor_of
 from busbar.broker.host_api import StoreState
+from busbar.broker.job import GroupFailed, RolledBack, Step
 from busbar.broker.offline_buffer import OfflineBuffer
 from busbar.broker.refusals import (
     OFFLINE,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from busbar.broker.commit_loop import Job
 from busbar.broker.fragment_loading import DurableState, lost_locks, open_store, reload
+from busbar.broker.job import Job
 from busbar.fragment.changes import Lock
 from busbar.store.contract import Store, StoreError
 from busbar.store.location import StoreLocation

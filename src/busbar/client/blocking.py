@@ -22,7 +22,7 @@ from busbar.client.blocking_messages import (
     BlockingProcessor,
     BlockingQueueClient,
     BlockingSessionReceiver,
-    in_thread,
+    HandlerThreads,
 )
 from busbar.client.blocking_transaction import BlockingTransaction, awaited
 from busbar.client.factory import (
@@ -164,16 +164,17 @@ class BlockingFactory:
         prefetch_count: int = 0,
     ) -> BlockingProcessor:
         """A processor whose handler blocks. A message is completed when it returns, and abandoned if it raises."""
+        threads = HandlerThreads(handler, max_concurrent_calls)
         made = self._factory.processor(
             entity,
-            in_thread(handler),
+            threads.handle,
             max_concurrent_calls=max_concurrent_calls,
             max_lock_renewal_duration=max_lock_renewal_duration,
             sub_queue=sub_queue,
             receive_mode=receive_mode,
             prefetch_count=prefetch_count,
         )
-        return BlockingProcessor(self._thread, made)
+        return BlockingProcessor(self._thread, made, threads)
 
     def session_processor(
         self,
@@ -187,16 +188,17 @@ class BlockingFactory:
         prefetch_count: int = 0,
     ) -> BlockingProcessor:
         """A processor of message sessions whose handler blocks."""
+        threads = HandlerThreads(handler, max_concurrent_sessions)
         made = self._factory.session_processor(
             entity,
-            in_thread(handler),
+            threads.handle,
             max_concurrent_sessions=max_concurrent_sessions,
             session_idle_timeout=session_idle_timeout,
             max_lock_renewal_duration=max_lock_renewal_duration,
             receive_mode=receive_mode,
             prefetch_count=prefetch_count,
         )
-        return BlockingProcessor(self._thread, made)
+        return BlockingProcessor(self._thread, made, threads)
 
     def taps(self, entity: str, *, sub_queue: str = "") -> BlockingTaps:
         return BlockingTaps(self._thread, self._thread.run(self._factory.taps(entity, sub_queue=sub_queue)))

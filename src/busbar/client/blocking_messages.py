@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Self
 
@@ -16,7 +17,7 @@ from busbar.client.entity_clients import QueueClient
 from busbar.client.message import OutgoingMessage
 from busbar.client.message_receiver import DELETED_AT_A_TIME, MessageReceiver
 from busbar.client.message_sender import Message, MessageSender
-from busbar.client.processor import Handler, MessageContext, Processor
+from busbar.client.processor import MessageContext, Processor
 from busbar.client.received import PeekedMessage, Received
 from busbar.client.session_processor import SessionProcessor
 from busbar.client.session_receiver import SessionReceiver
@@ -225,21 +226,31 @@ BlockingHandler = Callable[[Received], None]
 """Called in a thread for each message. If it returns, the message is completed; if it raises, abandoned."""
 
 
-def in_thread(handler: BlockingHandler) -> Handler:
-    """A handler for the event loop that runs a blocking one in a thread."""
+class HandlerThreads:
+    """Threads for blocking handlers, one for each call at the same time."""
 
-    async def handle(context: MessageContext) -> None:
-        await asyncio.to_thread(handler, context.message)
+    def __init__(self, handler: BlockingHandler, count: int) -> None:
+        self._handler = handler
+        self._threads = ThreadPoolExecutor(max(1, count), "busbar-handler")
 
-    return handle
+    async def handle(self, context: MessageContext) -> None:
+        """Call the handler in a thread, and wait for it."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._handler, context.message)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
 
 
 class BlockingProcessor:
-    """Processor or SessionProcessor, without await. Handlers run in threads of the event loop's pool."""
+    """Processor or SessionProcessor, without await. Handlers run in threads of its own."""
 
-    def __init__(self, thread: LoopThread, processor: Processor | SessionProcessor) -> None:
+    def __init__(
+        self, thread: LoopThread, processor: Processor | SessionProcessor, threads: HandlerThreads
+    ) -> None:
         self._thread = thread
         self._processor = processor
+        self._threads = threads
 
     def start(self) -> None:
         self._thread.run(self._processor.start())
@@ -247,6 +258,7 @@ class BlockingProcessor:
     def close(self) -> None:
         """Receive no more, and wait for the handlers that run."""
         self._thread.run(self._processor.close())
+        self._threads.close()
 
     def __enter__(self) -> BlockingProcessor:
         self.start()

@@ -55,11 +55,10 @@ class FetchLink(ReceiverLink):
     def request(self) -> None:
         if self._draining or self.error is not None or not self.link.is_attached:
             return
-        wanted = sum([call.most for call in self._waiting if not call.has_expired])
         if self._credit:
-            self._fetch(wanted)
-        elif wanted - len(self._buffer) > self.link.credit:
-            self.link.grant(wanted - len(self._buffer))
+            self._fetch(self.demand)
+        elif self.demand - len(self._buffer) > self.link.credit:
+            self.link.grant(self.demand - len(self._buffer))
             self.connection.touch()
 
     def _fetch(self, wanted: int) -> None:
@@ -130,6 +129,7 @@ class FetchLink(ReceiverLink):
             self._release_unclaimed()
 
     def expire(self, call: WaitingReceive) -> None:
+        self.demand -= call.most
         call.has_expired = True
         if self._credit or (self.link.credit == 0 and not self._draining):
             self._end(call)
@@ -139,7 +139,7 @@ class FetchLink(ReceiverLink):
     def cancelled(self) -> None:
         if self._credit or self.error is not None:
             return
-        if self.link.credit > sum([call.most for call in self._waiting]):
+        if self.link.credit > self.demand:
             self._drain()
         self._release_unclaimed()
 

@@ -71,6 +71,8 @@ class ReceiverLink(LinkEnd):
         self._loop = asyncio.get_running_loop()
         self._buffer: deque[Received] = deque()
         self._waiting: deque[WaitingReceive] = deque()
+        self.demand = 0
+        """The number of messages that calls wait for."""
         self._held: set[int] = set()  # delivered and not settled: the broker confirms no others
         self._settling: dict[int, _Settlement] = {}
         self.locked: set[int] = set()
@@ -114,6 +116,7 @@ class ReceiverLink(LinkEnd):
         if self.error is not None:
             return []
         self._waiting.append(call)
+        self.demand += most
         self.request()
         call.timer = self._loop.call_later(timeout, self.expire, call)
         try:
@@ -131,6 +134,7 @@ class ReceiverLink(LinkEnd):
             self.serve()
         else:
             self._waiting.remove(call)
+            self._left(call)
         self.cancelled()
 
     def serve(self) -> None:
@@ -138,8 +142,13 @@ class ReceiverLink(LinkEnd):
         waiting = self._waiting
         while waiting and self.can_serve(waiting[0]):
             call = waiting.popleft()
+            self._left(call)
             if not call.result.done():
                 call.result.set_result(self._take(call.most))
+
+    def _left(self, call: WaitingReceive) -> None:
+        if not call.has_expired:
+            self.demand -= call.most
 
     def _take(self, most: int) -> list[Received]:
         buffer = self._buffer
@@ -153,6 +162,7 @@ class ReceiverLink(LinkEnd):
         """End a call without messages."""
         if call in self._waiting:
             self._waiting.remove(call)
+            self._left(call)
         if not call.result.done():
             call.result.set_result([])
 

@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from busbar.broker.commit_loop import CommitLoop, GroupFailed, Job
+from busbar.broker.commit_loop import CommitLoop
 from busbar.broker.file_watch import WATCH_INTERVAL
 from busbar.broker.host_api import StoreState
+from busbar.broker.job import GroupFailed, Job
 from busbar.broker.refusals import StoreHung
 from busbar.broker.reopening import MAX_BACKOFF, MISSING_FILE_GRACE
 from busbar.broker.slot import Slot
