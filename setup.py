@@ -47,6 +47,14 @@ COMPILED = (
     "src/busbar/broker/topic_selection.py",
     "src/busbar/broker/topic_usage.py",
     "src/busbar/broker/transactions.py",
+    "src/busbar/partitions/*.py",
+    "src/busbar/gateway/amqp/coordinator.py",
+    "src/busbar/gateway/amqp/enlisting.py",
+    "src/busbar/gateway/amqp/incoming.py",
+    "src/busbar/gateway/amqp/outgoing.py",
+    "src/busbar/gateway/amqp/session_link.py",
+    "src/busbar/gateway/amqp/transactions.py",
+    "src/busbar/gateway/amqp/via_link.py",
 )
 INTERPRETED = (
     "src/busbar/amqp/types.py",  # subclasses of int and str, which a native class cannot be
@@ -72,7 +80,8 @@ def compiled_groups(root: Path = ROOT) -> dict[str, list[str]]:
     """The same by room: the name of each group of compiled modules, and its sources."""
     groups: dict[str, list[str]] = {}
     for name in compiled_sources(root):
-        groups.setdefault(f"busbar_{Path(name).parent.name}", []).append(name)
+        room = "_".join(Path(name).parts[1:-1])
+        groups.setdefault(room, []).append(name)
     return groups
 
 

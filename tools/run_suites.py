@@ -61,6 +61,7 @@ SUITES = (
             "tests/unit/pages",
             "tests/unit/fragment",
             "tests/unit/broker",
+            "tests/unit/partitions",
         ),
         PARALLEL,
         {"BUSBAR_INTERPRETED": "1"},

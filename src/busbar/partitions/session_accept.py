@@ -133,7 +133,7 @@ class SessionAcceptor:
         return self._next_wake()
 
     def _next_wake(self) -> int:
-        return 0 if self._over else min([self._until, *(at for at, _act in self._due)])
+        return 0 if self._over else min([self._until, *[at for at, _act in self._due]])
 
     def _later(self, at: int, act: _Act) -> None:
         self._due.append((at, act))

@@ -43,7 +43,7 @@ def merged_parts(operations: Sequence[Operation]) -> list[TransactionPart]:
 
 def fragments_of(operations: Sequence[Operation]) -> list[int]:
     """The fragments that the operations concern."""
-    return list(dict.fromkeys(int(part.fragment) for operation in operations for part in operation.parts))
+    return list(dict.fromkeys([int(part.fragment) for operation in operations for part in operation.parts]))
 
 
 def _merge_settle(settles: dict[SettleKey, Settle], part: Settle) -> None:
