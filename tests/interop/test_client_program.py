@@ -421,7 +421,8 @@ async def test_the_synchronous_face(server: Busbar, names: Names, kind: str) -> 
                         OutgoingMessage(b"reply", partition_key="k"), transaction=transaction
                     )
                 later = datetime.now(UTC) + timedelta(hours=1)
-                client.cancel_scheduled_messages(client.schedule_messages(numbered(2), later)[:1])
+                scheduled = client.schedule_messages(numbered(2, partition_key="k"), later)
+                client.cancel_scheduled_messages(scheduled[:1])
                 assert [message.body for message in client.peek_messages(10)][:2] == [b"0", b"reply"]
                 with factory.message_receiver(queue, sub_queue="deadletter") as letters:
                     assert letters.purge_messages() == 1

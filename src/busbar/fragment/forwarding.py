@@ -86,6 +86,8 @@ def forward_available(state: State, now: i64, budget: i64) -> i64:
     if state.settings.forward is not None and state.sessions is None:
         budget = _forward_window(state, state.main, FORWARD, now, budget)
     if state.settings.forward_dead_letters is not None:
+        if now >= state.forward_again:
+            state.not_forwarded = None
         budget = _forward_window(state, state.dead, DEAD_FORWARD, now, budget)
     return budget
 

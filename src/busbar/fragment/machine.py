@@ -397,6 +397,10 @@ class Fragment:
         due = state.writers.due()
         if wake == 0 or (0 < due < wake):
             wake = due
+        if state.not_forwarded is not None and state.not_forwarded is self.settings.forward_dead_letters:
+            due = state.forward_again
+            if wake == 0 or (0 < due < wake):
+                wake = due
         taps = state.taps
         if taps is not None or self.settings.taps:
             due = NOW if taps is None or taps.stale(self.settings) else taps.due(state.ledger.head)

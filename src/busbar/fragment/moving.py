@@ -8,7 +8,9 @@ Rules
   RemoveMoved can be repeated without harm.
 - A refused record goes where the table in outbox.py has it. If a target is full, its records wait for at most
   FragmentSettings.transfer_patience_ms since it was first full. The time starts again whenever something is taken.
-- A dead letter that comes back to the queue from which it was to be forwarded is not forwarded until the settings change.
+- A dead letter that comes back to the queue from which it was to be forwarded is not forwarded before the settings change or
+  a pause is over. The pause begins with BACK_PAUSE_MS and doubles up to MAX_BACK_PAUSE_MS, until a target takes something.
+  With several brokers the source may get the settings of a target that is enabled again before the target does.
 - What leaves the outbox for a dead-letter queue gets a new number. The move that failed does not count as a hop.
 """
 
@@ -41,6 +43,8 @@ from busbar.model.errors import (
 )
 from busbar.model.message import DEAD, VIA, Overlay, Record
 
+BACK_PAUSE_MS: Final = 1_000
+MAX_BACK_PAUSE_MS: Final = 60_000
 _REASONS: Final[dict[str, str]] = {
     EntityNotFound.condition: "MessagingEntityNotFoundException",
     EntityDisabled.condition: "MessagingEntityDisabledException",
@@ -140,6 +144,7 @@ def remove(state: State, command: RemoveMoved, now: i64) -> None:
     taken = _count_upto(pair.ready, command.upto)
     if taken > 0:
         pair.full_since = 0
+        state.back_pause = 0
         outbox.remove(state.ledger, pair, taken)
     if command.refused > 0 and pair.count > 0:
         _refuse(state, pair, command, now)
@@ -159,10 +164,25 @@ def _refuse(state: State, pair: OutboxPair, command: RemoveMoved, now: i64) -> N
         left -= 1
         if to == BACK:
             put_dead(state, record, DEAD, record.overlay, now)
-            state.not_forwarded = state.settings.forward_dead_letters
+            _pause_forwarding(state, now)
         else:
             why = why_not_moved(command.condition, pair.path, command.text)
             put_dead(state, record, to, merged(record.overlay, why), now)
+
+
+def _pause_forwarding(state: State, now: i64) -> None:
+    """Forward no dead letters for a while: one has come back."""
+    forward = state.settings.forward_dead_letters
+    if state.not_forwarded is forward:
+        return  # others of the same page
+    pause = 2 * state.back_pause
+    if pause < BACK_PAUSE_MS:
+        pause = BACK_PAUSE_MS
+    elif pause > MAX_BACK_PAUSE_MS:
+        pause = MAX_BACK_PAUSE_MS
+    state.not_forwarded = forward
+    state.back_pause = pause
+    state.forward_again = now + pause
 
 
 def _is_waited_for(state: State, pair: OutboxPair, now: i64) -> bool:

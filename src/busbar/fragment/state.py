@@ -90,6 +90,8 @@ class State:
         self.draft_of = draft_of
         self.sizes_of = sizes_of
         self.not_forwarded: ForwardSettings | None = None  # dead letters came back from there (moving.py)
+        self.forward_again: i64 = 0  # when they are forwarded again
+        self.back_pause: i64 = 0  # how long that was last
         self.reserved: dict[int, bool] = {}  # numbers that were given to no message so far, in their order
         self.consumers: dict[tuple[int, int], Consumer] = {}
         self.copies: dict[int, StoreCopies] = {}  # of a topic: by the fragments of its subscriptions

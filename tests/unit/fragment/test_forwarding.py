@@ -319,6 +319,23 @@ def test_a_dead_letter_whose_target_takes_nothing_stays() -> None:
     assert queue.contents(DEAD) == [b"a"] and not queue.machine.has_work(queue.now)
 
 
+def test_a_dead_letter_that_comes_back_is_not_forwarded_until_a_pause_is_over() -> None:
+    queue = MovingQueue(forwarding(None, to()))
+    dead_lettered(queue, b"a", b"b")
+    for pause in (1_000, 2_000, 4_000):
+        queue.remove(0, 2, EntityDisabled.condition)
+        assert queue.waiting() == [] and queue.machine.wake_at() == queue.now + pause
+        queue.now += pause - 1
+        queue.tick()
+        assert queue.waiting() == [] and not queue.machine.has_work(queue.now)
+        queue.now += 1
+        assert queue.machine.has_work(queue.now)
+        queue.tick()
+        assert queue.waiting() == [b"a", b"b"] and not queue.machine.has_work(queue.now)
+    queue.remove(queue.pull()[0].n, 1, EntityDisabled.condition)  # one is taken
+    assert queue.machine.wake_at() == queue.now + 1_000
+
+
 def test_a_dead_letter_that_comes_back_is_not_forwarded_until_the_settings_change() -> None:
     queue = MovingQueue(forwarding(None, to()))
     dead_lettered(queue, b"a", b"b")
