@@ -204,7 +204,7 @@ def test_the_command_watches_and_leaves_nothing_behind(namespace: Namespace, tmp
     (entity,) = json.loads(printed)["entities"]
     assert (entity["figures"]["sent"]["count"], entity["figures"]["done"]["count"]) == (40, 40)
     settings = {each["name"]: each for each in entity["advice"]["settings"]}
-    assert "EnableBatchedOperations" not in settings, "it has no effect"
+    assert settings["EnableBatchedOperations"]["value"] == "false", "few messages: latency counts"
     assert "locks of 30 s" in settings["prefetch"]["why"]
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert namespace.taps("watched").list() == ()
