@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ async def report(settings: HandlerSettings, error: BaseException) -> None:
         _log.exception("the error handler of a processor has failed")
 
 
-class MessageLoops:
+class MessageLoops(ABC):
     """The tasks of a processor: each runs `step` again and again until it is stopped."""
 
     def __init__(self, settings: HandlerSettings, count: int) -> None:
@@ -137,9 +138,9 @@ class MessageLoops:
                 pause = min(max(0.1, 2 * pause), LONGEST_PAUSE)
                 await asyncio.sleep(pause)
 
+    @abstractmethod
     async def step(self) -> None:
         """Receive, and call the handler for what came."""
-        raise NotImplementedError
 
     def begin_handling(self) -> None:
         """Note that this task has a message: `close` waits for it."""
