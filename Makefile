@@ -22,8 +22,7 @@ help: ## List the commands
 # Layers of what is installed: serving, then the pipeline, then what only developers need. Each stamp is written last, so
 # an installation that was interrupted is taken up again; each layer asks for the ones below it.
 run: $(VENV)/serving ## Serve the sample namespace from ./.busbar until Ctrl-C (DATA=dir, ARGS='--port 0')
-	@$(BIN)/python tools/build_rooms.py
-	@$(BIN)/busbar serve --dev --data $(DATA) --config src/busbar/app/sample/Config.json $(ARGS)
+	@$(BIN)/python tools/first_start.py $(BIN)/busbar serve --dev --data $(DATA) --config src/busbar/app/sample/Config.json $(ARGS)
 
 spark: $(VENV)/spark $(VENV)/classes ## Install what the pipeline needs: Spark and a Java runtime
 	@$(BIN)/python tools/build_rooms.py

@@ -75,13 +75,19 @@ def stale() -> bool:
     return bool(built_modules()) and stamp != fingerprint()
 
 
-def build() -> int:
+def up_to_date() -> bool:
+    """Whether a build would change nothing: the modules are those of the sources, or there is no compiler to build them."""
     wanted = fingerprint()
     stamp = STAMP.read_text() if STAMP.exists() else ""
-    if stamp == wanted and complete():
+    if stamp == wanted:
+        return complete()
+    return stamp == f"{WITHOUT_COMPILER} {wanted}" and not built_modules() and not can_compile()
+
+
+def build() -> int:
+    if up_to_date():
         return 0
-    if stamp == f"{WITHOUT_COMPILER} {wanted}" and not built_modules() and not can_compile():
-        return 0
+    wanted = fingerprint()
     for path in built_modules():
         path.unlink()
     STAMP.parent.mkdir(exist_ok=True)

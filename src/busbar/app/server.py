@@ -532,5 +532,5 @@ def _warn(config: ServeConfig, namespace: NamespaceConfig, catalogue: Catalogue,
         )
     if not compiled():
         announce(
-            "note: the compiled rooms were not built (no C compiler?); running interpreted, which is slower."
+            "note: running interpreted, which is slower: the compiled rooms are not built, or BUSBAR_INTERPRETED=1 is set."
         )
