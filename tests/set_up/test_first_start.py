@@ -83,7 +83,6 @@ def compilers(clone: Path) -> list[str]:
     return found
 
 
-@pytest.mark.req("U31")
 def test_it_serves_interpreted_first_and_compiled_next(clone: Path) -> None:
     first = first_start(clone)
     assert line_with(first, "serving").strip().endswith("columns.py")
