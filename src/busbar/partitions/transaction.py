@@ -387,6 +387,10 @@ class Transaction:
         """No operation waits for the answer of its fragment, and no request of the transaction is under way."""
         return not self._pending and not self._requests
 
+    def is_ready_with(self, operations: list[Operation]) -> bool:
+        """Whether it waits at most for the answers to these operations."""
+        return not self._requests and self._pending.issubset(operations)
+
     def discharge(self, fail: bool) -> None:
         """The client ends the transaction: with `fail` it is rolled back, and over. Raises what keeps it from a commit."""
         if self.state in (TransactionState.DISCHARGING, TransactionState.OVER):

@@ -237,6 +237,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def flush(self) -> None:
         """End a turn: submit its commands, write its frames, and set the timer if a deadline has moved."""
+        self.transactions.end_turn()
         self._broker.submit()
         parts = self._engine.parts_to_send()
         data = self._engine.data_to_send() if parts is None else b""

@@ -4,7 +4,8 @@ Rules:
 1. The link needs no token, since the Java client attaches it before it puts one. A declare needs a grant.
 2. Requests are answered: one that the client has settled itself ends the link.
 3. A discharge that commits waits until fragments have answered for all operations. Then it looks at the rights again and
-   becomes one Transact. It is accepted when that is durable.
+   becomes one Transact. It is accepted when that is durable. Operations that came together with it are not asked for
+   before: if the Transact is refused, they are, so that each gets the answer that is its own.
 4. If the Transact is refused, the answer is amqp:transaction:rollback with the cause in its text. If its outcome is not
    known, the answer is com.microsoft:server-busy: the transaction may be committed or not.
 5. Rule changes are one change of the catalogue, made at the discharge.
@@ -21,7 +22,7 @@ from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.transactions import DECLARE, CoordinatorRequest, coordinator_request
 from busbar.gateway.amqp.link_connection import LinkConnection
-from busbar.gateway.amqp.transactions import TransactionOutcome
+from busbar.gateway.amqp.transactions import Joining, TransactionOutcome
 from busbar.model.commands import Transact
 from busbar.model.effects import Effect, Refused
 from busbar.model.errors import (
@@ -134,9 +135,10 @@ class _Commit:
         self._link = link
         self._delivery_id = delivery_id
         self._transaction = transaction
+        self._joined: list[Joining] = []
 
-    def ready(self) -> None:
-        """Continue with the commit: fragments have answered for all operations."""
+    def ready(self, joined: list[Joining]) -> None:
+        self._joined = joined
         transaction = self._transaction
         operations = transaction.operations()
         if transaction.failure is not None:
@@ -181,10 +183,19 @@ class _Commit:
     def answered(self, effect: Effect, now: int) -> None:
         if not isinstance(effect, Refused):
             self._end(None)
+        elif effect.certain and not self._transaction.is_ready:
+            self._ask_first()
         elif effect.certain:
             self._roll_back(error_of(effect.condition, effect.text))
         else:
             self._end(ServerBusy(IN_DOUBT.format(effect.text)))
+
+    def _ask_first(self) -> None:
+        """Ask the fragment for each operation that came with the discharge: at least one of them is refused."""
+        joined, self._joined = self._joined, []
+        self._peer.transactions.when_ready(self._transaction, self)
+        for joining in joined:
+            joining.ask()
 
     async def _change_rules(self) -> None:
         operations = self._transaction.operations()
@@ -207,7 +218,9 @@ class _Commit:
         self._end(self._transaction.rolled_back())
 
     def _end(self, error: BusbarError | None) -> None:
-        """Answer the discharge: the transaction is over."""
+        """Answer the operations that came with the discharge, and the discharge: the transaction is over."""
+        for joining in self._joined:
+            joining.accept()
         outcome = TransactionOutcome.ROLLED_BACK
         if error is None:
             outcome = TransactionOutcome.COMMITTED

@@ -3,9 +3,10 @@
 Rules:
 1. The rules of the transaction are checked first (partitions/transaction.py). Then the fragment is asked whether it could do
    the operation now (Probe). Nothing changes in the fragment before the discharge. For a rule the catalogue is asked.
-2. The client is answered at once: with the same outcome in the transaction, or with the error. A refused operation is no
-   part of the transaction. Settlements of one read that name the same outcome are asked for together. If they are refused,
-   each is asked for alone.
+2. The client is answered at once: with the same outcome in the transaction, or with the error. If the discharge came in the
+   same turn, the commit is the check, and the answer comes with that of the discharge. A refused operation is no part of the
+   transaction. Settlements of one read that name the same outcome are asked for together. If they are refused, each is asked
+   for alone.
 3. If the client has settled the delivery itself, it gets no answer. A refusal then fails the transaction.
 4. A settlement that is refused because it concerns another fragment gives up its lock. It does not count as delivered.
 """
@@ -82,24 +83,30 @@ class EnlistedSettlement:
         except BusbarError as error:
             if len(self._ids) > 1:
                 for delivery_id, tag in zip(self._ids, tags, strict=True):
-                    self._of([delivery_id]).begin(txn, entity, resource, [tag], read_outcome, now)
+                    self._of(delivery_id).begin(txn, entity, resource, [tag], read_outcome, now)
                 return
             if isinstance(error, OtherFragment):
                 release_locks(peer, locks)
             self.refuse(error)
             return
-        peer.transactions.enlisted(transaction)
-        self._ask(operation)
-
-    def _ask(self, operation: Operation) -> None:
         self._operation = operation
+        peer.transactions.join(transaction, operation, self)
+
+    def ask(self) -> None:
+        operation = self._operation
+        assert operation is not None
         peer = self._peer
         peer.command(Probe(operation.parts[0].fragment, peer.origin, peer.expect(self), operation.parts))
 
-    def _of(self, ids: list[int]) -> EnlistedSettlement:
-        """Some of these deliveries."""
-        part = EnlistedSettlement(self._peer, self._owner, self._link, ids, self._is_answered)
-        part._code, part._transaction = self._code, self._transaction
+    def accept(self) -> None:
+        if self._is_answered and self._transaction is not None:
+            self._link.confirm_in_txn(self._ids, self._code, self._transaction.id)
+        self._owner.replenish(wall_clock())
+
+    def _of(self, delivery_id: int, operation: Operation | None = None) -> EnlistedSettlement:
+        """One of these deliveries."""
+        part = EnlistedSettlement(self._peer, self._owner, self._link, [delivery_id], self._is_answered)
+        part._code, part._transaction, part._operation = self._code, self._transaction, operation
         return part
 
     def answered(self, effect: Effect, now: int) -> None:
@@ -108,7 +115,7 @@ class EnlistedSettlement:
         transactions = self._peer.transactions
         if isinstance(effect, Refused) and len(self._ids) > 1:
             for delivery_id, one in zip(self._ids, transaction.split(operation), strict=False):
-                self._of([delivery_id])._ask(one)
+                self._of(delivery_id, one).ask()
             return
         if isinstance(effect, Refused):
             error = error_of(effect.condition, effect.text)
@@ -117,9 +124,9 @@ class EnlistedSettlement:
             self._deny(error)
             transactions.withdrawn(transaction, operation, error, self._is_answered)
         else:
-            if self._is_answered:
-                self._link.confirm_in_txn(self._ids, self._code, transaction.id)
+            self.accept()
             transactions.confirmed(transaction, operation)
+            return
         self._owner.replenish(now)
 
     def refuse(self, error: BusbarError) -> None:

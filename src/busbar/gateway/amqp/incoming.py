@@ -8,8 +8,9 @@ A client can ask for the link capability MIXED_BATCHES, which the broker then of
 partitioned entity may have different keys (sends.py). A link with the properties of a writer is a link of that writer
 (writers.py).
 
-A delivery that names a transaction joins it, and is answered at once. Its messages are stored when the transaction is
-committed. Writers cannot take part: what they repeat is recognised when it is stored, not before.
+A delivery that names a transaction joins it. It is answered at once, or with a discharge that came in the same turn. Its
+messages are stored when the transaction is committed. Writers cannot take part: what they repeat is recognised when it is
+stored, not before.
 """
 
 from __future__ import annotations
@@ -137,11 +138,9 @@ class IncomingLink:
         transaction = peer.transactions.find(txn)
         if self._writer is not None:
             raise InvalidOperation(f"The writer '{self._writer.name}' cannot send in a transaction.")
-        transaction.send(self._sender, drafts, wall_clock())
-        peer.transactions.enlisted(transaction)
+        operation = transaction.send(self._sender, drafts, wall_clock())
         answered = [delivery.id for delivery in deliveries if not delivery.settled]
-        if answered:
-            self._link.accept_in_txn(answered, txn)
+        peer.transactions.join(transaction, operation, _EnlistedSend(self._link, answered, txn))
 
     def _refuse(self, delivery: Delivery, error: BusbarError) -> None:
         """Reject a delivery. If the client has settled it and gets no answer, its transaction fails."""
@@ -232,6 +231,24 @@ class IncomingLink:
         """Send to any fragment that takes it."""
         self._peer.arriving(size)
         FailoverSend(self._peer, self, ids, size, atomic, self._router, drafts).send()
+
+
+class _EnlistedSend:
+    """Deliveries of a link whose messages have joined a transaction. No fragment has to agree to them before the commit."""
+
+    __slots__ = ("_ids", "_link", "_txn")
+
+    def __init__(self, link: Link, ids: list[int], txn: bytes) -> None:
+        self._link = link
+        self._ids = ids
+        self._txn = txn
+
+    def ask(self) -> None:
+        self.accept()
+
+    def accept(self) -> None:
+        if self._ids:
+            self._link.accept_in_txn(self._ids, self._txn)
 
 
 def _no_id() -> str:

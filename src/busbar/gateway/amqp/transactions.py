@@ -9,6 +9,8 @@ Rules:
    do not count). The first link to an entity that is not refused, in the order of attach frames, names the via entity: its
    top-level entity. A receiver there of another top-level entity is refused.
 5. What open transactions keep is limited: for a connection, and for all connections of a gateway.
+6. Operations that join a transaction wait for the end of the turn. If the discharge has come by then, and the transaction
+   waits for nothing else, the commit checks them, and they are answered with it. Otherwise, fragments are asked for each.
 """
 
 from __future__ import annotations
@@ -105,10 +107,21 @@ class _ConnectionBytes:
         self._gateway.give_back(size)
 
 
+class Joining(Protocol):
+    """An operation that has joined a transaction, and that the client has no answer to."""
+
+    def ask(self) -> None:
+        """Ask the fragment, if it has to agree, and answer the client."""
+
+    def accept(self) -> None:
+        """Answer the client: the operation is part of the transaction."""
+
+
 class Discharge(Protocol):
     """The end of a transaction, which waits until fragments have answered for all its operations."""
 
-    def ready(self) -> None: ...
+    def ready(self, joined: list[Joining]) -> None:
+        """Commit. Operations that have `joined` in this turn are answered with the commit."""
 
 
 class SessionScope(TransactionScope):
@@ -161,6 +174,8 @@ class ConnectionTransactions:
         self._open: dict[bytes, Transaction] = {}
         self._coordinators: dict[bytes, Link] = {}
         self._waiting: dict[bytes, Discharge] = {}
+        self._joined: list[tuple[Transaction, Operation, Joining]] = []
+        self._discharged: list[bytes] = []
         self._timed_out: OrderedDict[bytes, None] = OrderedDict()
         self._scopes: dict[Session, SessionScope] = {}
 
@@ -240,6 +255,31 @@ class ConnectionTransactions:
         transaction.withdraw(operation, error, is_answered)
         self._probed(transaction)
 
+    def join(self, transaction: Transaction, operation: Operation, joining: Joining) -> None:
+        """Note that an operation has joined the transaction in this turn."""
+        self.enlisted(transaction)
+        self._joined.append((transaction, operation, joining))
+
+    def end_turn(self) -> None:
+        """Continue with the operations that have joined transactions in this turn, and with the discharges that came."""
+        if not self._joined and not self._discharged:
+            return
+        joined, self._joined = self._joined, []
+        discharged, self._discharged = self._discharged, []
+        by_id: dict[bytes, list[tuple[Operation, Joining]]] = {}
+        for transaction, operation, joining in joined:
+            by_id.setdefault(transaction.id, []).append((operation, joining))
+        for id in discharged:
+            discharge = self._waiting.get(id)
+            theirs = by_id.get(id, [])
+            if discharge is not None and self._open[id].is_ready_with([each[0] for each in theirs]):
+                del self._waiting[id]
+                by_id.pop(id, None)
+                discharge.ready([each[1] for each in theirs])
+        for others in by_id.values():
+            for _, joining in others:
+                joining.ask()
+
     def request_begun(self, id: bytes) -> Transaction | None:
         """The transaction that a management request names; None if there is none. Its discharge waits for the request."""
         transaction = self._open.get(id)
@@ -256,14 +296,12 @@ class ConnectionTransactions:
         if transaction.is_ready:
             waiting = self._waiting.pop(transaction.id, None)
             if waiting is not None:
-                waiting.ready()
+                waiting.ready([])
 
     def when_ready(self, transaction: Transaction, discharge: Discharge) -> None:
-        """Call `discharge.ready` as soon as fragments have answered for all operations."""
-        if transaction.is_ready:
-            discharge.ready()
-        else:
-            self._waiting[transaction.id] = discharge
+        """Call `discharge.ready` as soon as fragments have answered for all operations; at the end of the turn at once."""
+        self._waiting[transaction.id] = discharge
+        self._discharged.append(transaction.id)
 
     # ---- their end -------------------------------------------------------------------------------
 
@@ -303,6 +341,7 @@ class ConnectionTransactions:
         for id in [*self._open]:
             is_in_doubt = self._is_under_way(id)
             self.forget(id, TransactionOutcome.IN_DOUBT if is_in_doubt else TransactionOutcome.ROLLED_BACK)
+        self._joined.clear()
         self._scopes.clear()
         self._timed_out.clear()
         self._wake_at = None
