@@ -124,6 +124,9 @@ def state_at(buf: bytes, pos: i64, end: i64) -> Outcome | None:
             return _ACCEPTED
         if code == RELEASED:
             return _RELEASED
+    if first == 0 and pos + 4 <= end and buf[pos + 1] == 0x53 and buf[pos + 2] == TRANSACTIONAL:
+        content, _ = decode_value(buf, pos + 3, end, MAX_STATE_ELEMENTS)
+        return _transactional(described_fields(content, "a delivery state"))
     value, _ = decode_value(buf, pos, end, MAX_STATE_ELEMENTS)
     return outcome_of(value)
 

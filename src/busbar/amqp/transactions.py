@@ -52,33 +52,47 @@ class CoordinatorRequest:
         self.has_global_id = has_global_id
 
 
+_DECLARE_MESSAGE: Final = b"\x00\x53\x77\x00\x53\x31\x45"
+_DISCHARGE_PREFIX: Final = b"\x00\x53\x77\x00\x53\x32"
+
+
 def declare_message() -> bytes:
     """The message that asks for a new transaction."""
-    return b"\x00\x53\x77\x00\x53\x31\x45"
+    return _DECLARE_MESSAGE
 
 
 def discharge_message(txn: bytes, fail: bool) -> bytes:
     """The message that ends a transaction: commits it, or rolls it back if `fail`."""
     fields = encode_value(txn) + (b"\x41" if fail else b"\x42")
-    return b"\x00\x53\x77\x00\x53\x32" + list_bytes(2, fields)
+    return _DISCHARGE_PREFIX + list_bytes(2, fields)
 
 
 def coordinator_request(payload: bytes) -> CoordinatorRequest:
     """The request in a message to a coordinator. Raises ProtocolError."""
+    if payload == _DECLARE_MESSAGE:
+        return CoordinatorRequest(DECLARE, b"", False, False)
     try:
-        value = _value_section(payload)
+        if payload.startswith(_DISCHARGE_PREFIX):  # the section and the list have the short descriptors
+            value, _ = decode_value(payload, len(_DISCHARGE_PREFIX), len(payload), MAX_REQUEST_ELEMENTS)
+            return _request_of(DISCHARGE, value)
+        section = _value_section(payload)
     except DecodeError as undecodable:
         raise ProtocolError(DECODE_ERROR, str(undecodable)) from None
-    if not isinstance(value, Described):
+    if not isinstance(section, Described):
         raise ProtocolError(
-            NOT_IMPLEMENTED, f"a coordinator takes declare and discharge, not a {type(value).__name__}"
+            NOT_IMPLEMENTED, f"a coordinator takes declare and discharge, not a {type(section).__name__}"
         )
-    code = descriptor_code(value.descriptor, _NAMES)
+    code = descriptor_code(section.descriptor, _NAMES)
     if code != DECLARE and code != DISCHARGE:
         raise ProtocolError(
-            NOT_IMPLEMENTED, f"a coordinator takes declare and discharge, not {value.descriptor!r:.80}"
+            NOT_IMPLEMENTED, f"a coordinator takes declare and discharge, not {section.descriptor!r:.80}"
         )
-    fields = described_fields(value.value, "a request to a coordinator")
+    return _request_of(code, section.value)
+
+
+def _request_of(code: i64, value: object) -> CoordinatorRequest:
+    """The request with this descriptor and these fields."""
+    fields = described_fields(value, "a request to a coordinator")
     first = fields[0] if len(fields) > 0 else None
     if code == DECLARE:
         return CoordinatorRequest(code, b"", False, first is not None)

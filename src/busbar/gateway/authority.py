@@ -51,6 +51,8 @@ class Grant:
     """The key that proved it."""
 
     def covers(self, path: str) -> bool:
+        if not self.path and not self.owner:
+            return True
         lowered = path.lower()
         if self.path and lowered != self.path and not lowered.startswith(self.path + "/"):
             return False

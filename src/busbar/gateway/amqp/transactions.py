@@ -199,7 +199,10 @@ class ConnectionTransactions:
         return scope if scope is not None and scope.crosses else None
 
     def _scope(self, session: Session) -> SessionScope:
-        return self._scopes.setdefault(session, SessionScope())
+        scope = self._scopes.get(session)
+        if scope is None:
+            scope = self._scopes[session] = SessionScope()
+        return scope
 
     def session_ended(self, session: Session) -> None:
         """Drop the scope of an AMQP session that has ended. Its coordinator links end with it, each by itself."""
