@@ -47,6 +47,7 @@ DESTINATION = "com.microsoft:transfer-destination-address"
 MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
+NOT_STORED = "busbar:not-stored"
 
 OF_ONE_MESSAGE = frozenset(
     {
@@ -244,8 +245,8 @@ class SenderLink(LinkEnd):
             self._queue.appendleft(_Slice(call, part.start, middle))
             return
         else:
-            # If a broker fails, it does not report whether it had stored them.
-            certain = error.condition not in RETRYABLE
+            # If a broker fails while it stores them, it cannot report whether they are stored.
+            certain = error.condition not in RETRYABLE or info.get(NOT_STORED) is True
             call.fail(range(part.start, part.stop), error.condition, error.description, certain)
         call.answered(count)
 
