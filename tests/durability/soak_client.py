@@ -12,6 +12,8 @@ import asyncio
 import gc
 import json
 import logging
+import os
+import socket
 import sys
 import threading
 import time
@@ -159,12 +161,23 @@ def _own_process() -> int:
     return int(Path("/proc/self").readlink().name)
 
 
+def _is_connection(descriptor: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as found:
+            return found.family == socket.AF_INET
+    except OSError:
+        return False  # no socket, or the list itself
+
+
 def note_what_is_left(journal: Journal) -> None:
-    """Note tasks and threads of clients that are closed."""
+    """Note tasks, threads and connections of clients that are closed."""
     loop = loop_thread()._loop
     tasks = [*asyncio.all_tasks() - {asyncio.current_task()}, *asyncio.all_tasks(loop)]
     for task in tasks:
         journal.fault(f"a task is left: {task!r}")
+    for descriptor in os.listdir("/proc/self/fd"):
+        if _is_connection(int(descriptor)):
+            journal.fault(f"a connection is left: descriptor {descriptor}")
     expected = {threading.main_thread().name, LOOP_THREAD}
     for thread in threading.enumerate():
         if thread.name not in expected and not thread.name.startswith("asyncio_"):

@@ -337,7 +337,7 @@ class Sender:
         """
         if transaction is not None and self.writer is not None:
             raise ValueError("a writer cannot send in a transaction")
-        is_repeatable = _is_never_repeated if self.writer is None else _is_worth_repeating
+        is_repeatable = is_never_repeated if self.writer is None else _is_worth_repeating
         failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable)
         if failed:
             raise failure_of_send(len(messages), failed, doubtful)
@@ -434,7 +434,8 @@ def _places(info: dict[object, object], key: str, part: _Slice) -> list[int]:
     return [part.start + int(item) for item in listed if isinstance(item, int) and 0 <= item < count]
 
 
-def _is_never_repeated(failure: Failure) -> bool:
+def is_never_repeated(failure: Failure) -> bool:
+    """For senders that leave all repetitions to the program."""
     return False
 
 
