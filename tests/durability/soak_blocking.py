@@ -138,6 +138,7 @@ class BlockingClients:
                     soak.received(SESSIONS, message)
                     self._complete(session, SESSIONS, message)
                 session.get_state()
+            time.sleep(0.02)
 
     def _work_in_transactions(self, factory: BlockingFactory) -> None:
         soak = self._soak

@@ -36,6 +36,7 @@ from tests.durability.test_brokers import brokers_of
 DEEP = bool(os.environ.get("BUSBAR_DEEP"))
 SEED = int(os.environ.get("BUSBAR_SOAK_SEED", time.time_ns() % 1_000_000))
 SECONDS = float(os.environ.get("BUSBAR_SOAK_SECONDS", "600" if DEEP else "8"))
+LEAK_SECONDS = 60.0
 OPERATION_TIMEOUT = 10.0 if DEEP else 4.0
 LONGEST_STALL = 1.3 * OPERATION_TIMEOUT
 DRAIN_SECONDS = 90.0
@@ -77,6 +78,7 @@ class Campaign:
     victim: str = ""
     """The broker that is killed; without it the whole server is."""
     kills_until: float = 0.0
+    seconds: float = SECONDS
     options: tuple[str, ...] = ()
     kills: int = 0
     server_memory: list[MemorySample] = field(default_factory=list)
@@ -89,7 +91,7 @@ class Campaign:
 
     async def run(self) -> Ledger:
         """Start the client, let the plan happen, wait until all queues are empty, and read the journal."""
-        plan = fault_plan(SEED, SECONDS, self.kills_until, LONGEST_STALL)
+        plan = fault_plan(SEED, self.seconds, self.kills_until, LONGEST_STALL)
         async with CuttingProxy(self.server) as proxy:
             with (self.directory / "errors").open("w") as errors:
                 self._start_client(proxy.connection_string, errors)
@@ -111,7 +113,7 @@ class Campaign:
 
     def _start_client(self, connection_string: str, errors: Any) -> None:
         command = [sys.executable, "-m", "tests.durability.soak_client", connection_string, str(self.journal)]
-        command += [str(SEED), str(SECONDS), str(OPERATION_TIMEOUT), *self.options]
+        command += [str(SEED), str(self.seconds), str(OPERATION_TIMEOUT), *self.options]
         self._client = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
@@ -151,7 +153,7 @@ class Campaign:
                 await self._kill()
             else:
                 proxy.inject(fault)
-        await asyncio.sleep(max(0.0, began + SECONDS - time.monotonic()))
+        await asyncio.sleep(max(0.0, began + self.seconds - time.monotonic()))
         sampling.cancel()
 
     async def _kill(self) -> None:
@@ -168,7 +170,7 @@ class Campaign:
 
     async def _sample(self, began: float) -> None:
         while True:
-            await asyncio.sleep(SECONDS / 60)
+            await asyncio.sleep(self.seconds / 60)
             with suppress(OSError, AssertionError):  # it is killed right now
                 resident = sum(map(resident_bytes_of, self._lasting_processes()))
                 self.server_memory.append(MemorySample(time.monotonic() - began, resident))
@@ -199,25 +201,23 @@ class Campaign:
         raise AssertionError(f"seed {SEED}: after {DRAIN_SECONDS:g} s these messages are left: {left}")
 
 
-def ratio(samples: Sequence[MemorySample], of: Callable[[MemorySample], int]) -> float:
+def ratio(samples: Sequence[MemorySample], of: Callable[[MemorySample], int], seconds: float) -> float:
     """The median of the last third of the time, as a multiple of that of the second."""
 
     def middle(start: float, end: float) -> float:
         return median(of(sample) for sample in samples if start <= sample.seconds < end)
 
-    return middle(SECONDS * 2 / 3, SECONDS * 2) / middle(SECONDS / 3, SECONDS * 2 / 3)
+    return middle(seconds * 2 / 3, seconds * 2) / middle(seconds / 3, seconds * 2 / 3)
 
 
 def growth(ledger: Ledger, campaign: Campaign) -> list[str]:
     """Whose memory is not flat."""
+    seconds = campaign.seconds
+    client, server = ledger.memory, campaign.server_memory
     measured = (
-        ("the memory of the client", ratio(ledger.memory, lambda sample: sample.resident), RESIDENT_RATIO),
-        ("the objects of the client", ratio(ledger.memory, lambda sample: sample.objects), OBJECTS_RATIO),
-        (
-            "the memory of the server",
-            ratio(campaign.server_memory, lambda sample: sample.resident),
-            RESIDENT_RATIO,
-        ),
+        ("the memory of the client", ratio(client, lambda each: each.resident, seconds), RESIDENT_RATIO),
+        ("the objects of the client", ratio(client, lambda each: each.objects, seconds), OBJECTS_RATIO),
+        ("the memory of the server", ratio(server, lambda each: each.resident, seconds), RESIDENT_RATIO),
     )
     for what, grown, most in measured:
         print(f"{what} in the last third is {grown:.3f} of that in the second (at most {most})")
@@ -263,7 +263,7 @@ def test_clients_of_two_brokers(tmp_path: Path) -> None:
 def test_a_leak_of_the_client_is_found(tmp_path: Path) -> None:
     server = Busbar(tmp_path / "data", config_text(QUEUES, LIMITS), arguments=("--brokers", "1")).start()
     try:
-        campaign = Campaign(server, tmp_path, options=("leak",))
+        campaign = Campaign(server, tmp_path, seconds=LEAK_SECONDS, options=("leak",))
         found = growth(asyncio.run(campaign.run()), campaign)
     finally:
         server.stop()
@@ -277,7 +277,7 @@ def test_a_leak_of_the_server_is_found(tmp_path: Path) -> None:
         tmp_path / "data", config_text(QUEUES, LIMITS), arguments=("--brokers", "1"), program=leaking
     ).start()
     try:
-        campaign = Campaign(server, tmp_path)
+        campaign = Campaign(server, tmp_path, seconds=LEAK_SECONDS)
         found = growth(asyncio.run(campaign.run()), campaign)
     finally:
         server.stop()

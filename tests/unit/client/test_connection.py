@@ -19,6 +19,7 @@ from busbar.client import (
     NotFound,
     OutgoingMessage,
     Retry,
+    SessionCannotBeLocked,
     SettleFailed,
     encode,
 )
@@ -246,6 +247,43 @@ async def test_a_send_in_a_transaction_of_a_lost_connection_fails_at_once(
     with pytest.raises(ConnectionLost, match="rolled it back"):
         await factory.message_sender("q").send_messages(OutgoingMessage(b""), transaction=transaction)
     assert asyncio.get_running_loop().time() - began < factory.retry.patience / 2
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_session_is_accepted_when_the_broker_is_back(
+    scripted: ScriptedBroker, factory: MessagingFactory, is_lost: bool
+) -> None:
+    asked: list[Link] = []
+
+    def attach(link: Link) -> None:
+        if link.source is None or link.source.address != "s":
+            return
+        asked.append(link)
+        if len(asked) < 3 and is_lost:
+            scripted.hang_up()
+        elif len(asked) < 3:
+            link.refuse("com.microsoft:server-busy", "a broker is starting")
+
+    scripted.attach = attach
+    session = await factory.accept_session("s", "one", max_wait_time=5)
+    assert session.session_id == "one" and len(asked) == 3
+    assert scripted.connections == (3 if is_lost else 1)
+
+
+async def test_a_session_that_another_receiver_holds_is_asked_for_once(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    asked: list[Link] = []
+
+    def attach(link: Link) -> None:
+        if link.source is not None and link.source.address == "s":
+            asked.append(link)
+            link.refuse("com.microsoft:session-cannot-be-locked", "it is held")
+
+    scripted.attach = attach
+    with pytest.raises(SessionCannotBeLocked):
+        await factory.accept_session("s", "one", max_wait_time=5)
+    assert len(asked) == 1
 
 
 async def test_patience() -> None:
