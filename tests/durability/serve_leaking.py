@@ -5,7 +5,7 @@ from __future__ import annotations
 from busbar.cli.main import main
 from busbar.gateway.amqp.connection import GatewayConnection
 
-COPIES = 20
+COPIES = 100
 
 
 def keep_everything() -> None:

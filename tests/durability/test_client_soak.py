@@ -42,7 +42,7 @@ LONGEST_STALL = 1.3 * OPERATION_TIMEOUT
 DRAIN_SECONDS = 90.0
 VICTIM = "broker-1"
 
-RESIDENT_RATIO = 1.25 if DEEP else 1.5
+RESIDENT_RATIO = 1.15 if DEEP else 1.5
 OBJECTS_RATIO = 1.10 if DEEP else 1.5
 """The most that the memory in the last third of the time may be of that in the second: bytes, and objects of the client. A
 short run is hardly warm, so it may grow by more."""
