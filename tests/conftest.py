@@ -22,6 +22,8 @@ settings.load_profile("deep" if DEEP else "test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if DEEP:
+        config.option.timeout = 4 * 3600
     if hasattr(config, "workerinput") or os.environ.get("BUSBAR_INTERPRETED") == "1":
         return
     if any((ROOT / "src" / "busbar").rglob("*.so")):
@@ -29,8 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
         if stale():
             raise pytest.UsageError("the compiled rooms are older than their source: run `make setup`")
-    if DEEP:
-        config.option.timeout = 4 * 3600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,7 +10,8 @@ A mutation is a TOML file in tests/mutations/:
     tests = ["tests/unit/…/test_….py::test_…"]
 
 Each runs in a copy of the tree, interpreted, so that nothing is rebuilt and the tree is not touched. The tests must
-pass in the copy before the change and fail after it; a test that cannot even be collected proves nothing.
+pass in the copy before the change and fail after it; a test that cannot even be collected proves nothing. They run at the
+scale of `make test`, also in `make deep`.
 
     python tools/mutate.py              all of them
     python tools/mutate.py durable_ack  those named
@@ -86,7 +87,7 @@ def copy_tree(target: Path) -> None:
 
 
 def run_tests(tree: Path, tests: tuple[str, ...]) -> tuple[int, str]:
-    environment = os.environ | {
+    environment = {name: value for name, value in os.environ.items() if name != "BUSBAR_DEEP"} | {
         "BUSBAR_INTERPRETED": "1",
         "PYTHONPATH": str(tree / "src"),  # before the installed package, also for servers the tests start
         "PYTHONDONTWRITEBYTECODE": "1",

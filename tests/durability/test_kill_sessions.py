@@ -197,7 +197,7 @@ async def drain(server: Busbar, truths: list[Truth], chance: random.Random) -> N
     await asyncio.wait_for(asyncio.gather(*tasks), 30)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + 20 * ROUNDS)
 @pytest.mark.req("S12")
 def test_order_and_state_survive_kills(tmp_path: Path) -> None:
     print(f"seed {SEED}")

@@ -82,7 +82,7 @@ WAYS = [
 ANSWER_SECONDS = 8.0
 """A broker that is killed is back before that."""
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(80 * ROUNDS)
 
 
 def config() -> str:

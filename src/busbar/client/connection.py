@@ -98,6 +98,7 @@ class ClientConnection(asyncio.Protocol):
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._attaching: dict[Link, asyncio.Future[None]] = {}
         self._ends: dict[Link, LinkEnd] = {}
+        self._ending: set[Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -118,6 +119,10 @@ class ClientConnection(asyncio.Protocol):
                     lambda: cls(endpoint, name), endpoint.host, endpoint.port, ssl=context
                 )
                 await asyncio.shield(connection._begun)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.abort(CannotConnect("The call that opened the connection was cancelled."))
+            raise
         except ssl.SSLCertVerificationError as problem:
             raise BusbarClientError(
                 f"The certificate of {endpoint.authority} is not trusted: {problem.verify_message}."
@@ -186,6 +191,17 @@ class ClientConnection(asyncio.Protocol):
             return self._engine.begin()
         except ValueError as full:
             raise BusbarClientError(f"The connection has no room for another session: {full}.") from None
+
+    def end_session(self, session: Session) -> None:
+        """End a session that `begin_session` has begun. The ends of its links get no more reports."""
+        if self.is_over or session in self._ending:
+            return
+        for link in [link for link in self._ends if link.session is session]:
+            del self._ends[link]
+            link.user = None
+        self._ending.add(session)
+        session.end()
+        self.touch()
 
     async def attach(
         self,
@@ -325,7 +341,10 @@ class ClientConnection(asyncio.Protocol):
                     self._begun.set_result(None)
                 self._arm()
             elif isinstance(event, SessionEnded):
-                self._fail("ended the session", event.error)
+                if event.session in self._ending:
+                    self._ending.discard(event.session)
+                else:
+                    self._fail("ended the session", event.error)
             elif isinstance(event, Closed):
                 self._fail("closed the connection", event.error)
 

@@ -110,18 +110,26 @@ class MessagingFactory:
     async def connection(self) -> ClientConnection:
         """The open connection, or a new one."""
         async with self._lock:
-            if self._closed:
-                raise ValueError("the factory is closed")
+            self._check()
             connection = self._connection
             if connection is None or connection.is_over:
                 connection = await ClientConnection.open(
                     self.endpoint, self._name, self.operation_timeout, self._context
                 )
+                try:
+                    self._check()
+                except ValueError:  # it was closed meanwhile
+                    await connection.close()
+                    raise
                 self._connection = connection
                 self._tokens = Tokens(connection, self.operation_timeout)
                 self._nodes = {}
                 self._coordinators = {}
             return connection
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ValueError("the factory is closed")
 
     async def connection_for(self, entity: str) -> ClientConnection:
         """The connection, with a token for an entity."""

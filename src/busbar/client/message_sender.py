@@ -6,6 +6,7 @@
 3. A call returns when the broker has made its messages durable. It ends within the factory's `operation_timeout`.
 4. Messages that were certainly not sent are sent again, by the factory's Retry. With `resend_unanswered`, also messages
    whose answers were lost are sent again. That is for entities that detect duplicates: the repetition has the same id.
+   In a transaction nothing is sent again: it ends with its connection, and the program repeats it as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from busbar.client.batching import Batching, Results
 from busbar.client.errors import BusbarClientError, ConnectionLost, OperationTimeout, SendFailed, error_of
 from busbar.client.management import EntityManagement
 from busbar.client.message import OutgoingMessage, encode
-from busbar.client.sender import BATCHES_IN_FLIGHT, Failure, Sender, failure_of_send
+from busbar.client.sender import BATCHES_IN_FLIGHT, Failure, Sender, failure_of_send, is_never_repeated
 from busbar.message.compose import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class MessageSender:
         seconds = self._factory.operation_timeout
         try:
             async with asyncio.timeout(seconds):
-                failed, doubtful, _ = await self._sender.transmit(payloads, transaction, self._is_repeatable)
+                is_repeatable = self._is_repeatable if transaction is None else is_never_repeated
+                failed, doubtful, _ = await self._sender.transmit(payloads, transaction, is_repeatable)
         except TimeoutError:
             raise OperationTimeout(
                 f"'{self.entity}' has not answered within {seconds:g} s: it is not known what was stored."

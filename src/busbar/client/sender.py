@@ -47,6 +47,7 @@ DESTINATION = "com.microsoft:transfer-destination-address"
 MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
+NOT_STORED = "busbar:not-stored"
 
 OF_ONE_MESSAGE = frozenset(
     {
@@ -244,8 +245,8 @@ class SenderLink(LinkEnd):
             self._queue.appendleft(_Slice(call, part.start, middle))
             return
         else:
-            # If a broker fails, it does not report whether it had stored them.
-            certain = error.condition not in RETRYABLE
+            # If a broker fails while it stores them, it cannot report whether they are stored.
+            certain = error.condition not in RETRYABLE or info.get(NOT_STORED) is True
             call.fail(range(part.start, part.stop), error.condition, error.description, certain)
         call.answered(count)
 
@@ -336,7 +337,7 @@ class Sender:
         """
         if transaction is not None and self.writer is not None:
             raise ValueError("a writer cannot send in a transaction")
-        is_repeatable = _is_never_repeated if self.writer is None else _is_worth_repeating
+        is_repeatable = is_never_repeated if self.writer is None else _is_worth_repeating
         failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable)
         if failed:
             raise failure_of_send(len(messages), failed, doubtful)
@@ -433,7 +434,8 @@ def _places(info: dict[object, object], key: str, part: _Slice) -> list[int]:
     return [part.start + int(item) for item in listed if isinstance(item, int) and 0 <= item < count]
 
 
-def _is_never_repeated(failure: Failure) -> bool:
+def is_never_repeated(failure: Failure) -> bool:
+    """For senders that leave all repetitions to the program."""
     return False
 
 

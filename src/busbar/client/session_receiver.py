@@ -12,7 +12,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from busbar.amqp.types import Described, Symbol, UInt
-from busbar.client.errors import BusbarClientError, OperationTimeout, SessionLockLost
+from busbar.client.errors import (
+    BusbarClientError,
+    ConnectionLost,
+    OperationTimeout,
+    ServerBusy,
+    SessionLockLost,
+)
 from busbar.client.fetch_link import FetchLink
 from busbar.client.message_receiver import MessageReceiver, ReceiveMode
 
@@ -91,12 +97,22 @@ class SessionReceiver(MessageReceiver):
         prefetch_count: int,
         wait: float,
     ) -> SessionReceiver:
+        """Attach a link to a session, again by the factory's Retry if the connection is lost or the broker is busy."""
         delete = ReceiveMode(receive_mode) is ReceiveMode.RECEIVE_AND_DELETE
+        loop, timeout = asyncio.get_running_loop(), factory.operation_timeout
+        deadline = loop.time() + max(wait, 0.0)
+        attempts = factory.retry.start()
         try:
-            async with asyncio.timeout(max(wait, 0.0) + factory.operation_timeout):
-                connection = await factory.connection_for(entity)
-                link = SessionFetchLink(connection, prefetch_count, delete, factory.operation_timeout)
-                await link.accept(entity, session_id, wait, factory.operation_timeout)
+            async with asyncio.timeout_at(deadline + timeout):
+                while True:
+                    try:
+                        connection = await factory.connection_for(entity)
+                        link = SessionFetchLink(connection, prefetch_count, delete, timeout)
+                        await link.accept(entity, session_id, max(0.0, deadline - loop.time()), timeout)
+                        break
+                    except (ConnectionLost, ServerBusy):
+                        if not await attempts.again():
+                            raise
         except TimeoutError:
             raise OperationTimeout(f"No session of '{entity}' within {wait:g} s.") from None
         return cls(factory, entity, link, receive_mode=receive_mode, prefetch_count=prefetch_count)

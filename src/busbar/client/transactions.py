@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from busbar.amqp.outcomes import ACCEPTED, DECLARED, REJECTED, Outcome, transactional_state
 from busbar.amqp.performatives import Terminus
+from busbar.amqp.session import Session
 from busbar.amqp.transactions import (
     LOCAL_TRANSACTIONS,
     MULTIPLE_SESSIONS,
@@ -50,24 +51,29 @@ SUBSCRIPTIONS = "/subscriptions/"
 class CoordinatorEnd(LinkEnd):
     """Our end of a coordinator link, on an AMQP session of its own."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, session: Session) -> None:
         self.connection = connection
         self.error: BusbarClientError | None = None
+        self._session = session
         self._asked = 0
         self._waiting: dict[bytes, asyncio.Future[Outcome | None]] = {}
 
     @classmethod
     async def open(cls, connection: ClientConnection, via: str | None, timeout: float) -> CoordinatorEnd:
         """A coordinator whose transactions have `via` for their home, or that of their first operation."""
-        end = cls(connection)
         session = connection.begin_session()
+        end = cls(connection, session)
         target = Terminus(None, coordinator=True, capabilities=CAPABILITIES)
-        await connection.attach(end, session, "the coordinator", timeout, target=target)
-        if via is not None:
-            # The first link to an entity on a session with a coordinator names the via entity. Nothing comes on this one.
-            is_subscription = SUBSCRIPTIONS in via.lower()
-            terminus = {"source" if is_subscription else "target": Terminus(via)}
-            await connection.attach(_NamingLink(end), session, via, timeout, **terminus)
+        try:
+            await connection.attach(end, session, "the coordinator", timeout, target=target)
+            if via is not None:
+                # The first link to an entity on a session with a coordinator names the via entity. Nothing comes on it.
+                is_subscription = SUBSCRIPTIONS in via.lower()
+                terminus = {"source" if is_subscription else "target": Terminus(via)}
+                await connection.attach(_NamingLink(end), session, via, timeout, **terminus)
+        except BaseException:
+            connection.end_session(session)
+            raise
         return end
 
     async def ask(self, payload: bytes, timeout: float) -> Outcome:
@@ -102,6 +108,7 @@ class CoordinatorEnd(LinkEnd):
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
+        self.connection.end_session(self._session)  # the next coordinator has a session of its own
 
 
 class _NamingLink(LinkEnd):

@@ -38,9 +38,11 @@ class SendOutcomes(Protocol):
         text: str,
         failed: list[int] | None = None,
         unknown: list[int] | None = None,
+        *,
+        certain: bool = False,
     ) -> None:
         """Reject a delivery that was not stored. Of a mixed batch: which messages failed, and which have an
-        unknown outcome."""
+        unknown outcome. If `certain`, the store has nothing of the delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class PendingSend:
         ids = self._ids
         if isinstance(effect, Refused):
             for delivery_id in ids:
-                self._reject(delivery_id, effect.condition, effect.text)
+                self._reject(delivery_id, effect.condition, effect.text, effect.certain)
             return
         assert isinstance(effect, Sent)
         if effect.refused:
@@ -99,9 +101,9 @@ class PendingSend:
         if ids:
             self._outcomes.accept_deliveries(ids)
 
-    def _reject(self, delivery_id: int, condition: str, text: str) -> None:
+    def _reject(self, delivery_id: int, condition: str, text: str, certain: bool = True) -> None:
         if delivery_id >= 0:
-            self._outcomes.reject_delivery(delivery_id, condition, text)
+            self._outcomes.reject_delivery(delivery_id, condition, text, certain=certain)
 
 
 class Failover:

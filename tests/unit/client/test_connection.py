@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
 from busbar.amqp.outcomes import ACCEPTED
 from busbar.client import (
@@ -15,15 +16,18 @@ from busbar.client import (
     EntityGone,
     LockLost,
     MessagingFactory,
+    NotFound,
     OutgoingMessage,
     Retry,
+    SessionCannotBeLocked,
     SettleFailed,
     encode,
 )
 from busbar.client import tokens as tokens_module
 from busbar.client.errors import error_of
 from busbar.client.tokens import Tokens
-from tests.unit.client.scripted_broker import ScriptedBroker
+from harness.waiting import until
+from tests.unit.client.scripted_broker import Peer, ScriptedBroker
 
 
 def payload(number: int) -> bytes:
@@ -143,6 +147,143 @@ async def test_a_closed_factory(scripted: ScriptedBroker, factory: MessagingFact
     await factory.close()
     with pytest.raises(ValueError, match="closed"):
         await sender.send([payload(1)])
+
+
+class HeldBytes:
+    """What clients send while the broker reads nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._held: list[tuple[Peer, bytes]] = []
+        monkeypatch.setattr(Peer, "data_received", lambda peer, data: self._held.append((peer, data)))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def release(self) -> None:
+        self._monkeypatch.undo()
+        for peer, data in self._held:
+            peer.data_received(data)
+
+
+async def test_a_cancelled_call_leaves_no_connection_half_open(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldBytes(monkeypatch)
+    factory = MessagingFactory(scripted.connection_string)
+    opening = asyncio.create_task(factory.connection())
+    await until(lambda: held)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await until(lambda: not scripted.peers)
+    await factory.close()
+
+
+async def test_a_factory_that_is_closed_while_it_connects(
+    scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldBytes(monkeypatch)
+    factory = MessagingFactory(scripted.connection_string)
+    opening = asyncio.create_task(factory.connection())
+    await until(lambda: held)
+    await factory.close()
+    held.release()
+    with pytest.raises(ValueError, match="closed"):
+        await opening
+    await until(lambda: not scripted.peers)
+
+
+async def test_a_refused_transaction_leaves_no_session(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    def attach(link: Link) -> None:
+        if not link.sending and link.target is not None and link.target.address == "missing":
+            link.refuse("amqp:not-found", "there is no such thing")
+
+    scripted.attach = attach
+    connection = await factory.connection()
+    for _ in range(5):
+        with pytest.raises(NotFound):
+            await factory.transaction(via="missing").begin()
+    await until(lambda: len(connection._engine.sessions) == 1)
+    await factory.message_sender("q").send_messages(OutgoingMessage(b"still connected"))
+    assert scripted.connections == 1
+
+
+async def test_a_coordinator_that_the_broker_closes_leaves_no_session(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    declared: list[Link] = []
+
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        declared.append(link)
+        for delivery in deliveries:
+            link.declared(delivery.id, b"txn")
+
+    scripted.answer = answer
+    connection = await factory.connection()
+    for round in range(3):
+        await factory.transaction().begin()
+        declared[round].detach("amqp:internal-error", "it failed")
+        scripted.peers[0].flush()
+        await until(lambda: len(connection._engine.sessions) == 1)
+    assert scripted.connections == 1
+
+
+async def test_a_send_in_a_transaction_of_a_lost_connection_fails_at_once(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            link.declared(delivery.id, b"txn")
+
+    scripted.answer = answer
+    transaction = factory.transaction()
+    await transaction.begin()
+    scripted.hang_up()
+    await until(lambda: not scripted.peers)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ConnectionLost, match="rolled it back"):
+        await factory.message_sender("q").send_messages(OutgoingMessage(b""), transaction=transaction)
+    assert asyncio.get_running_loop().time() - began < factory.retry.patience / 2
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_session_is_accepted_when_the_broker_is_back(
+    scripted: ScriptedBroker, factory: MessagingFactory, is_lost: bool
+) -> None:
+    asked: list[Link] = []
+
+    def attach(link: Link) -> None:
+        if link.source is None or link.source.address != "s":
+            return
+        asked.append(link)
+        if len(asked) < 3 and is_lost:
+            scripted.hang_up()
+        elif len(asked) < 3:
+            link.refuse("com.microsoft:server-busy", "a broker is starting")
+
+    scripted.attach = attach
+    session = await factory.accept_session("s", "one", max_wait_time=5)
+    assert session.session_id == "one" and len(asked) == 3
+    assert scripted.connections == (3 if is_lost else 1)
+
+
+async def test_a_session_that_another_receiver_holds_is_asked_for_once(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    asked: list[Link] = []
+
+    def attach(link: Link) -> None:
+        if link.source is not None and link.source.address == "s":
+            asked.append(link)
+            link.refuse("com.microsoft:session-cannot-be-locked", "it is held")
+
+    scripted.attach = attach
+    with pytest.raises(SessionCannotBeLocked):
+        await factory.accept_session("s", "one", max_wait_time=5)
+    assert len(asked) == 1
 
 
 async def test_patience() -> None:

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from busbar.amqp.events import Delivery
 from busbar.amqp.link import Link
+from busbar.amqp.types import Symbol
 from busbar.client import (
     BusbarClientError,
     CannotConnect,
@@ -20,6 +21,7 @@ from busbar.client import (
     OperationTimeout,
     OutgoingMessage,
     SendFailed,
+    ServerBusy,
     encode,
 )
 from busbar.message.parsing import parse_batch
@@ -153,6 +155,36 @@ async def test_with_duplicate_detection_a_lost_answer_is_asked_for_again(
     message = OutgoingMessage(b"")
     await sender.send_messages(message)
     assert batches(scripted) == [[message.message_id]] * 3
+
+
+def busy_twice(scripted: ScriptedBroker, info: dict[object, object] | None) -> None:
+    """Let the broker refuse the first two deliveries, since a store is unavailable."""
+
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        if len(scripted.arrived) < 3:
+            for delivery in deliveries:
+                link.reject_delivery(delivery.id, ServerBusy.default_condition, "unavailable", info)
+        else:
+            accept_all(link, deliveries)
+
+    scripted.answer = answer
+
+
+async def test_a_busy_broker_gets_again_what_it_certainly_did_not_store(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    busy_twice(scripted, {Symbol("busbar:not-stored"): True})
+    await factory.message_sender("q").send_messages(OutgoingMessage(b"", message_id="a"))
+    assert batches(scripted) == [["a"]] * 3
+
+
+async def test_a_busy_broker_does_not_get_again_what_it_may_have_stored(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    busy_twice(scripted, None)
+    with pytest.raises(SendFailed) as caught:
+        await factory.message_sender("q").send_messages(OutgoingMessage(b"", message_id="a"))
+    assert caught.value.unknown == (0,) and batches(scripted) == [["a"]]
 
 
 async def test_what_was_not_sent_is_sent_when_the_broker_is_back() -> None:

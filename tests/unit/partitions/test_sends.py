@@ -25,6 +25,7 @@ class Told:
     def __init__(self) -> None:
         self.accepted: list[int] = []
         self.rejected: dict[int, tuple[str, str, list[int] | None, list[int] | None]] = {}
+        self.not_stored: list[int] = []
 
     def accept_deliveries(self, ids: list[int]) -> None:
         self.accepted += ids
@@ -36,8 +37,12 @@ class Told:
         text: str,
         failed: list[int] | None = None,
         unknown: list[int] | None = None,
+        *,
+        certain: bool = False,
     ) -> None:
         self.rejected[delivery_id] = (condition, text, failed, unknown)
+        if certain:
+            self.not_stored.append(delivery_id)
 
 
 class Asking:
@@ -97,6 +102,7 @@ def test_of_an_unknown_outcome_the_sender_is_told() -> None:
     peer.answer(peer.sends[0], busy(certain=False))
     assert len(peer.sends) == 1
     assert link.rejected.keys() == {0, 1} and peer.bytes == 0
+    assert not link.not_stored
 
 
 def test_every_fragment_is_asked_once() -> None:
@@ -106,6 +112,7 @@ def test_every_fragment_is_asked_once() -> None:
         peer.answer(peer.sends[-1], busy())
     assert len({send.fragment for send in peer.sends}) == len(peer.sends) == 16
     assert link.rejected[7][0] == ServerBusy.condition and peer.bytes == 0
+    assert link.not_stored == [7]
 
 
 def test_after_its_time_no_other_fragment_is_asked() -> None:

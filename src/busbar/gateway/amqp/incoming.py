@@ -5,8 +5,8 @@ entity that is one command. A Service Bus batch is a Send of its own, all or non
 accepted, or rejected with the error. SDKs hang on any other outcome.
 
 A client can ask for the link capability MIXED_BATCHES, which the broker then offers. With it, the messages of a batch to a
-partitioned entity may have different keys (sends.py). A link with the properties of a writer is a link of that writer
-(writers.py).
+partitioned entity may have different keys (sends.py). A rejection because a store is unavailable then also states whether
+nothing was stored (NOT_STORED). A link with the properties of a writer is a link of that writer (writers.py).
 
 A delivery that names a transaction joins it. It is answered at once, or with a discharge that came in the same turn. Its
 messages are stored when the transaction is committed. Writers cannot take part: what they repeat is recognised when it is
@@ -23,7 +23,13 @@ from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.routers import new_router
 from busbar.message.parsing import message_format_batch, parse_batch, parse_message
 from busbar.model.api import EntityView
-from busbar.model.errors import ArgumentError, BusbarError, InvalidOperation, MessageSizeExceeded
+from busbar.model.errors import (
+    ArgumentError,
+    BusbarError,
+    InvalidOperation,
+    MessageSizeExceeded,
+    ServerBusy,
+)
 from busbar.model.message import Draft
 from busbar.partitions.sends import FailoverSend, MixedBatch, PendingSend, WriterBatch, send_of
 from busbar.partitions.transaction import TransactionalSender
@@ -33,6 +39,8 @@ MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
 """Keys of the error info of a mixed batch: lists of the indexes of its messages."""
+NOT_STORED = "busbar:not-stored"
+"""A key of the error info of a delivery that can be sent again at once, since certainly nothing of it was stored."""
 
 
 class IncomingLink:
@@ -165,10 +173,14 @@ class IncomingLink:
         text: str,
         failed: list[int] | None = None,
         unknown: list[int] | None = None,
+        *,
+        certain: bool = False,
     ) -> None:
         info: dict[object, object] | None = None
         if failed is not None and unknown is not None:
             info = {Symbol(FAILED): [Int(n) for n in failed], Symbol(UNKNOWN): [Int(n) for n in unknown]}
+        elif certain and self._mixed_batches and condition == ServerBusy.condition:
+            info = {Symbol(NOT_STORED): True}
         self._link.reject_delivery(delivery_id, condition, text, info)
 
     # Messages that are answered one by one
