@@ -377,16 +377,14 @@ class CommitLoop:
 
     def _apply_copies(self, topic: Slot, copies: list[StoreCopies], now: int) -> None:
         """Apply what a topic passes on."""
-        for command in copies:
-            if self.slots[command.fragment].broken:
-                raise InternalError(f"fragment {command.fragment} of a subscription is out of service")
-        if topic.machine.settings.express_ms > 0:
+        is_express = topic.machine.settings.express_ms > 0
+        if is_express:
             self._apply_express_copies(topic, copies, now)
-        else:
-            for command in copies:
-                self._apply_checked(self.slots[command.fragment], command, now)
         for command in copies:
             slot = self.slots[command.fragment]
+            if not is_express:
+                _check_in_service(slot)
+                self._apply_checked(slot, command, now)
             self._out += self._group.hold(slot, slot.machine.take_effects())
             self._schedule(slot, now)
 
@@ -397,6 +395,7 @@ class CommitLoop:
         for command in copies:
             slot = self.slots[command.fragment]
             try:
+                _check_in_service(slot)
                 slot.machine.apply(command, now, self._nonces())
             except Exception:
                 topic.machine.require_write()
@@ -570,3 +569,8 @@ class CommitLoop:
         for command in slot.inbox:
             self._refuse(command, error)
         slot.inbox.clear()
+
+
+def _check_in_service(slot: Slot) -> None:
+    if slot.broken:
+        raise InternalError(f"fragment {slot.id} of a subscription is out of service")

@@ -12,8 +12,8 @@ from busbar.broker import commit_loop, reopening, store_lifecycle
 from busbar.model.commands import AcceptSession, Command, Demand, Send, SetSessionState, Settle, TakeMoved
 from busbar.model.effects import Delivered, MovedTaken, SessionAccepted, Settled
 from busbar.model.entities import QueueDescription
-from busbar.model.message import ACTIVE, SCHEDULED, Draft
-from busbar.model.settings import FragmentSettings
+from busbar.model.message import ACTIVE, OUTBOX, SCHEDULED, Draft
+from busbar.model.settings import ForwardSettings, FragmentSettings
 from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, clock, complete, demand, hosting, send
 
@@ -100,6 +100,20 @@ async def test_a_message_that_is_moved_here_is_durable_before_its_source_removes
         taken = await here.answer(1)
         assert isinstance(taken, MovedTaken)
         assert len(stored(here)) == 1
+
+
+@pytest.mark.parametrize("requires_session", [False, True])
+async def test_what_is_to_be_forwarded_is_durable_before_it_is_acknowledged(requires_session: bool) -> None:
+    """Messages of sessions are forwarded by a later turn."""
+    settings = express(requires_session=requires_session)
+    settings.forward = ForwardSettings("target", [7])
+    drafts = [Draft(b"x", "id", "s", None, 0, 0)]
+    async with hosting(of=settings) as here:
+        assert await is_held(here, Send(1, 1, 1, drafts, True))
+        await here.until(lambda: here.host.commit_loop.idle)
+        here.said.clear()
+        assert await is_held(here, Send(1, 1, 2, drafts, True))
+        assert len(stored(here)) + len(stored(here, OUTBOX)) == 2
 
 
 async def test_what_is_sent_while_the_broker_stops_is_written() -> None:
