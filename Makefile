@@ -80,7 +80,7 @@ format: setup ## Format the code and fix what ruff can fix
 bench: setup ## Run every benchmark of bench/ (ARGS='name ...' for some)
 	@$(BIN)/python bench/run.py $(ARGS)
 
-simulate: setup ## Replay a seed of the simulations and print what happens (SEED=7 STEPS=500 WORLD=queue|sessions|taps|topic|cluster)
+simulate: setup ## Replay a seed of the simulations and print what happens (SEED=7 STEPS=500 WORLD=queue|sessions|taps|topic|moves|express|express-sessions|express-topic|cluster)
 	@$(BIN)/python tools/simulate.py --seed $(SEED) --steps $(STEPS) --world $(WORLD)
 
 deep: setup ## The long campaigns of every suite, then the mutations (hours)

@@ -136,6 +136,22 @@ async def test_an_express_queue_is_made(admin: Administration, name: str) -> Non
     assert (await admin.get_queue(name)).enable_express is False
 
 
+@pytest.mark.req("B9")
+async def test_an_express_entity_cannot_detect_duplicates(admin: Administration, name: str) -> None:
+    """Neither when it is created, nor when express is switched on later."""
+    says = "an express entity cannot detect duplicates"
+    detecting = {"requires_duplicate_detection": True}
+    both = {**detecting, "enable_express": True}
+    await refused(admin.create_queue(f"{name}-queue", **both), HttpResponseError, 400, says)
+    await refused(admin.create_topic(f"{name}-topic", **both), HttpResponseError, 400, says)
+    queue = await admin.create_queue(f"{name}-queue", **detecting)
+    topic = await admin.create_topic(f"{name}-topic", **detecting)
+    await refused(admin.update_queue(queue, enable_express=True), HttpResponseError, 400, says)
+    await refused(admin.update_topic(topic, enable_express=True), HttpResponseError, 400, says)
+    assert (await admin.get_queue(f"{name}-queue")).enable_express is False
+    assert (await admin.get_topic(f"{name}-topic")).enable_express is False
+
+
 @pytest.mark.req("U21")
 async def test_a_window_for_duplicates_has_20_seconds_to_7_days(admin: Administration, name: str) -> None:
     def created(window: timedelta) -> Any:

@@ -1,12 +1,7 @@
-"""An express queue through faults in virtual time: the real host, random clients, and what each of them was told.
+"""Lives of express entities from a seed: a queue, one that requires sessions, a topic; what clients do, and what fails.
 
-Every message has its own content. What is checked, against what clients were told:
-- A message whose completion was acknowledged is never delivered again, also after a crash.
-- A message that was acknowledged, and not completed, is there at the end, whatever commits have failed. After a crash this
-  holds for those that were forced, and those that the store had.
-- A message that was refused for certain is never delivered.
-- A number is given to one message.
-- No message is delivered while it is locked.
+A durable queue is beside each, so that commits are shared. Clients go by what they were told (express_book.py). At the end
+all faults are over, and the process stops cleanly: the store then has every message exactly where clients were told.
 """
 
 from __future__ import annotations
@@ -14,253 +9,339 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from random import Random
-from uuid import uuid4
 
-from busbar.broker.fragment_loading import DurableState
-from busbar.fragment.bounds import Bounds
 from busbar.model import commands as c
 from busbar.model import effects as e
-from busbar.model.message import Draft
+from busbar.model.message import ACTIVE, DEAD, Draft
 from busbar.model.settings import FragmentSettings
-from busbar.rules.selection import RuleCompiler
-from harness.checked_fragment import CheckedFragment
-from harness.memory_place import MemoryPlace
-from harness.memory_store import Disk
-from harness.observed_machine import MachineObserver
-from harness.simulated_host import JobFault, SimulatedHost
-from tests.simulation.small_bounds import small_bounds
+from harness.simulated_host import JobFault
+from tests.simulation.express_book import ExpressBook, HeldLock, Place, Told
+from tests.simulation.express_world import ExpressWorld
 
-EXPRESS, DURABLE = 1, 2
 DELAY = 500
 LOCK = 2_000
-FAULTS = (JobFault.FULL, JobFault.LOST, JobFault.UNHEARD, JobFault.TORN)
-
-
-class ExpressFragment(CheckedFragment):
-    writes_ahead = True
-
-
-class _Nobody:
-    """Follows a machine without a model."""
-
-    def before_apply(self, command: c.Command, now: int) -> None: ...
-
-    def applied(self, command: c.Command, effects: list[e.Effect]) -> None: ...
-
-    def undone(self, effects: list[e.Effect]) -> None: ...
+BESIDE, QUEUE = 9, 1
+LOCKING, DELETING, OF_DEAD = 1, 2, 3
+"""The last digit of a consumer: how it receives, and from where."""
+SESSION_CONSUMERS = 1_000
+OUTCOMES = {
+    Place.ACTIVE: [c.COMPLETE, c.COMPLETE, c.COMPLETE, c.ABANDON, c.RELEASE, c.DEFER, c.DEAD_LETTER],
+    Place.DEFERRED: [c.COMPLETE, c.ABANDON, c.DEAD_LETTER],
+    Place.DEAD: [c.COMPLETE, c.ABANDON],
+}
+Kinds = list[tuple[Callable[[], None], float]]
+Locked = list[tuple[Told, HeldLock]]
 
 
 class ExpressLife:
+    """An express queue."""
+
+    topic = 0
+
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.now = 1_000_000
-        self.place = MemoryPlace(lambda: Disk(fragment_class=ExpressFragment))
-        self._nonces = count(100)
-        self._requests = count(1)
-        self._contents = count(1)
-        self._seed = seed
-        self.deletes = seed % 4 == 0
-        """Some receive in ReceiveAndDelete mode. A commit whose outcome is not known then loses messages, as it may."""
-        self.asked: dict[int, c.Command] = {}
-        self.sent: dict[bytes, bool] = {}  # acknowledged: whether it was forced
-        self.unknown: set[bytes] = set()
-        self.refused: set[bytes] = set()
-        self.completed: set[bytes] = set()
-        self.maybe_completed: set[bytes] = set()
-        self.may_be_lost: set[bytes] = set()
-        self.locked: dict[bytes, tuple[int, int, int]] = {}  # number, nonce, until
-        self.numbers: dict[int, bytes] = {}
-        self.delivered = self.crashes = 0
-        self.host = self._start(is_new=True)
+        self.seed = seed
+        self.random = r = Random(seed)
+        self.is_express = True
+        self.changes = 0
+        self.tags = count(1)
+        self.books = {book.fragment: book for book in (ExpressBook(BESIDE), *self.make_books())}
+        self.may_delete = r.random() < 0.25
+        for book in self.books.values():
+            book.may_vanish = self.may_delete
+        self.world = ExpressWorld(seed, self._settings(), self.books, self.topic, self._on_effect)
+        kinds = [*self.client_kinds(), *self.store_kinds(), *self.fault_kinds(r.choice([0, 0.3, 1, 1, 3]))]
+        self.kinds = [kind for kind, _ in kinds]
+        self.weights = [weight * r.choice([0.3, 1, 1, 3]) for _, weight in kinds]
 
-    # ---- the host ----
+    def make_books(self) -> list[ExpressBook]:
+        return [ExpressBook(QUEUE)]
 
-    def _start(self, is_new: bool = False) -> SimulatedHost:
-        settings = FragmentSettings(LOCK, 1_000, 0, False, 0, True, True, express_ms=DELAY)
-        durable = FragmentSettings(LOCK, 1_000, 0, False, 0, True, True)
+    def _settings(self) -> dict[int, FragmentSettings]:
+        found = {fragment: self._of(book.requires_session) for fragment, book in self.books.items()}
+        found[BESIDE].express_ms = 0
+        return found
 
-        def bounds(fragment: int) -> Bounds:
-            small = small_bounds(self._seed + fragment)
-            small.unwritten_messages = Random(self._seed).choice([3, 10, 1_000])
-            return small
-
-        host = SimulatedHost(
-            self.place,
-            {EXPRESS: settings, DURABLE: durable},
-            lambda: self.now,
-            lambda: next(self._nonces),
-            RuleCompiler(uuid4),
-            bounds,
-            self,
+    def _of(self, requires_session: bool) -> FragmentSettings:
+        express = DELAY if self.is_express else 0
+        return FragmentSettings(
+            LOCK, 1_000, 0, False, 0, True, True, requires_session=requires_session, express_ms=express
         )
-        host.open(is_new=is_new)
-        return host
 
-    def machine_observer(self, fragment: int) -> MachineObserver:
-        return _Nobody()
+    def client_kinds(self) -> Kinds:
+        return [
+            (self.send, 10),
+            (self.send_beside, 2),
+            (self.demand, 8),
+            (self.settle, 12),
+            (self.receive_deferred, 2),
+            (self.peek, 0.5),
+            (self.transact, 1),
+            (self.change, 0.3),
+        ]
 
-    def loaded(self, fragment: int, durable: DurableState) -> None: ...
+    def store_kinds(self) -> Kinds:
+        return [(self.time_passes, 5), (self.turn, 6), (self.work, 8), (self.crash, 0.3), (self.restart, 0.3)]
 
-    def job_started(self, fragments: list[int]) -> None: ...
+    def fault_kinds(self, often: float) -> Kinds:
+        return [(self.fail, 1 * often), (self.hang, 0.2 * often), (self.take_offline, 0.2 * often)]
 
-    def job_made(self, fragments: list[int]) -> None: ...
+    # ---- living ----
 
-    def job_done(self, fragments: list[int]) -> None: ...
-
-    def performed(self, effects: list[e.Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, e.Delivered):
-                self._delivered(effect)
-            elif effect.request:
-                self._answered(effect, self.asked.pop(int(effect.request)))
-
-    def _delivered(self, effect: e.Delivered) -> None:
-        for record in effect.records:
-            if effect.fragment != EXPRESS:
-                continue
-            content = record.content
-            assert content is not None
-            number = int(record.n)
-            self.delivered += 1
-            assert content not in self.completed, f"{content!r} was completed, and comes again"
-            assert content not in self.refused, f"{content!r} was refused, and comes"
-            assert self.numbers.setdefault(number, content) == content, f"{number} was given twice"
-            lock = self.locked.get(content)
-            assert lock is None or lock[2] <= self.now, f"{content!r} is locked, and comes again"
-            if effect.until == 0:
-                self.completed.add(content)
-            else:
-                self.locked[content] = (number, int(effect.nonce), int(effect.until))
-
-    def _answered(self, effect: e.Effect, command: c.Command) -> None:
-        if isinstance(command, c.Send) and command.fragment == EXPRESS:
-            for draft in command.drafts:
-                if isinstance(effect, e.Sent):
-                    self.sent[draft.content] = draft.forced
-                else:
-                    self._not_sent(effect, draft.content)
-            if isinstance(effect, e.Sent):
-                for number, draft in zip(effect.numbers, command.drafts, strict=True):
-                    known = self.numbers.setdefault(int(number), draft.content)
-                    assert known == draft.content, f"{number} was given twice"
-        elif isinstance(command, c.Settle) and command.fragment == EXPRESS:
-            content = self.numbers[int(command.numbers[0])]
-            if command.outcome == c.COMPLETE:
-                if isinstance(effect, e.Settled) and not effect.lost:
-                    self.completed.add(content)
-                elif isinstance(effect, e.Refused) and not effect.certain:
-                    self.maybe_completed.add(content)
-
-    def _not_sent(self, effect: e.Effect, content: bytes) -> None:
-        assert isinstance(effect, e.Refused), effect
-        if effect.certain:
-            self.refused.add(content)
-        else:
-            self.unknown.add(content)
-
-    # ---- what happens ----
+    def live(self, steps: int) -> None:
+        try:
+            for _ in range(steps):
+                self.step()
+            self.end()
+        except Exception as error:
+            error.add_note("\n".join([f"{type(self).__name__}, seed {self.seed}", *self.world.trace.last()]))
+            raise
 
     def step(self) -> None:
-        r = self.random
-        roll = r.random()
-        if roll < 0.30:
-            self._send(EXPRESS, r.choice([1, 1, 2, 5]), r.random() < 0.1)
-        elif roll < 0.34:
-            self._send(DURABLE, 1, False)
-        elif roll < 0.46:
-            delete = self.deletes and r.random() < 0.2
-            self.host.submit(
-                [c.Demand(EXPRESS, 1, 2 if delete else 1, 0, r.choice([1, 3, 10]), False, delete)]
-            )
-        elif roll < 0.64:
-            self._settle()
-        elif roll < 0.66:
-            self._ask(lambda request: c.Peek(EXPRESS, 1, request, 0, 1, 10, 10_000))
-        elif roll < 0.90:
-            self._proceed(r.choice(FAULTS) if r.random() < 0.06 else None)
-        elif roll < 0.995:
-            self.now += r.choice([1, 20, 100, 700])
-            self.host.fire()
+        """Outages end sooner or later."""
+        if not self.world.host.is_serving and self.random.random() < 0.5:
+            self.recover()
         else:
-            self.crash()
+            self.random.choices(self.kinds, self.weights)[0]()
 
-    def _ask(self, command_of: Callable[[int], c.Command]) -> None:
-        request = next(self._requests)
-        self.asked[request] = command_of(request)
-        self.host.submit([self.asked[request]])
+    def recover(self) -> None:
+        world, r = self.world, self.random
+        if r.random() < 0.2:
+            world.bring_online()
+        elif world.host.thread:
+            world.work(r.choice([None] * 9 + list(JobFault)))
+        elif world.host.has_turn:
+            world.turn()
+        elif world.host.wake_at:
+            world.pass_time(max(1, world.host.wake_at - world.now))
 
-    def _send(self, fragment: int, messages: int, forced: bool) -> None:
-        contents = [
-            b"%06d" % next(self._contents) + b"x" * self.random.choice([1, 40]) for _ in range(messages)
+    def end(self) -> None:
+        world = self.world
+        world.rest()
+        world.pass_time(DELAY + 1)
+        world.rest()
+        before = world.restarts
+        world.restart()
+        assert world.restarts == before + 1
+        self.empty()
+        for book in self.books.values():
+            left = [told.tag for told in book.told.values() if told.place is Place.ACTIVE]
+            assert not left, f"of fragment {book.fragment}, {left[:5]} never came"
+
+    def empty(self) -> None:
+        """Receive all that is active."""
+        self.world.pass_time(LOCK + 1)
+        for book in self.books.values():
+            seen = -1
+            while seen != book.deliveries:
+                seen = book.deliveries
+                self.demand_all(book)
+                self.world.rest()
+
+    def demand_all(self, book: ExpressBook) -> None:
+        self.world.submit(c.Demand(book.fragment, 1, self._consumer(book, DELETING), ACTIVE, 50, False, True))
+
+    # ---- senders ----
+
+    def send(self) -> None:
+        self._send(self.books[QUEUE])
+
+    def send_beside(self) -> None:
+        self._send(self.books[BESIDE])
+
+    def _send(self, book: ExpressBook) -> None:
+        forced = self.random.random() < 0.1
+        drafts = self._drafts(forced)
+        tags = self._expect(book, drafts, forced)
+        changes, express = self.changes, self._is_express(book)
+
+        def answered(effect: e.Effect | None) -> None:
+            self._send_answered(book, tags, effect)
+            if isinstance(effect, e.Sent):
+                for tag, draft, number in zip(tags, drafts, effect.numbers, strict=True):
+                    if not draft.scheduled:
+                        book.give_number(tag, int(number))
+                if changes == self.changes and not express:
+                    for tag in tags:
+                        book.told[tag].is_durable = True
+
+        atomic = self.random.random() < 0.5
+        self.world.ask(lambda request: c.Send(book.fragment, 1, request, drafts, atomic), answered)
+
+    def _is_express(self, book: ExpressBook) -> bool:
+        return self.is_express and book.fragment != BESIDE
+
+    def _drafts(self, forced: bool) -> list[Draft]:
+        r = self.random
+        return [self._draft(r, forced) for _ in range(r.choice([1, 1, 2, 5]))]
+
+    def _draft(self, r: Random, forced: bool) -> Draft:
+        content = b"tag-%06d" % next(self.tags) + b"x" * r.choice([1, 40])
+        due = self.world.now + r.randint(1, 300) if r.random() < 0.04 else 0
+        return Draft(content, "id", r.choice("abc"), None, 0, due, forced=forced)
+
+    def _expect(self, book: ExpressBook, drafts: list[Draft], is_durable: bool) -> list[int]:
+        tags = [int(draft.content[4:10]) for draft in drafts]
+        for tag, draft in zip(tags, drafts, strict=True):
+            waits = draft.scheduled > 0
+            book.expect(tag, is_durable=is_durable or waits, session=draft.session_id, may_wait=waits)
+        return tags
+
+    def _send_answered(self, book: ExpressBook, tags: list[int], effect: e.Effect | None) -> None:
+        for tag in tags:
+            if isinstance(effect, e.Sent | e.Done):
+                book.acknowledged(tag, self.world.now)
+            elif isinstance(effect, e.Refused) and effect.certain:
+                book.refused(tag)
+
+    # ---- receivers ----
+
+    def _consumer(self, book: ExpressBook, kind: int) -> int:
+        return book.fragment * 10 + kind
+
+    def _on_effect(self, effect: e.Effect) -> None:
+        if isinstance(effect, e.Delivered):
+            place = Place.DEAD if effect.consumer % 10 == OF_DEAD else Place.ACTIVE
+            if effect.consumer >= SESSION_CONSUMERS:
+                place = Place.ACTIVE
+            self.books[int(effect.fragment)].delivered(effect, int(effect.consumer), place, self.world.now)
+
+    def demand(self) -> None:
+        r = self.random
+        book = r.choice(list(self.books.values()))
+        kind = OF_DEAD if book.requires_session else r.choice([LOCKING, LOCKING, LOCKING, OF_DEAD])
+        if kind == LOCKING and self.may_delete and r.random() < 0.2:
+            kind = DELETING
+        sub = DEAD if kind == OF_DEAD else ACTIVE
+        consumer = self._consumer(book, kind)
+        credit = r.choice([1, 3, 10])
+        self.world.submit(c.Demand(book.fragment, 1, consumer, sub, credit, False, kind == DELETING))
+
+    def _held(self, book: ExpressBook) -> Locked:
+        now = self.world.now
+        return [
+            (told, told.lock)
+            for told in book.told.values()
+            if told.lock is not None and told.lock.until > now and told.settling is None
         ]
-        drafts = [Draft(content, "id", None, None, 0, 0, forced=forced) for content in contents]
-        self._ask(lambda request: c.Send(fragment, 1, request, drafts, True))
 
-    def _settle(self) -> None:
-        held = [(content, lock) for content, lock in self.locked.items() if lock[2] > self.now]
-        if held:
-            content, (number, nonce, _) = self.random.choice(held)
-            outcome = self.random.choice([c.COMPLETE, c.COMPLETE, c.COMPLETE, c.ABANDON, c.RELEASE])
-            del self.locked[content]
-            self._ask(lambda request: c.Settle(EXPRESS, 1, request, outcome, [number], [nonce], None, False))
+    def settle(self) -> None:
+        r = self.random
+        books = [book for book in self.books.values() if self._held(book)]
+        if not books:
+            return
+        book = r.choice(books)
+        held = self._held(book)
+        place = r.choice(held)[1].place
+        pool = [one for one in held if one[1].place is place]
+        some = r.sample(pool, min(len(pool), r.choice([1, 1, 2, 4])))
+        outcome = r.choice(OUTCOMES[place])
+        self.world.ask(*self._settlement(book, some, outcome))
 
-    def _proceed(self, fault: JobFault | None = None) -> None:
-        if self.host.has_turn:
-            self.host.turn()
-        if self.host.thread:
-            self.host.work(fault)
+    def _settlement(
+        self, book: ExpressBook, some: Locked, outcome: int
+    ) -> tuple[Callable[[int], c.Settle], Callable[[e.Effect | None], None]]:
+        """The command, and what follows from its answer."""
+        for told, _ in some:
+            book.settling(told, outcome)
+
+        def answered(effect: e.Effect | None) -> None:
+            for index, (told, lock) in enumerate(some):
+                if isinstance(effect, e.Settled | e.Done):
+                    is_lost = isinstance(effect, e.Settled) and index in effect.lost
+                    book.settled(told, lock, outcome, is_lost, self.world.now)
+                elif isinstance(effect, e.Refused):
+                    book.settlement_refused(told, lock, outcome, effect.certain)
+
+        numbers, nonces = [lock.number for _, lock in some], [lock.nonce for _, lock in some]
+        return lambda request: c.Settle(
+            book.fragment, 1, request, outcome, numbers, nonces, None, False
+        ), answered
+
+    def receive_deferred(self) -> None:
+        r = self.random
+        book = r.choice(list(self.books.values()))
+        pool = [told for told in book.told.values() if told.place is Place.DEFERRED and told.lock is None]
+        if pool:
+            told = r.choice(pool)
+            consumer = self._holder_of(book, told.session)
+
+            def answered(effect: e.Effect | None) -> None:
+                if isinstance(effect, e.DeferredReceived):
+                    book.delivered(effect, consumer, Place.DEFERRED, self.world.now)
+
+            self.world.ask(
+                lambda request: c.ReceiveDeferred(
+                    book.fragment, 1, request, ACTIVE, [told.number], False, consumer
+                ),
+                answered,
+            )
+
+    def _holder_of(self, book: ExpressBook, session: str | None) -> int:
+        return 0
+
+    def peek(self) -> None:
+        book = self.random.choice(list(self.books.values()))
+        self.world.ask(
+            lambda request: c.Peek(book.fragment, 1, request, 0, 1, 10, 10_000), lambda effect: None
+        )
+
+    def transact(self) -> None:
+        """Send, and complete what was received, in one transaction: both or none."""
+        self._transact(self.books[QUEUE], self.books[QUEUE])
+
+    def _transact(self, to: ExpressBook, of: ExpressBook) -> None:
+        drafts = self._drafts(False)
+        tags = self._expect(to, drafts, True)
+        some = self._held(of)[:1]
+        settle, settled = self._settlement(of, some, c.COMPLETE)
+
+        def answered(effect: e.Effect | None) -> None:
+            self._send_answered(to, tags, effect)
+            settled(effect)
+
+        self._ask_transaction(to.fragment, drafts, [settle(0)] if some else [], answered)
+
+    def _ask_transaction(
+        self,
+        fragment: int,
+        drafts: list[Draft],
+        settlements: list[c.Settle],
+        answered: Callable[[e.Effect | None], None],
+    ) -> None:
+        send = c.Send(fragment, 1, 0, drafts, True)
+        self.world.ask(lambda request: c.Transact(fragment, 1, request, [send, *settlements]), answered)
+
+    # ---- what happens beside them ----
+
+    def change(self) -> None:
+        """EnableExpress is switched off, or on."""
+        self.is_express = not self.is_express
+        self.changes += 1
+        self.world.change(self._settings())
+
+    def time_passes(self) -> None:
+        self.world.pass_time(self.random.choice([1, 20, 100, 700]))
+
+    def turn(self) -> None:
+        self.world.turn()
+
+    def work(self) -> None:
+        self.world.turn()
+        self.world.work()
+
+    def fail(self) -> None:
+        self.world.turn()
+        self.world.work(self.random.choice(list(JobFault)))
+
+    def hang(self) -> None:
+        self.world.turn()
+        self.world.hang()
+
+    def take_offline(self) -> None:
+        self.world.take_offline()
 
     def crash(self) -> None:
-        self.crashes += 1
-        written: set[bytes | None] = set()
-        if self.place.disk is not None:
-            for lane in self.place.disk.fragment(EXPRESS).lanes:
-                written |= {record.content for record in lane.records.values()}
-        for content, forced in self.sent.items():
-            if not forced and content not in written:
-                self.may_be_lost.add(content)
-        self.host.crash(self.random.random() < 0.5)
-        for command in self.asked.values():
-            if isinstance(command, c.Send):
-                self.unknown.update(draft.content for draft in command.drafts)
-            elif isinstance(command, c.Settle) and command.fragment == EXPRESS:
-                self.maybe_completed.add(self.numbers[int(command.numbers[0])])
-        self.asked = {}
-        self.locked = {}
-        self.host = self._start()
+        self.world.crash(self.random.random() < 0.5)
 
-    # ---- the end ----
-
-    def settle_down(self) -> None:
-        """Let everything become idle, with time passing, and without faults."""
-        for _ in range(400):
-            for _ in range(20):
-                self._proceed()
-            if self.host.is_serving and self.host.is_idle and not self.asked:
-                return
-            self.now += 50
-            self.host.fire()
-        raise AssertionError(f"it does not become idle; unanswered: {list(self.asked)[:5]}")
-
-    def check_end(self) -> None:
-        self.settle_down()
-        self.host.submit([c.Leave(EXPRESS, 1, 1)])
-        self.settle_down()
-        self.now += LOCK + 1  # all locks end
-        self.host.fire()
-        for _ in range(200):
-            before = self.delivered
-            self.host.submit([c.Demand(EXPRESS, 1, 9, 0, 50, False, True)])
-            self.settle_down()
-            if self.delivered == before:
-                break
-        owed = set(self.sent) - self.completed - self.maybe_completed - self.may_be_lost
-        assert self.deletes or not owed, f"{len(owed)} acknowledged messages are lost: {sorted(owed)[:3]}"
-
-
-def live(seed: int, steps: int) -> ExpressLife:
-    life = ExpressLife(seed)
-    for _ in range(steps):
-        life.step()
-    life.check_end()
-    return life
+    def restart(self) -> None:
+        self.world.restart()

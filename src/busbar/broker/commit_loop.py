@@ -376,19 +376,34 @@ class CommitLoop:
         return not topic.reads_awaited
 
     def _apply_copies(self, topic: Slot, copies: list[StoreCopies], now: int) -> None:
-        """Apply what a topic passes on. If one of the fragments must be durable before the answer, all are."""
+        """Apply what a topic passes on."""
         is_express = topic.machine.settings.express_ms > 0
+        if is_express:
+            self._apply_express_copies(topic, copies, now)
         for command in copies:
             slot = self.slots[command.fragment]
-            if slot.broken:
-                raise InternalError(f"fragment {slot.id} of a subscription is out of service")
-            if is_express and topic.machine.must_write():
-                slot.machine.require_write()
-            self._apply_checked(slot, command, now)
-            if is_express and slot.holds:
-                topic.machine.require_write()
+            if not is_express:
+                _check_in_service(slot)
+                self._apply_checked(slot, command, now)
             self._out += self._group.hold(slot, slot.machine.take_effects())
             self._schedule(slot, now)
+
+    def _apply_express_copies(self, topic: Slot, copies: list[StoreCopies], now: int) -> None:
+        """Apply what an express topic passes on. If the effects of one of the fragments wait for a commit, those of all do.
+        So a send that is refused is undone in all of them."""
+        applied: list[tuple[Slot, StoreCopies]] = []
+        for command in copies:
+            slot = self.slots[command.fragment]
+            try:
+                _check_in_service(slot)
+                slot.machine.apply(command, now, self._nonces())
+            except Exception:
+                topic.machine.require_write()
+                self._group.count_together(topic, applied)  # so that it is undone with the group (rule 5)
+                self.quarantine(slot)
+                raise
+            applied.append((slot, command))
+        self._group.count_together(topic, applied)
 
     def _apply_divided(self, topic: Slot, command: Transact, now: int) -> None:
         """Apply a transaction over a topic and its subscriptions to all their machines at once (rule 7)."""
@@ -554,3 +569,8 @@ class CommitLoop:
         for command in slot.inbox:
             self._refuse(command, error)
         slot.inbox.clear()
+
+
+def _check_in_service(slot: Slot) -> None:
+    if slot.broken:
+        raise InternalError(f"fragment {slot.id} of a subscription is out of service")

@@ -11,6 +11,7 @@ Rules:
 - Of an express entity, changes that need not be durable stay in its machine, in no group. Their effects can be performed at
   once, unless effects of the fragment are held already. `write` puts them into the group: when they are due (express.py),
   before a read, and when more than EXPRESS_BYTES of a store are in memory alone. Such an entity shares commits in any case.
+- The copies of a message are all in the group, with the change of their topic, or none of them is.
 - Effects are held with the newest change they may rest on: with the changes that gather, or with those that are being
   committed. Effects that rest on nothing can be performed at once.
 """
@@ -147,18 +148,35 @@ class CommitGroup:
 
     def _stays_unwritten(self, slot: Slot) -> bool:
         """Whether what a fragment of an express entity has changed stays in memory for now."""
+        if self._must_hold(slot):
+            return False
         machine = slot.machine
-        self._note_unwritten(slot, machine.unwritten_bytes())
-        if slot.holds or slot.committing_holds or self.writes_at_once:
-            return False
-        if self._unwritten_bytes > EXPRESS_BYTES or machine.must_write():
-            return False
         machine.acknowledge()
         if slot.dirty:
             self._messages += self._gather(slot, machine.change_count())
         elif slot.express_at == 0:
             self.express.want(slot, machine.write_at())
         return True
+
+    def _must_hold(self, slot: Slot) -> bool:
+        """Whether the effects of what a fragment of an express entity has changed wait for a commit."""
+        self._note_unwritten(slot, slot.machine.unwritten_bytes())
+        return (
+            slot.holds
+            or slot.committing_holds
+            or self.writes_at_once
+            or self._unwritten_bytes > EXPRESS_BYTES
+            or slot.machine.must_write()
+        )
+
+    def count_together(self, topic: Slot, applied: list[tuple[Slot, StoreCopies]]) -> None:
+        """Note the copies that an express topic has passed on. If one of the fragments must hold its effects, all do."""
+        slots = [topic, *[slot for slot, _ in applied]]
+        if any(self._must_hold(slot) for slot in slots):
+            for slot in slots:
+                slot.machine.require_write()
+        for slot, command in applied:
+            self.count(slot, command)
 
     def _note_unwritten(self, slot: Slot, size: int) -> None:
         self._unwritten_bytes += size - slot.unwritten_bytes

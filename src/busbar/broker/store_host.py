@@ -220,6 +220,9 @@ class LocalStoreHost:
                 slot.machine.settings = settings
                 if settings.topic is not None:
                     self.commit_loop.link_topic(slot, now)
+        for fragment in fragments:
+            slot = self.commit_loop.slots.get(fragment)
+            if slot is not None:
                 self.commit_loop.tick(slot, now)
         self._proceed()
 

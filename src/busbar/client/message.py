@@ -40,6 +40,8 @@ class OutgoingMessage:
     scheduled_enqueue_time: int = 0
     """ms since 1970."""
     application_properties: dict[str, object] | None = None
+    force_persistence: bool = False
+    """Written before it is acknowledged, also if the entity is express."""
 
 
 def encode(message: OutgoingMessage) -> bytes:
@@ -68,6 +70,7 @@ def encode(message: OutgoingMessage) -> bytes:
         message.scheduled_enqueue_time,
         properties,
         time.time_ns() // 1_000_000 if message.time_to_live > LONGEST_TTL else 0,
+        message.force_persistence,
     )
 
 

@@ -58,6 +58,7 @@ from busbar.fragment.changes import Changes, Head, Lock, OutboxRow, TapRow
 from busbar.fragment.ledger import Ledger
 from busbar.fragment.publishing import AT_ONCE
 from busbar.fragment.reads import Read
+from busbar.fragment.sending import is_written_at_once
 from busbar.fragment.sessions import MessageSessions
 from busbar.fragment.state import State
 from busbar.fragment.taps import NOW, TapSet
@@ -179,7 +180,7 @@ class Fragment:
         state.settings = self.settings
         state.now = now
         state.ledger.is_express = self.settings.express_ms > 0
-        if state.ledger.is_express and sending.is_written_at_once(command):
+        if state.ledger.is_express and (self.settings.forward is not None or is_written_at_once(command)):
             state.ledger.require_write()
         if state.taps is not None or self.settings.taps:
             self._begin_with_taps(command, now)

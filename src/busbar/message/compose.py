@@ -1,6 +1,6 @@
 """Encodes messages as a client sends them: sections written directly from their fields, and batches of them.
 
-Sections come in the order of the specification (3.2) and only if they have content. They are header (ttl), message
+Sections come in the order of the specification (3.2) and only if they have content. They are header (durable, ttl), message
 annotations (scheduled time, partition key), properties up to the last field that is set, application properties, one data
 section. A batch is a delivery of the format BATCH_FORMAT: each message is in a data section of its own.
 
@@ -41,9 +41,10 @@ def compose(
     scheduled_enqueue_time: i64 = 0,
     application_properties: dict[str, object] | None = None,
     created: i64 = 0,
+    forced: bool = False,
 ) -> bytes:
     """Encode a message. Times are ms (0: not set). `created`, a time since 1970, is needed for a time to live above
-    LONGEST_TTL, which is then written as the time of its end."""
+    LONGEST_TTL, which is then written as the time of its end. `forced` is ForcePersistence."""
     w = BytesWriter()
     expiry: i64 = 0
     if time_to_live > LONGEST_TTL:
@@ -51,8 +52,12 @@ def compose(
             raise EncodeError(f"a time to live of {time_to_live} ms needs the time of creation")
         expiry = created + time_to_live
     elif time_to_live > 0:
-        w.write(b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70")
+        w.write(
+            b"\x00\x53\x70\xc0\x08\x03\x41\x40\x70" if forced else b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70"
+        )
         write_u32(w, time_to_live)
+    if forced and (expiry > 0 or time_to_live <= 0):
+        w.write(b"\x00\x53\x70\xc0\x02\x01\x41")
     if scheduled_enqueue_time > 0 or partition_key is not None:
         _write_annotations(w, scheduled_enqueue_time, partition_key)
     texts = [message_id, None, to, subject, reply_to, correlation_id, content_type, None, None, None]

@@ -129,6 +129,21 @@ async def test_receives_join_the_commit_that_is_there() -> None:
         assert here.disk.commits - before == 2
 
 
+async def test_receives_of_an_entity_apart_share_the_commit_of_others() -> None:
+    async with hosting() as here:
+        here.host.change_fragments({1: APART})
+        here.host.submit([send(1, 1, count=2)])
+        await here.sent(1)
+        here.store.groups.clear()
+        here.gate.clear()
+        here.host.submit([send(2, 2)])
+        await asyncio.sleep(0.02)
+        here.host.submit([send(2, 3), Demand(1, 1, 7, 0, 2, False, True)])
+        here.gate.set()
+        await here.until(lambda: len(here.delivered()) == 2)
+        assert [sorted(group) for group in committed(here)] == [[2], [1, 2]]
+
+
 async def test_the_copies_of_a_topic_follow_the_topic() -> None:
     """A subscription without batched access deletes apart; what its topic publishes still shares commits."""
     apart = SubscriptionDescription(enable_batched_operations=False).fragment_settings()
@@ -142,7 +157,7 @@ async def test_the_copies_of_a_topic_follow_the_topic() -> None:
         here.gate.set()
         for request in (1, 2, 3, 4):
             await here.sent(request)
-        assert sorted(committed(here)[-1]) == [2, 3, 4], committed(here)
+        assert [sorted(group) for group in committed(here)] == [[1], [2, 3, 4]]
 
 
 def test_the_description_of_every_kind_of_entity_reaches_its_fragments() -> None:

@@ -66,6 +66,16 @@ def test_all_fields_come_back(
     assert (draft.partition_key, draft.ttl, draft.scheduled) == (fields[2], ttl, scheduled)
 
 
+@pytest.mark.parametrize("ttl", [0, 5_000, 1 << 40])
+def test_a_forced_message_is_durable_in_its_header_whatever_its_time_to_live(ttl: int) -> None:
+    for forced in (False, True):
+        payload = compose(b"x", "id", time_to_live=ttl, created=1_700_000_000_000, forced=forced)
+        draft = parsed(payload)
+        assert draft.forced is forced
+        assert draft.ttl == ttl
+        assert decode_message(payload).data == b"x"
+
+
 def test_a_message_that_says_nothing() -> None:
     assert compose(b"") == b"\x00\x53\x75\xa0\x00"
 
