@@ -3,6 +3,8 @@
 1. Reports of the engine go to the link's end (LinkEnd). What ends write is sent in one write at the end of the event loop's
    turn (`touch`).
 2. A connection ends once, with one error, which all its links get. It is never opened again: the factory opens another one.
+   If the broker closes it before it has accepted a link, the error is that of the refusal: QuotaExceeded, for example.
+   Later it is ConnectionLost, since operations may have been under way.
 3. If the broker closes a link while the connection lives, only that link ends.
 """
 
@@ -102,6 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._links_made = 0
+        self._was_used = False
         self._engine.open()
         self._session = self._engine.begin()
 
@@ -109,7 +112,8 @@ class ClientConnection(asyncio.Protocol):
     async def open(
         cls, endpoint: Endpoint, name: str, timeout: float, context: ssl.SSLContext | None
     ) -> ClientConnection:
-        """Open a connection. Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
+        """Open a connection. Raises CannotConnect, the broker's refusal (QuotaExceeded if the namespace has as many
+        connections as it may have), or BusbarClientError if the broker's certificate is not trusted."""
         loop = asyncio.get_running_loop()
         connection: ClientConnection | None = None
         try:
@@ -118,6 +122,7 @@ class ClientConnection(asyncio.Protocol):
                     lambda: cls(endpoint, name), endpoint.host, endpoint.port, ssl=context
                 )
                 await asyncio.shield(connection._begun)
+                connection._check()  # a refusal may follow the begin in the same frames
         except ssl.SSLCertVerificationError as problem:
             raise BusbarClientError(
                 f"The certificate of {endpoint.authority} is not trusted: {problem.verify_message}."
@@ -336,6 +341,7 @@ class ClientConnection(asyncio.Protocol):
         self._tick()
 
     def _on_attached(self, link: Link) -> None:
+        self._was_used = True
         answer = self._attaching.get(link)
         accepted = link.target if link.sending else link.source
         if answer is not None and not answer.done() and accepted is not None:
@@ -361,8 +367,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, what: str, error: AmqpError | None) -> None:
         why = f": {error.description} ({error.condition})" if error is not None else ""
-        lost = ConnectionLost(f"{self.endpoint.authority} {what}{why}")
-        self._over(lost)
+        problem: BusbarClientError = ConnectionLost(f"{self.endpoint.authority} {what}{why}")
+        if error is not None and not self._was_used:
+            refusal = error_of(error.condition, f"{self.endpoint.authority} {what}: {error.description}")
+            if type(refusal) is not BusbarClientError and not refusal.retryable:
+                problem = refusal
+        self._over(problem)
         if self._transport is not None:
             self._flush()
             self._transport.close()
