@@ -26,6 +26,7 @@ import uvloop
 from harness.amqp_driver import connect
 from harness.faults.shims import build_shim
 from harness.measured import rooms_are_compiled
+from harness.processes import processor_seconds
 from harness.serving import Busbar, config_text
 
 BROKERS = (1, 2, 4)
@@ -49,23 +50,12 @@ class Figures:
     total: float
 
 
-def processes_of(server: Busbar) -> list[int]:
-    """The controller, then its brokers."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-    return [server.pid, *map(int, children.split())]
-
-
-def processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def cycle(server: Busbar, messages: int) -> Figures:
     """Send everything, then receive and complete everything: waits between the two are not measured."""
     share = IN_FLIGHT // CLIENTS
     connections = [await connect(server.port) for _ in range(2 * CLIENTS)]
     senders = [await one.sender("orders", in_flight=share, body=BODY) for one in connections[:CLIENTS]]
-    processes = processes_of(server)
+    processes = server.processes()
     before, began = [processor_seconds(one) for one in processes], time.monotonic()
     await asyncio.gather(*[sender.send(messages // CLIENTS) for sender in senders])
     receivers = [await one.receiver("orders", credit=share) for one in connections[CLIENTS:]]

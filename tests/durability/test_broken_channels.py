@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
-from tests.durability.test_brokers import brokers_of, connection_at
+from tests.durability.test_brokers import connection_at
 from tests.durability.test_store_outage import Operator, drained
 
 KEYS = keys_by_fragment()

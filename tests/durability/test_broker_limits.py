@@ -12,8 +12,9 @@ import pytest
 from busbar.cluster.node_settings import SHARED, share_of
 from busbar.model.limits import Limits
 from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
-from tests.durability.test_brokers import brokers_of, process_of
+from tests.durability.test_brokers import process_of
 
 BROKERS = 3
 CONNECTIONS, ENTITY_CONNECTIONS = 12, 7

@@ -16,9 +16,10 @@ import pytest
 
 from busbar.model.partitioning import index_of_key
 from harness.amqp_driver import LinkRefused, LoadConnection, Receiver, connect, session_payload
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
 from tests.durability.test_broken_channels import LAUNCHER
-from tests.durability.test_brokers import brokers_of, process_of
+from tests.durability.test_brokers import process_of
 from tests.durability.test_store_outage import Operator
 
 LOCK = 5.0

@@ -22,6 +22,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from harness.amqp_driver import ConnectionOver, LinkRefused, LoadConnection, connect
+from harness.processes import brokers_of, client_connections, processor_seconds
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually
 from tests.durability.outage_load import FRAGMENTS, Book, Client, Consumer, keys_by_fragment
@@ -50,19 +51,6 @@ def config() -> str:
     return json.dumps(document)
 
 
-def brokers_of(server: Busbar) -> dict[str, int]:
-    """The broker processes by their names, from the list of processes."""
-    found = {}
-    for child in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
-        try:
-            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-        if "busbar.app.broker_main" in command:
-            found[command[command.index("busbar.app.broker_main") + 1]] = int(child)
-    return found
-
-
 def stores_open_in(process: int) -> set[str]:
     found = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
@@ -77,17 +65,7 @@ def stores_open_in(process: int) -> set[str]:
 
 def process_of(server: Busbar, connection: LoadConnection) -> int:
     """The process that has the other end of a client's connection."""
-    ours = f":{connection.local_port:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1].endswith(f":{server.port:04X}") and fields[2].endswith(ours):
-            socket = f"socket:[{fields[9]}]"
-            for process in (server.pid, *brokers_of(server).values()):
-                for link in Path(f"/proc/{process}/fd").iterdir():
-                    with suppress(OSError):
-                        if os.readlink(link) == socket:
-                            return process
-    raise AssertionError("nobody has the connection")
+    return client_connections(server)[connection.local_port]
 
 
 async def connection_at(server: Busbar, process: int) -> LoadConnection:
@@ -98,11 +76,6 @@ async def connection_at(server: Busbar, process: int) -> LoadConnection:
             return connection
         await connection.close()
     raise AssertionError(f"no connection came to the process {process}")
-
-
-def processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def alive(process: int) -> bool:

@@ -27,11 +27,11 @@ from typing import Any
 import pytest
 
 from busbar.client import AdministrationClient, BusbarClientError
+from harness.processes import brokers_of
 from harness.serving import BROKERS, PATIENCE, Busbar, Properties, config_text, resident_bytes_of
 from tests.durability.soak_faults import CuttingProxy, Fault, FaultKind, fault_plan
 from tests.durability.soak_journal import DELETED, ORDERS, REPLIES, Ledger, MemorySample
 from tests.durability.soak_workers import CALL_SECONDS, PLAIN, SESSIONS, UNIQUE
-from tests.durability.test_brokers import brokers_of
 
 DEEP = bool(os.environ.get("BUSBAR_DEEP"))
 SEED = int(os.environ.get("BUSBAR_SOAK_SEED", time.time_ns() % 1_000_000))

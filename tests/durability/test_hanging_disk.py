@@ -16,9 +16,9 @@ import pytest
 from busbar.catalogue.placement import place
 from busbar.cli.failure import CommandFailure
 from harness.amqp_driver import connect
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
 from tests.durability.outage_load import Book, Client, Consumer, keys_by_fragment
-from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import OUT, QUEUES, REGULAR, Operator, drained
 
 STORES = [f"store-{number}" for number in range(4)]

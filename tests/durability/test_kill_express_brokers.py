@@ -19,9 +19,9 @@ import pytest_asyncio
 
 from busbar.client import MessagingFactory, OutgoingMessage, encode
 from harness.amqp_driver import connect
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
 from tests.durability.outage_load import keys_by_fragment
-from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import Operator
 from tests.interop.forwarding import bodies
 

@@ -31,9 +31,9 @@ from busbar.client import (
     SendFailed,
     encode,
 )
+from harness.processes import brokers_of
 from harness.serving import Busbar, Properties, config_text
 from harness.waiting import eventually, until
-from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import Operator
 
 SEED = int(os.environ.get("BUSBAR_KILL_SEED", time.time_ns() % 1_000_000))

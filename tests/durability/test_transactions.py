@@ -17,9 +17,9 @@ import pytest
 
 from busbar.cli.failure import CommandFailure
 from busbar.client import MessagingFactory
+from harness.processes import brokers_of
 from harness.serving import Busbar, config_text
 from harness.waiting import until
-from tests.durability.test_brokers import brokers_of
 from tests.durability.test_store_outage import Operator
 from tests.durability.transaction_load import LIMITS, QUEUES, Accounts, Deliveries, Load, Transfers
 

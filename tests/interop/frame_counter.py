@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from typing import Self
 
 from harness.serving import Busbar
 
@@ -35,7 +36,7 @@ class FrameCounter:
         """While it is not set, the broker's bytes wait here."""
         self.answers.set()
 
-    async def __aenter__(self) -> FrameCounter:
+    async def __aenter__(self) -> Self:
         self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 

@@ -15,7 +15,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from busbar.client import NO_RETRY, BusbarClientError, MessagingFactory
+from busbar.client import MessagingFactory, QuotaExceeded
 from busbar.model.limits import Limits
 from harness.amqp_driver import ConnectionOver, LoadConnection, connect
 from harness.serving import BROKERS, Busbar
@@ -123,12 +123,15 @@ def test_clients_say_that_the_namespace_is_full(server: Busbar, full: list[Wire]
         sender.send_messages(ServiceBusMessage("x"))
 
     async def ours() -> None:
-        async with await MessagingFactory.connect(server.connection_string, retry=NO_RETRY) as factory:
+        async with await MessagingFactory.connect(server.connection_string) as factory:
             await factory.sender("q")
 
-    with pytest.raises(BusbarClientError, match="AMQP connections") as caught:
+    began = time.monotonic()
+    with pytest.raises(QuotaExceeded, match="AMQP connections") as caught:
         asyncio.run(ours())
-    assert caught.value.retryable, "a place may become free"
+    assert caught.value.condition == FULL
+    assert not caught.value.retryable, "a quota is no fault that passes: the program decides"
+    assert time.monotonic() - began < 5, "it is not tried again"
 
 
 def test_a_connection_too_many_that_never_opens_is_closed(server: Busbar, full: list[Wire]) -> None:

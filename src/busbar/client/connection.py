@@ -1,8 +1,10 @@
 """One TCP connection to a broker, with one AMQP session for its links and others for coordinators of transactions.
 
 1. Reports of the engine go to the link's end (LinkEnd). What ends write is sent in one write at the end of the event loop's
-   turn (`touch`).
+   turn (`touch`). If the client makes one call after the other, it is sent at once, which saves a turn for each call.
 2. A connection ends once, with one error, which all its links get. It is never opened again: the factory opens another one.
+   If the broker closes it before it has accepted a link, the error is that of the refusal: QuotaExceeded, for example.
+   Later it is ConnectionLost, since operations may have been under way.
 3. If the broker closes a link while the connection lives, only that link ends.
 """
 
@@ -102,7 +104,10 @@ class ClientConnection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
+        self._touches = 0  # since the last input
+        self._one_at_a_time = False  # one touch at most came between the last two inputs
         self._links_made = 0
+        self._was_used = False
         self._engine.open()
         self._session = self._engine.begin()
 
@@ -110,7 +115,8 @@ class ClientConnection(asyncio.Protocol):
     async def open(
         cls, endpoint: Endpoint, name: str, timeout: float, context: ssl.SSLContext | None
     ) -> ClientConnection:
-        """Open a connection. Raises CannotConnect, or BusbarClientError if the broker's certificate is not trusted."""
+        """Open a connection. Raises CannotConnect, the broker's refusal (QuotaExceeded if the namespace has as many
+        connections as it may have), or BusbarClientError if the broker's certificate is not trusted."""
         loop = asyncio.get_running_loop()
         connection: ClientConnection | None = None
         try:
@@ -119,6 +125,7 @@ class ClientConnection(asyncio.Protocol):
                     lambda: cls(endpoint, name), endpoint.host, endpoint.port, ssl=context
                 )
                 await asyncio.shield(connection._begun)
+                connection._check()  # a refusal may follow the begin in the same frames
         except asyncio.CancelledError:
             if connection is not None:
                 connection.abort(CannotConnect("The call that opened the connection was cancelled."))
@@ -260,8 +267,13 @@ class ClientConnection(asyncio.Protocol):
     # ---- output ----------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Send what was written at the end of this turn."""
-        if not self._flush_due:
+        """Send what was written, at the end of this turn or at once."""
+        if self._flush_due:
+            return
+        self._touches += 1
+        if self._one_at_a_time and self._touches == 1:
+            self._flush()
+        else:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
@@ -286,6 +298,8 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._flush_due = True  # below, once for everything that this input leads to
+        self._one_at_a_time = self._touches <= 1
+        self._touches = 0
         try:
             self._handle(self._engine.receive_data(data, _now()))
         finally:
@@ -355,6 +369,7 @@ class ClientConnection(asyncio.Protocol):
         self._tick()
 
     def _on_attached(self, link: Link) -> None:
+        self._was_used = True
         answer = self._attaching.get(link)
         accepted = link.target if link.sending else link.source
         if answer is not None and not answer.done() and accepted is not None:
@@ -380,8 +395,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, what: str, error: AmqpError | None) -> None:
         why = f": {error.description} ({error.condition})" if error is not None else ""
-        lost = ConnectionLost(f"{self.endpoint.authority} {what}{why}")
-        self._over(lost)
+        problem: BusbarClientError = ConnectionLost(f"{self.endpoint.authority} {what}{why}")
+        if error is not None and not self._was_used:
+            refusal = error_of(error.condition, f"{self.endpoint.authority} {what}: {error.description}")
+            if type(refusal) is not BusbarClientError and not refusal.retryable:
+                problem = refusal
+        self._over(problem)
         if self._transport is not None:
             self._flush()
             self._transport.close()

@@ -108,9 +108,8 @@ class MessageSender:
         self._check()
         seconds = self._factory.operation_timeout
         try:
-            async with asyncio.timeout(seconds):
-                is_repeatable = self._is_repeatable if transaction is None else is_never_repeated
-                failed, doubtful, _ = await self._sender.transmit(payloads, transaction, is_repeatable)
+            is_repeatable = self._is_repeatable if transaction is None else is_never_repeated
+            failed, doubtful, _ = await self._sender.transmit(payloads, transaction, is_repeatable, seconds)
         except TimeoutError:
             raise OperationTimeout(
                 f"'{self.entity}' has not answered within {seconds:g} s: it is not known what was stored."

@@ -16,6 +16,7 @@ from busbar.amqp.events import (
     Disposed,
     Event,
     LinkAttaching,
+    Opened,
     SaslInit,
 )
 from busbar.amqp.link import Link
@@ -44,9 +45,13 @@ class ScriptedBroker:
         self.message_size = 262_144
         self.tokens: list[str] = []
         self.token_status = 202
+        self.refusal = ""
+        """The condition of the close that a new connection gets."""
+        self.sasl_code = 0
         self.arrived: list[Delivery] = []
         self.peers: list[Peer] = []
         self.connections = 0
+        self.reads = 0
         self._server: asyncio.Server | None = None
 
     async def start(self) -> ScriptedBroker:
@@ -61,6 +66,11 @@ class ScriptedBroker:
             f"Endpoint=sb://127.0.0.1:{self.port};SharedAccessKeyName=Root;SharedAccessKey=a-secret;"
             "UseDevelopmentEmulator=true"
         )
+
+    def close(self, condition: str) -> None:
+        """Close all connections with an error."""
+        for peer in self.peers:
+            peer.close(condition)
 
     def hang_up(self) -> None:
         """All connections are lost."""
@@ -95,7 +105,12 @@ class Peer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def close(self, condition: str) -> None:
+        self._engine.close(condition, "as told")
+        self.flush()
+
     def data_received(self, data: bytes) -> None:
+        self._broker.reads += 1
         for event in self._engine.receive_data(data, time.monotonic_ns() // 1_000_000):
             self._handle(event)
         self.flush()
@@ -108,7 +123,9 @@ class Peer(asyncio.Protocol):
     def _handle(self, event: Event) -> None:
         broker = self._broker
         if isinstance(event, SaslInit):
-            self._engine.sasl_outcome(0)
+            self._engine.sasl_outcome(broker.sasl_code)
+        elif isinstance(event, Opened) and broker.refusal:
+            self._engine.close(broker.refusal, "as told")
         elif isinstance(event, LinkAttaching):
             self.links.append(event.link)
             if broker.attach is not None:

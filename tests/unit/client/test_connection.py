@@ -12,15 +12,20 @@ from busbar.amqp.outcomes import ACCEPTED
 from busbar.client import (
     NO_RETRY,
     BusbarClientError,
+    CannotConnect,
     ConnectionLost,
     EntityGone,
+    InvalidOperation,
     LockLost,
     MessagingFactory,
     NotFound,
     OutgoingMessage,
+    QuotaExceeded,
     Retry,
+    SendFailed,
     SessionCannotBeLocked,
     SettleFailed,
+    Unauthorized,
     encode,
 )
 from busbar.client import tokens as tokens_module
@@ -140,6 +145,64 @@ async def test_messages_that_were_deleted_cannot_be_settled(
     got = await receiver.receive(10)
     with pytest.raises(ValueError, match="deleted"):
         await receiver.complete(got)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("amqp:resource-limit-exceeded", QuotaExceeded),
+        ("amqp:unauthorized-access", Unauthorized),
+        ("amqp:not-found", NotFound),
+        ("amqp:not-allowed", InvalidOperation),
+    ],
+)
+async def test_a_refusal_at_open_has_its_own_error(
+    scripted: ScriptedBroker, condition: str, kind: type[BusbarClientError]
+) -> None:
+    scripted.refusal = condition
+    error = await refused_once(scripted, kind)
+    assert (error.condition, error.retryable) == (condition, False) and "as told" in error.text
+
+
+@pytest.mark.parametrize(
+    "condition", ["amqp:connection:forced", "com.microsoft:server-busy", "unknown:condition"]
+)
+async def test_a_close_at_open_that_is_no_refusal_is_no_connection(
+    scripted: ScriptedBroker, condition: str
+) -> None:
+    scripted.refusal = condition
+    with pytest.raises(CannotConnect, match=condition) as caught:
+        await MessagingFactory.connect(scripted.connection_string, retry=NO_RETRY)
+    assert caught.value.retryable
+
+
+async def test_refused_credentials_are_not_tried_again(scripted: ScriptedBroker) -> None:
+    scripted.sasl_code = 1
+    await refused_once(scripted, Unauthorized)
+
+
+async def refused_once(scripted: ScriptedBroker, kind: type[BusbarClientError]) -> BusbarClientError:
+    """The broker gets one connection, although the Retry has patience."""
+    before = scripted.connections
+    with pytest.raises(kind) as caught:
+        await MessagingFactory.connect(scripted.connection_string, retry=Retry(patience=30.0, first=0.01))
+    assert type(caught.value) is kind and scripted.connections == before + 1
+    return caught.value
+
+
+async def test_a_close_after_the_open_loses_the_connection(
+    scripted: ScriptedBroker, factory: MessagingFactory
+) -> None:
+    """Whatever its condition: operations may have been under way."""
+    scripted.answer = lambda link, deliveries: None
+    sender = await factory.sender("q")
+    sending = asyncio.create_task(sender.send([payload(1)]))
+    while not scripted.arrived:
+        await asyncio.sleep(0.01)
+    scripted.close("amqp:resource-limit-exceeded")
+    with pytest.raises(SendFailed) as caught:
+        await sending
+    assert (caught.value.condition, caught.value.unknown) == (ConnectionLost.default_condition, (0,))
 
 
 async def test_a_closed_factory(scripted: ScriptedBroker, factory: MessagingFactory) -> None:
