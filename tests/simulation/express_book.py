@@ -60,8 +60,10 @@ class Told:
     tag: int
     session: str | None
     is_durable: bool
-    """Sent with ForcePersistence, in a transaction or scheduled, or written since."""
+    """Sent with ForcePersistence, in a transaction or as a scheduled one, or written since."""
     places: set[Place]
+    scheduled: int = 0
+    """When it is due. If it was due before the broker got to it, it is a message like others."""
     is_acknowledged: bool = False
     answered_at: int = 0
     number: int = 0
@@ -124,15 +126,22 @@ class ExpressBook:
     # ---- senders ----
 
     def expect(
-        self, tag: int, *, is_durable: bool, session: str | None = None, may_wait: bool = False
+        self,
+        tag: int,
+        *,
+        is_durable: bool,
+        session: str | None = None,
+        scheduled: int = 0,
+        may_wait: bool = False,
     ) -> None:
-        """A message is sent that may come here. `may_wait`: it is scheduled, or its topic may pass it on later."""
-        places = {Place.NOWHERE, Place.ACTIVE, *([Place.SCHEDULED] if may_wait else [])}
-        self.told[tag] = Told(tag, session if self.requires_session else None, is_durable, places)
+        """A message is sent that may come here. `may_wait`: its topic may pass it on later."""
+        places = {Place.NOWHERE, Place.ACTIVE, *([Place.SCHEDULED] if may_wait or scheduled else [])}
+        self.told[tag] = Told(tag, session if self.requires_session else None, is_durable, places, scheduled)
 
     def acknowledged(self, tag: int, now: int) -> None:
         told = self.told[tag]
         told.is_acknowledged, told.answered_at = True, now
+        told.is_durable = told.is_durable or told.scheduled > now
         told.places.discard(Place.NOWHERE)
 
     def refused(self, tag: int) -> None:

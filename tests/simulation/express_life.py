@@ -182,8 +182,8 @@ class ExpressLife:
     def _expect(self, book: ExpressBook, drafts: list[Draft], is_durable: bool) -> list[int]:
         tags = [int(draft.content[4:10]) for draft in drafts]
         for tag, draft in zip(tags, drafts, strict=True):
-            waits = draft.scheduled > 0
-            book.expect(tag, is_durable=is_durable or waits, session=draft.session_id, may_wait=waits)
+            due = int(draft.scheduled)
+            book.expect(tag, is_durable=is_durable, session=draft.session_id, scheduled=due)
         return tags
 
     def _send_answered(self, book: ExpressBook, tags: list[int], effect: e.Effect | None) -> None:

@@ -67,8 +67,10 @@ class ExpressTopicLife(ExpressSessionLife):
         tags = [tag_of(draft.content) for draft in drafts]
         for tag, draft in zip(tags, drafts, strict=True):
             for book in self._selecting(tag):
-                durable = is_durable or draft.scheduled > 0
-                book.expect(tag, is_durable=durable, session=draft.session_id, may_wait=True)
+                due = int(draft.scheduled)
+                book.expect(
+                    tag, is_durable=is_durable, session=draft.session_id, scheduled=due, may_wait=True
+                )
         return tags
 
     def _copies_answered(self, tags: list[int], crashes: int, effect: e.Effect | None) -> None:

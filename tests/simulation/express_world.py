@@ -157,7 +157,7 @@ class ExpressWorld:
         self.check()
 
     def change(self, settings: dict[int, FragmentSettings]) -> None:
-        self.trace.add("settings", next(iter(settings.values())))
+        self.trace.add(f"express delays {[int(one.express_ms) for one in settings.values()]}")
         self.settings = {**self.settings, **settings}
         self.host.change_fragments(settings)
         self.check()

@@ -415,6 +415,8 @@ class Ledger:
         changes.head = self.head.copy()
         if self.is_express or changes.acknowledged:
             changes.head.last += NUMBERS_AHEAD
+        elif changes.head.last < self._limit:
+            self._limit = changes.head.last  # the entity is not express any more, and may be again
         self._changes = None
         return changes
 

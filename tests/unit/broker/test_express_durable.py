@@ -15,7 +15,7 @@ from busbar.model.entities import QueueDescription
 from busbar.model.message import ACTIVE, OUTBOX, SCHEDULED, Draft
 from busbar.model.settings import ForwardSettings, FragmentSettings
 from harness.memory_store import Disk, Fault
-from tests.unit.broker.hosting import Hosting, clock, complete, demand, hosting, send
+from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
 DELAY = 120
 
@@ -77,6 +77,17 @@ async def test_the_first_number_is_written_before_it_is_acknowledged() -> None:
         assert await is_held(here, send(1, 1))
         assert here.disk.fragment(1).head.last > 1_000_000, "many numbers more can be given without a write"
         assert not await is_held(here, send(1, 2))
+
+
+async def test_switched_off_and_on_again_the_first_number_is_written() -> None:
+    """While it was off, commits wrote the last number that was given, and no higher one."""
+    async with warm(express()) as here:
+        here.host.change_fragments({1: PLAIN})
+        here.host.submit([send(1, 1)])
+        await here.sent(1)
+        here.host.change_fragments({1: express()})
+        assert await is_held(here, send(1, 2))
+        assert here.disk.fragment(1).head.last > (await here.sent(2)).numbers[0]
 
 
 async def test_a_scheduled_message_is_durable_before_it_is_acknowledged() -> None:
