@@ -33,8 +33,7 @@ class FetchLink(ReceiverLink):
     """The link of a MessageReceiver."""
 
     def __init__(self, connection: ClientConnection, prefetch: int, delete: bool, timeout: float) -> None:
-        super().__init__(connection, prefetch, delete)
-        self._timeout = timeout
+        super().__init__(connection, prefetch, delete, timeout)
         self._average = float(FIRST_GUESS)
         self._draining = False
         self._drain_timer: asyncio.TimerHandle | None = None

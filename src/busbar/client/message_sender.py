@@ -107,8 +107,9 @@ class MessageSender:
         self._check()
         seconds = self._factory.operation_timeout
         try:
-            async with asyncio.timeout(seconds):
-                failed, doubtful, _ = await self._sender.transmit(payloads, transaction, self._is_repeatable)
+            failed, doubtful, _ = await self._sender.transmit(
+                payloads, transaction, self._is_repeatable, seconds
+            )
         except TimeoutError:
             raise OperationTimeout(
                 f"'{self.entity}' has not answered within {seconds:g} s: it is not known what was stored."

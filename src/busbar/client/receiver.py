@@ -49,8 +49,9 @@ class Receiver:
             link = self._link
             if link is None or link.error is not None:
                 connection = await self._factory.connection_for(self.entity)
-                link = ReceiverLink(connection, self._credit, self._delete)
-                await link.attach(self.address, self._factory.operation_timeout)
+                seconds = self._factory.operation_timeout
+                link = ReceiverLink(connection, self._credit, self._delete, seconds)
+                await link.attach(self.address, seconds)
                 self._link = link
             return link
 

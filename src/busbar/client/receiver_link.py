@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from busbar.amqp.errors import AmqpError
 from busbar.amqp.events import Delivery
 from busbar.amqp.outcomes import REJECTED, RELEASED, Outcome, empty_state
+from busbar.client.answer_watch import AnswerWatch, WatchedCall
 from busbar.client.connection import ClientConnection, LinkEnd
 from busbar.client.errors import BusbarClientError, ConnectionLost, LockLost, SettleFailed
 from busbar.client.received import Received
@@ -34,14 +36,19 @@ class WaitingReceive:
         self.has_expired = False
 
 
-class _Settlement:
+class _Settlement(WatchedCall):
     """One call whose messages the broker has still to confirm."""
 
-    def __init__(self, ids: list[int], code: int) -> None:
+    __slots__ = ("_give_up", "code", "done", "failed", "places")
+
+    def __init__(
+        self, ids: list[int], code: int, loop: asyncio.AbstractEventLoop, give_up: Callable[[], None]
+    ) -> None:
         self.places = {number: place for place, number in enumerate(ids)}
         self.code = code
         self.failed: dict[int, tuple[str, str]] = {}
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self._give_up = give_up
 
     def answered(self, number: int, outcome: Outcome | None) -> None:
         place = self.places.pop(number)
@@ -56,6 +63,9 @@ class _Settlement:
         if not self.places and not self.done.done():
             self.done.set_result(None)
 
+    def expire(self) -> None:
+        self._give_up()
+
 
 _SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The message was settled before."))
 
@@ -63,10 +73,12 @@ _SETTLED_BEFORE = Outcome(REJECTED, AmqpError(LockLost.default_condition, "The m
 class ReceiverLink(LinkEnd):
     """A receiver on one connection, with which it ends."""
 
-    def __init__(self, connection: ClientConnection, credit: int, delete: bool) -> None:
+    def __init__(self, connection: ClientConnection, credit: int, delete: bool, timeout: float) -> None:
         self.connection = connection
         self.delete = delete
         self.error: BusbarClientError | None = None
+        self._timeout = timeout
+        self._watch = AnswerWatch(timeout, self._give_up)
         self._credit = credit
         self._loop = asyncio.get_running_loop()
         self._buffer: deque[Received] = deque()
@@ -179,9 +191,9 @@ class ReceiverLink(LinkEnd):
 
     # ---- settlement ------------------------------------------------------------------------------
 
-    async def settle(self, ids: list[int], state: bytes, code: int, timeout: float) -> None:
+    async def settle(self, ids: list[int], state: bytes, code: int) -> None:
         """Settle deliveries. Raises SettleFailed. If no answer comes, the connection is closed."""
-        settlement = _Settlement(ids, code)
+        settlement = _Settlement(ids, code, self._loop, self._give_up)
         held = [number for number in ids if number in self._held]
         self._held.difference_update(held)
         for number in held:
@@ -192,19 +204,20 @@ class ReceiverLink(LinkEnd):
         if held:
             self.link.dispose(held, state, False)
             self.connection.touch()
-            timer = self._loop.call_later(timeout, self._give_up, timeout)
+            self._watch.begin(settlement)
             try:
                 await settlement.done
             finally:
-                timer.cancel()
+                self._watch.end(settlement)
         if settlement.failed:
             first = settlement.failed[min(settlement.failed)]
             text = f"Of {len(ids)} messages {len(settlement.failed)} were not settled. {first[1]}"
             raise SettleFailed(text, first[0], settlement.failed)
 
-    def _give_up(self, timeout: float) -> None:
+    def _give_up(self) -> None:
         """Close the connection, since a settlement was not answered. Its messages fail with the link."""
-        lost = ConnectionLost(f"No answer to a settlement for {timeout:g} s: the connection is given up.")
+        text = f"No answer to a settlement for {self._timeout:g} s: the connection is given up."
+        lost = ConnectionLost(text)
         self.connection.abort(lost)
 
     def release(self, messages: list[Received]) -> None:
@@ -220,6 +233,7 @@ class ReceiverLink(LinkEnd):
             self.locked.update(ids)
 
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
+        self._watch.answered()
         for number in ids:
             settlement = self._settling.pop(number, None)
             if settlement is not None:
@@ -229,6 +243,7 @@ class ReceiverLink(LinkEnd):
 
     def ended(self, error: BusbarClientError) -> None:
         self.error = error
+        self._watch.stop()
         if not self.delete:
             self._buffer.clear()  # their locks are lost
         settling, self._settling = self._settling, {}

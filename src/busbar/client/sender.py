@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from busbar.amqp.outcomes import ACCEPTED, REJECTED, Outcome
+from busbar.client.answer_watch import AnswerWatch, WatchedCall
 from busbar.client.connection import ClientConnection, LinkEnd
 from busbar.client.errors import (
     RETRYABLE,
@@ -81,15 +82,17 @@ Failure = tuple[str, str, bool]
 """Condition, text, and whether the message was certainly not stored."""
 
 
-class _WriterCall:
+class _WriterCall(WatchedCall):
     """The messages of one `send` that are under way together."""
 
-    def __init__(self, messages: list[bytes], state: bytes) -> None:
+    __slots__ = ("done", "failures", "messages", "state", "unanswered")
+
+    def __init__(self, messages: list[bytes], state: bytes, loop: asyncio.AbstractEventLoop) -> None:
         self.messages = messages
         self.state = state  # of their deliveries: names a transaction, or is empty
         self.unanswered = len(messages)
         self.failures: dict[int, Failure] = {}
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[None] = loop.create_future()
 
     def answered(self, count: int) -> None:
         self.unanswered -= count
@@ -99,6 +102,10 @@ class _WriterCall:
     def fail(self, places: Sequence[int], condition: str, text: str, certain: bool) -> None:
         for place in places:
             self.failures[place] = (condition, text, certain)
+
+    def expire(self) -> None:
+        if not self.done.done():
+            self.done.set_exception(TimeoutError())
 
 
 class _Slice:
@@ -115,9 +122,12 @@ class _Slice:
 class SenderLink(LinkEnd):
     """A sender on one connection, with which it ends."""
 
-    def __init__(self, connection: ClientConnection, in_flight: int) -> None:
+    def __init__(self, connection: ClientConnection, in_flight: int, timeout: float) -> None:
         self.connection = connection
         self.error: BusbarClientError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timeout = timeout
+        self._watch = AnswerWatch(timeout, self._on_silence)
         self._in_flight = in_flight
         self._batch_messages = max(1, in_flight // BATCHES_IN_FLIGHT)
         self._batch_bytes = BATCH_BYTES
@@ -127,7 +137,6 @@ class SenderLink(LinkEnd):
         self._messages = 0
         self._bytes = 0
         self._sent = 0
-        self.answers = 0
 
     async def attach(
         self, address: str, timeout: float, writer: Writer | None, destination: str | None = None
@@ -152,13 +161,27 @@ class SenderLink(LinkEnd):
         """The maximum size of a batch."""
         return self._batch_bytes
 
-    def start(self, call: _WriterCall) -> None:
-        self._queue.append(_Slice(call, 0, len(call.messages)))
-        self._pump()
+    async def send(self, messages: list[bytes], state: bytes, expires: bool) -> dict[int, Failure]:
+        """Send each message once, and wait for all answers. Returns those that failed.
 
-    def forget(self, call: _WriterCall) -> None:
-        """Do not send the messages of this call that are not sent yet."""
-        self._queue = deque([part for part in self._queue if part.call is not call])
+        A call that expires raises TimeoutError when the link's timeout is over.
+        """
+        call = _WriterCall(messages, state, self._loop)
+        self._queue.append(_Slice(call, 0, len(messages)))
+        self._watch.begin(call, expires=expires)
+        self._pump()
+        try:
+            await call.done
+        except (asyncio.CancelledError, TimeoutError):
+            self._queue = deque([part for part in self._queue if part.call is not call])
+            raise
+        finally:
+            self._watch.end(call)
+        return call.failures
+
+    def _on_silence(self) -> None:
+        text = f"No answer for {self._timeout:g} s: the connection is given up."
+        self.connection.abort(ConnectionLost(text))
 
     def credit_changed(self) -> None:
         self._pump()
@@ -211,6 +234,7 @@ class SenderLink(LinkEnd):
 
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
         accepted = outcome is not None and outcome.code == ACCEPTED
+        self._watch.answered()
         for tag in tags:
             found = self._under_way.pop(tag, None)
             if found is None:
@@ -219,7 +243,6 @@ class SenderLink(LinkEnd):
             count = part.stop - part.start
             self._messages -= count
             self._bytes -= size
-            self.answers += 1
             if accepted:
                 part.call.answered(count)
             else:
@@ -251,6 +274,7 @@ class SenderLink(LinkEnd):
 
     def ended(self, error: BusbarClientError) -> None:
         self.error = error
+        self._watch.stop()
         under_way, self._under_way = self._under_way, {}
         queue, self._queue = self._queue, deque()
         for part, _size in under_way.values():
@@ -259,29 +283,6 @@ class SenderLink(LinkEnd):
         for part in queue:
             part.call.fail(range(part.start, part.stop), error.condition, error.text, True)
             part.call.answered(part.stop - part.start)
-
-
-class _Silence:
-    """Closes the connection if nothing is answered on a link for `timeout` seconds."""
-
-    __slots__ = ("_answers", "_link", "_loop", "_timeout", "_timer")
-
-    def __init__(self, link: SenderLink, timeout: float) -> None:
-        self._link = link
-        self._timeout = timeout
-        self._loop = asyncio.get_running_loop()
-        self._answers = link.answers
-        self._timer = self._loop.call_later(timeout, self._check)
-
-    def _check(self) -> None:
-        link, timeout = self._link, self._timeout
-        if link.answers == self._answers:
-            link.connection.abort(ConnectionLost(f"No answer for {timeout:g} s: the connection is given up."))
-        self._answers = link.answers
-        self._timer = self._loop.call_later(timeout, self._check)
-
-    def stop(self) -> None:
-        self._timer.cancel()
 
 
 class Sender:
@@ -318,7 +319,7 @@ class Sender:
             link = self._link
             if link is None or link.error is not None:
                 connection = await self._factory.connection_for(self.entity)
-                link = SenderLink(connection, self._in_flight)
+                link = SenderLink(connection, self._in_flight, self._factory.operation_timeout)
                 if self.via is None:
                     await link.attach(self.entity, self._factory.operation_timeout, self.writer)
                 else:
@@ -337,7 +338,7 @@ class Sender:
         if transaction is not None and self.writer is not None:
             raise ValueError("a writer cannot send in a transaction")
         is_repeatable = _is_never_repeated if self.writer is None else _is_worth_repeating
-        failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable)
+        failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable, None)
         if failed:
             raise failure_of_send(len(messages), failed, doubtful)
         return SendOutcome(len(messages), repeated)
@@ -347,21 +348,44 @@ class Sender:
         payloads: list[bytes],
         transaction: ClientTransaction | None,
         is_repeatable: Callable[[Failure], bool],
+        timeout: float | None,
     ) -> tuple[dict[int, Failure], set[int], int]:
         """Send messages, and again those whose failures are repeatable, by the factory's Retry.
 
         Returns what failed, which of these may have been stored, and how many were repeated. If none was sent, raises the
-        error of the link.
+        error of the link. With a `timeout`, which is the factory's, raises TimeoutError after so many seconds.
         """
+        link = self._link
+        first: dict[int, Failure] | None = None
+        if timeout is None:
+            return await self._transmit(payloads, transaction, is_repeatable, first)
+        deadline = asyncio.get_running_loop().time() + timeout
+        if link is not None and link.error is None:
+            # Nearly all calls end here. The watch of the link has their timeout, so they need no timer.
+            state = b"" if transaction is None else transaction.state(link.connection)
+            first = await link.send(payloads, state, True)
+            if not first:
+                return first, set(), 0
+        async with asyncio.timeout_at(deadline):
+            return await self._transmit(payloads, transaction, is_repeatable, first)
+
+    async def _transmit(
+        self,
+        payloads: list[bytes],
+        transaction: ClientTransaction | None,
+        is_repeatable: Callable[[Failure], bool],
+        first: dict[int, Failure] | None,
+    ) -> tuple[dict[int, Failure], set[int], int]:
+        """Send and repeat as `transmit` does. `first` has the failures of the first attempt, if it was made."""
         places = list(range(len(payloads)))
         failed: dict[int, Failure] = {}
         doubtful: set[int] = set()  # sent once without an answer: a later answer does not make them certain
         repeated = 0
-        none_sent = True
         attempts = self._factory.retry.start()
+        none_sent = first is None
         while payloads:
             try:
-                failures = await self._once(payloads, transaction)
+                failures = await self._once(payloads, transaction) if first is None else first
                 none_sent = False
             except BusbarClientError as error:
                 failure = (error.condition, error.text, True)
@@ -370,6 +394,7 @@ class Sender:
                         raise
                     continue
                 failures = dict.fromkeys(range(len(payloads)), failure)
+            first = None
             if not failures and not failed:
                 return failed, doubtful, repeated
             failed |= {places[index]: failure for index, failure in failures.items()}
@@ -392,22 +417,7 @@ class Sender:
         if link is None or link.error is not None:
             link = await self.attached()
         state = b"" if transaction is None else transaction.state(link.connection)
-        call = _WriterCall(payloads, state)
-        link.start(call)
-        await self._answers(link, call)
-        return call.failures
-
-    async def _answers(self, link: SenderLink, call: _WriterCall) -> None:
-        """Wait for all answers. If none comes for as long as the factory's timeout, close the connection."""
-        timeout = self._factory.operation_timeout
-        silence = _Silence(link, timeout)
-        try:
-            await call.done
-        except asyncio.CancelledError:
-            link.forget(call)
-            raise
-        finally:
-            silence.stop()
+        return await link.send(payloads, state, False)
 
     async def close(self) -> None:
         """Close the link. Sends under way get no answer any more."""

@@ -128,7 +128,7 @@ class Settlements:
         if not ids:
             return
         try:
-            await link.settle(ids, state, form.code, self._factory.operation_timeout)
+            await link.settle(ids, state, form.code)
         except SettleFailed as refused:
             if transaction is not None:
                 link.still_locked([ids[place] for place in refused.failed])

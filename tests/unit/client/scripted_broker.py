@@ -51,6 +51,7 @@ class ScriptedBroker:
         self.arrived: list[Delivery] = []
         self.peers: list[Peer] = []
         self.connections = 0
+        self.reads = 0
         self._server: asyncio.Server | None = None
 
     async def start(self) -> ScriptedBroker:
@@ -109,6 +110,7 @@ class Peer(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        self._broker.reads += 1
         for event in self._engine.receive_data(data, time.monotonic_ns() // 1_000_000):
             self._handle(event)
         self.flush()

@@ -172,6 +172,42 @@ async def test_what_was_not_sent_is_sent_when_the_broker_is_back() -> None:
     await broker.stop()
 
 
+async def test_calls_of_one_turn_share_a_write(scripted: ScriptedBroker) -> None:
+    """Also after calls one after the other, each of which is written at once."""
+    factory = MessagingFactory(scripted.connection_string, batch_flush_interval=0)
+    sender = factory.message_sender("q")
+    for message in named(20):
+        await sender.send_messages(message)
+    before, sent = scripted.reads, len(scripted.arrived)
+    await asyncio.gather(*[sender.send_messages(message) for message in named(100)])
+    assert len(scripted.arrived) == sent + 100
+    assert scripted.reads <= before + 2
+    await factory.close()
+
+
+async def test_a_call_without_an_answer_ends_while_others_are_answered(scripted: ScriptedBroker) -> None:
+    def answer(link: Link, deliveries: list[Delivery]) -> None:
+        answered = [delivery for delivery in deliveries if ids_of(delivery) != ["unanswered"]]
+        accept_all(link, answered)
+
+    scripted.answer = answer
+    factory = MessagingFactory(
+        scripted.connection_string, batch_flush_interval=0, operation_timeout=0.4, retry=BRIEFLY
+    )
+    sender = factory.message_sender("q")
+    await sender.send_messages(OutgoingMessage(b"", message_id="before"))
+    lost = asyncio.create_task(sender.send_messages(OutgoingMessage(b"", message_id="unanswered")))
+    began = time.monotonic()
+    while not lost.done():
+        await sender.send_messages(OutgoingMessage(b""))
+        await asyncio.sleep(0.02)
+        assert time.monotonic() < began + 5
+    with pytest.raises(OperationTimeout, match=r"0\.4 s"):
+        await lost
+    assert scripted.connections == 1, "the link lives"
+    await factory.close()
+
+
 @pytest.mark.parametrize("interval", [0.0, 0.02])
 async def test_silence_ends_after_the_operation_timeout(scripted: ScriptedBroker, interval: float) -> None:
     scripted.answer = lambda link, deliveries: None

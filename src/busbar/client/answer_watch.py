@@ -1,0 +1,76 @@
+"""Limits how long the calls of one link wait for the broker's answers, with one timer for all of them.
+
+1. A call expires if it has no answer `timeout` seconds after it began. The class of the call defines what that means.
+2. If calls wait and nothing at all is answered for `timeout` seconds, the broker is silent.
+3. A call that is answered costs no timer. The timer of the first call stays, and is set again when it is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+
+class WatchedCall:
+    """A call that waits for answers."""
+
+    __slots__ = ("deadline",)
+
+    deadline: float
+
+    def expire(self) -> None:
+        """No answer has come in time."""
+
+
+class AnswerWatch:
+    """The calls of one link that wait, in their order."""
+
+    __slots__ = ("_calls", "_last_answer", "_loop", "_on_silence", "_timeout", "_timer")
+
+    def __init__(self, timeout: float, on_silence: Callable[[], None]) -> None:
+        self._timeout = timeout
+        self._on_silence = on_silence
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[WatchedCall, None] = {}
+        self._last_answer = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, call: WatchedCall, *, expires: bool = True) -> None:
+        """A call begins to wait. One that does not expire may take any time, while the broker is not silent."""
+        now = self._loop.time()
+        if not self._calls:
+            self._last_answer = now
+        call.deadline = now + self._timeout if expires else math.inf
+        self._calls[call] = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(now + self._timeout, self._check)
+
+    def end(self, call: WatchedCall) -> None:
+        """A call does not wait any more."""
+        self._calls.pop(call, None)
+
+    def answered(self) -> None:
+        """Some answer has come on the link."""
+        self._last_answer = self._loop.time()
+
+    def _check(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        silent_at = self._last_answer + self._timeout
+        is_silent = bool(self._calls) and silent_at <= now
+        for call in list(self._calls):
+            if call.deadline > now:
+                self._timer = self._loop.call_at(min(call.deadline, max(silent_at, now)), self._check)
+                break
+            del self._calls[call]
+            call.expire()
+        if is_silent:
+            self._on_silence()
+
+    def stop(self) -> None:
+        """The link has ended: its calls end with it."""
+        self._calls.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
