@@ -60,8 +60,9 @@ def take(page: Page, html: str, height: int) -> bytes:
     size = page.viewport_size
     assert size is not None
     whole = page.evaluate("document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": size["width"], "height": min(height, whole)}
-    shot = page.screenshot(full_page=True, clip=clip)
+    shot = page.screenshot(
+        full_page=True, clip={"x": 0, "y": 0, "width": size["width"], "height": min(height, whole)}
+    )
     scratch = page.context.new_page()
     width, rows, palette, indexes = scratch.evaluate(REDUCE, [base64.b64encode(shot).decode()])
     scratch.close()

@@ -234,6 +234,14 @@ class EntityFigures:
         return len(self.fragments) + len(self.coverage.unavailable) > 1
 
     @property
+    def finished(self) -> int | None:
+        """The messages that were done with: if the records lack ends, those that the tap showed as done. None: not known."""
+        if self.coverage.events is None or self.fates.unknown:
+            states = self.fates.states
+            return None if states is None else max(self.done.count, states.get("done", 0))
+        return self.done.count
+
+    @property
     def waiting(self) -> int | None:
         """The messages that were not done with, by the best source there is: the count, the tap, the records.
 

@@ -16,6 +16,7 @@ A queue and its dead-letter queue share events. What follows the dead-lettering 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
@@ -75,23 +76,29 @@ def of_events(frame: DataFrame) -> DataFrame:
     )
 
 
-def own_events(events: DataFrame, dead_letters: DataFrame | None) -> DataFrame:
-    """The events of a queue, without those of its dead letters. `dead_letters`: the messages of a dead-letter queue, whose
-    events are selected instead."""
+def has_shared_events(history: DataFrame, dead_letter_queues: Sequence[str]) -> bool:
+    """Whether some events of the history may belong to the other one of a queue and its dead-letter queue."""
+    return bool(dead_letter_queues) or not history.where(f.col("outcome") == DEAD_LETTERED).isEmpty()
+
+
+def own_events(history: DataFrame, dead_letter_queues: Sequence[str]) -> DataFrame:
+    """The history in which each entity has its own events only.
+
+    A queue has those of a message up to its dead-lettering. A dead-letter queue has the later ones of its dead letters.
+    """
     of_message = ["entity", "fragment", "number"]
+    is_sent = f.col("outcome") == SENT
     is_dead = f.col("outcome") == DEAD_LETTERED
-    buried = (
-        events.where(is_dead)
+    in_queue_of_dead = f.col("entity").isin(*dead_letter_queues) if dead_letter_queues else f.lit(False)
+    marks = (
+        history.where(is_dead | (in_queue_of_dead & is_sent))
         .groupBy(*of_message)
-        .agg(f.min("position").alias("buried"))
-        .where(f.col("number").isNotNull())
+        .agg(f.min(f.when(is_dead, f.col("position"))).alias("buried"), f.max(is_sent).alias("came"))
     )
-    joined = events.join(buried, of_message, "left")
-    before = f.col("buried").isNull() | (f.col("position") <= f.col("buried"))
-    if dead_letters is None:
-        return joined.where(before).drop("buried")
-    after = joined.where((f.col("buried").isNull() | ~before) & ~is_dead).drop("buried")
-    return after.join(dead_letters.select(*of_message).distinct(), of_message, "left_semi")
+    buried = f.col("buried")
+    up_to = ~in_queue_of_dead & (buried.isNull() | (f.col("position") <= buried))
+    after = in_queue_of_dead & f.col("came") & ~is_dead & (buried.isNull() | (f.col("position") > buried))
+    return history.join(marks, of_message, "left").where(is_sent | up_to | after).drop("buried", "came")
 
 
 def rates(flows: DataFrame) -> DataFrame:

@@ -49,7 +49,7 @@ def _overview(report: Report) -> str:
             figures.entity,
             f"{figures.sent.count:,}",
             _rate(figures.sent.busy_rate),
-            _done(figures),
+            _count(figures.finished),
             *_latency_cells(figures),
             _count(figures.waiting),
             f"{figures.dead_letters.count:,}",
@@ -57,7 +57,7 @@ def _overview(report: Report) -> str:
         ]
         for each, figures in zip(report.entities, every, strict=True)
     ]
-    done, waiting = _sum([_done_count(each) for each in every]), _sum([each.waiting for each in every])
+    done, waiting = _sum([each.finished for each in every]), _sum([each.waiting for each in every])
     total = [
         f"all {len(every)}",
         f"{sum(each.sent.count for each in every):,}",
@@ -80,18 +80,6 @@ def _latency_cells(figures: EntityFigures) -> list[str]:
 def _sum(values: Sequence[int | None]) -> int | None:
     found = [value for value in values if value is not None]
     return sum(found) if len(found) == len(values) else None
-
-
-def _done_count(figures: EntityFigures) -> int | None:
-    """The messages that were done with: those that the tap showed as done, if it has no record of some ends."""
-    states, unknown = figures.fates.states, figures.fates.unknown
-    if figures.coverage.events is None or unknown:
-        return None if states is None else max(figures.done.count, states.get("done", 0))
-    return figures.done.count
-
-
-def _done(figures: EntityFigures) -> str:
-    return _count(_done_count(figures))
 
 
 def _count(value: int | None) -> str:
@@ -131,7 +119,7 @@ def _tiles(figures: EntityFigures) -> str:
     return tiles(
         [
             (f"{figures.sent.count:,}", "messages came"),
-            (_done(figures), "were done with"),
+            (_count(figures.finished), "were done with"),
             (_count(figures.waiting), "are waiting"),
             (_rate(figures.sent.busy_rate), "came in the busiest minute"),
             (_rate(figures.done.busy_rate), "were done in the busiest minute"),

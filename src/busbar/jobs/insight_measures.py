@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from busbar.jobs.insight_figures import (
@@ -37,7 +38,9 @@ from busbar.jobs.insight_frames import (
     SENT,
     bin_of,
     ends_by_slot,
+    has_shared_events,
     latencies,
+    own_events,
     ranked,
     rates,
 )
@@ -48,8 +51,14 @@ MOST_SLOTS: Final = 96
 WIDTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
 
 
-BEGAN: Final = "entity string, began long"
-SPANS: Final = "entity string, fragment int, after long, since long, until long, flow_since long"
+BEGAN: Final = pa.schema([("entity", pa.string()), ("began", pa.int64())])
+SPANS: Final = pa.schema(
+    [
+        ("entity", pa.string()),
+        ("fragment", pa.int32()),
+        *((name, pa.int64()) for name in ("after", "since", "until", "flow_since")),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,16 @@ class Subject:
 
 def measure(subjects: Sequence[Subject], history: DataFrame) -> list[EntityFigures]:
     """The figures of each subject."""
-    history = history.persist(StorageLevel.MEMORY_AND_DISK)
+    dead_letter_queues = [each.entity for each in subjects if each.is_dead_letters]
+    kept = [history.persist(StorageLevel.MEMORY_AND_DISK)]
     try:
-        return _Measurement(history, subjects).figures(subjects)
+        if has_shared_events(kept[0], dead_letter_queues):
+            own = own_events(kept[0], dead_letter_queues)
+            kept.append(own.persist(StorageLevel.MEMORY_AND_DISK))
+        return _Measurement(kept[-1], subjects).figures(subjects)
     finally:
-        history.unpersist()
+        for each in kept:
+            each.unpersist()
 
 
 class _Measurement:
@@ -93,7 +107,7 @@ class _Measurement:
 
     def __init__(self, history: DataFrame, subjects: Sequence[Subject]) -> None:
         spark = history.sparkSession
-        began = spark.createDataFrame([(each.entity, each.coverage.began_time) for each in subjects], BEGAN)
+        began = _local_frame(spark, BEGAN, [(each.entity, each.coverage.began_time) for each in subjects])
         is_early = f.coalesce((f.col("outcome") == SENT) & (f.col("ms") < f.col("began")), f.lit(False))
         self._groups = _by_entity(
             history.join(f.broadcast(began), "entity", "left")
@@ -109,12 +123,12 @@ class _Measurement:
         )
         self._spans = {each.entity: self._span_of(each) for each in subjects}
         self._width = _width(self._groups)
-        spans = f.broadcast(spark.createDataFrame([*self._rows_of_spans()], SPANS))
+        spans = f.broadcast(_local_frame(spark, SPANS, [*self._rows_of_spans()]))
         done = history.where(f.col("outcome").isin(*DONE))
         flows = (
             history.where(f.col("outcome").isin(SENT, *DONE))
             .withColumn("sent", f.col("outcome") == SENT)
-            .join(spans.select("entity", "fragment", "flow_since"), ["entity", "fragment"])
+            .join(spans, ["entity", "fragment"])
         )
         in_flow = f.col("ms") >= f.col("flow_since")
         self._rates = _by_entity(rates(flows.where(~f.col("sent") | in_flow)))
@@ -124,20 +138,14 @@ class _Measurement:
         )
         self._ranked = _by_entity(ranked(history))
         slot = (f.floor(f.col("ms") / (self._width * 1000)) * (self._width * 1000)).alias("slot")
+        is_known = f.col("sent") & f.col("ms").between(f.col("since"), f.col("until"))
         self._slots = _by_entity(
-            flows.groupBy("entity", "sent", slot).agg(
+            flows.groupBy("entity", "sent", is_known.alias("known"), slot).agg(
                 f.count("*").alias("count"),
                 f.percentile_approx("latency", [0.5, 0.95], ACCURACY).alias("percentiles"),
             )
         )
         self._ends = _by_entity(ends_by_slot(history, spans, slot))
-        self._known_sent = _by_entity(
-            history.where(f.col("outcome") == SENT)
-            .join(spans, ["entity", "fragment"])
-            .where(f.col("ms").between(f.col("since"), f.col("until")))
-            .groupBy("entity")
-            .agg(f.count("*").alias("count"))
-        )
 
     def figures(self, subjects: Sequence[Subject]) -> list[EntityFigures]:
         return [self._figures(subject) for subject in subjects]
@@ -195,7 +203,7 @@ class _Measurement:
                 states[row.state] += row["count"]
         return fates_of(
             sent,
-            sum(row["count"] for row in self._known_sent[subject.entity]),
+            sum(row["count"] for row in self._slots[subject.entity] if row.known),
             sum(row["count"] for row in ends),
             sum(row["count"] for row in ends if row.known),
             dict(sorted(states.items())) if subject.is_live else None,
@@ -270,7 +278,10 @@ class _Measurement:
 
     def _slots_of(self, subject: Subject, flow: Flow) -> tuple[tuple[TimeBucket, ...], Backlog]:
         entity = subject.entity
-        sent = {row.slot: row["count"] for row in self._slots[entity] if row.sent}
+        sent: Counter[int] = Counter()
+        for row in self._slots[entity]:
+            if row.sent:
+                sent[row.slot] += row["count"]
         done = {row.slot: row for row in self._slots[entity] if not row.sent}
         ended: Counter[int] = Counter()
         for row in self._ends[entity]:
@@ -286,7 +297,7 @@ class _Measurement:
         for time in range(min(times), max(times) + 1, self._width * 1000):
             row = done.get(time)
             p50, p95 = map(float, row.percentiles) if row is not None else (None, None)
-            came = sent.get(time, 0) if time >= span.flow_since else None
+            came = sent[time] if time >= span.flow_since else None
             is_known = row is not None or known.since <= time <= known.until
             made.append(
                 TimeBucket(time, came, (0 if row is None else row["count"]) if is_known else None, p50, p95)
@@ -334,6 +345,13 @@ def _span(index: int, sent: Sequence[Row], events: Sequence[Row] | None) -> Frag
     if events is None:
         return FragmentCoverage(index, *ends(sent))
     return FragmentCoverage(index, *ends(sent), 0, *ends(events))
+
+
+def _local_frame(spark: SparkSession, schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """A small frame that is part of the plan: reading it takes no task."""
+    columns = [*zip(*rows, strict=True)] or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _by_entity(frame: DataFrame) -> dict[str, list[Any]]:

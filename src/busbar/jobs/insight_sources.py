@@ -27,7 +27,7 @@ from busbar.client.blocking import BlockingTaps
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.jobs import archive
 from busbar.jobs.insight_figures import Coverage, EntityCounts, FragmentCoverage
-from busbar.jobs.insight_frames import of_events, of_messages, own_events
+from busbar.jobs.insight_frames import of_events, of_messages
 from busbar.jobs.insight_measures import Subject
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.connection import client_of_process
@@ -235,14 +235,9 @@ def tapped_history(spark: SparkSession, secret: Secret, tapped: Sequence[TapSpan
         # The source names the queue or subscription; here a dead-letter queue is an entity of its own.
         return frame.withColumn("entity", f.lit(each.entity))
 
-    histories: list[DataFrame] = []
-    for each in tapped:
-        messages = of_messages(read(each, "messages"))
-        histories.append(messages)
-        if each.view.events:
-            events = of_events(read(each, "events"))
-            histories.append(own_events(events, messages if each.sub_queue else None))
-    return reduce(DataFrame.unionByName, histories)
+    messages = [of_messages(read(each, "messages")) for each in tapped]
+    events = [of_events(read(each, "events")) for each in tapped if each.view.events]
+    return reduce(DataFrame.unionByName, [*messages, *events])
 
 
 def _reached_frame(spark: SparkSession, secret: Secret, tapped: TapSpan, stream: str) -> DataFrame:
@@ -280,7 +275,7 @@ def archived_history(
             # Users write names in any case; the archive has them as the broker spells them.
             frame = frame.where(f.lower("entity").isin(*[key_of(entity) for entity in entities]))
         recorded = archive.identity(directory).stream == archive.EVENTS
-        histories.append(own_events(of_events(frame), None) if recorded else of_messages(frame))
+        histories.append(of_events(frame) if recorded else of_messages(frame))
         for entity in _entities(frame):
             seen[entity] = seen.get(entity, False) or recorded
     where = f"archive {', '.join(str(directory) for directory in directories)}"

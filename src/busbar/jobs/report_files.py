@@ -9,9 +9,13 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from busbar.jobs.failure_text import FailureKind, JobError
 
-class ReportFileError(Exception):
+
+class ReportFileError(JobError):
     """The report cannot go where it should. The text states why, and what to do."""
+
+    kind = FailureKind.USAGE
 
 
 def report_path(given: Path | None, name: str, *, overwrite: bool) -> Path:
@@ -25,11 +29,13 @@ def report_path(given: Path | None, name: str, *, overwrite: bool) -> Path:
             return first
         return next(path for number in count(2) if not (path := Path(f"{name}-{number}.html")).exists())
     if given.is_dir():
-        raise ReportFileError(f"{given} is a directory; a report is a file.")
+        raise ReportFileError(f"--report {given} is a directory; a report is a file.")
     if not given.parent.is_dir():
-        raise ReportFileError(f"{given}: the directory {given.parent} does not exist.")
+        raise ReportFileError(f"--report {given}: the directory {given.parent} does not exist.")
     if given.exists() and not overwrite:
-        raise ReportFileError(f"{given} exists. Name another file, or overwrite it with --overwrite.")
+        raise ReportFileError(
+            f"--report {given} exists. Name another file, or overwrite it with --overwrite."
+        )
     return given
 
 
@@ -43,4 +49,4 @@ def write_report(path: Path, html: str, *, overwrite: bool) -> None:
             f"{path} was created meanwhile and is not overwritten (--overwrite would)."
         ) from None
     except OSError as error:
-        raise ReportFileError(f"{path}: {error.strerror}.") from None
+        raise ReportFileError(f"--report {path}: {error.strerror}.") from None

@@ -1,0 +1,71 @@
+"""`busbar insight` before Spark runs: it keeps reports, reports what it waits for, and leaves nothing behind on a signal."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from busbar.client.blocking import connect
+from harness.serving import PATIENCE, Busbar
+from tests.interop.test_job_commands import ENDS_WITHIN, SLACK, nowhere, run, running
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.server({"orders": {}}, PATIENCE)]
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Commands run in a directory of their own, and may set the variable for Spark's workers."""
+    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", "")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_reports_that_it_waits_for_its_broker_and_ends_on_a_signal(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with running(tmp_path, nowhere(), "insight", "orders") as command:
+        command.wait_for("waiting for the broker at 127.0.0.1")
+        code, seconds = command.end(number)
+        assert seconds < ENDS_WITHIN + SLACK
+        assert code == 128 + number
+        assert "Traceback" not in command.errors and len(command.errors.splitlines()) <= 3, command.errors
+        assert not (tmp_path / "insight.html").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_watch_that_a_signal_ends_leaves_no_tap(
+    server: Busbar, number: signal.Signals, tmp_path: Path
+) -> None:
+    with running(tmp_path, server.connection_string, "insight", "orders", "--watch", "5m") as command:
+        command.wait_for("watching for 300 s")
+        with connect(server.connection_string) as factory:
+            assert len(factory.taps("orders").list()) == 1
+            code, seconds = command.end(number)
+            assert seconds < ENDS_WITHIN + SLACK
+            assert code == 128 + number
+            assert factory.taps("orders").list() == ()
+        assert "Traceback" not in command.errors and len(command.errors.splitlines()) <= 4, command.errors
+
+
+def test_a_report_that_exists_is_kept_and_found_before_anything_else(server: Busbar, tmp_path: Path) -> None:
+    week = tmp_path / "week.html"
+    week.write_text("last week")
+    code, printed, errors = run(server.connection_string, "insight", "orders", "--report", str(week))
+    assert (code, printed) == (2, "")
+    assert errors == [f"busbar: --report {week} exists. Name another file, or overwrite it with --overwrite."]
+    assert week.read_text() == "last week"
+    with connect(server.connection_string) as factory:
+        assert factory.taps("orders").list() == (), "no tap was made"
+
+
+def test_failures_are_one_line(server: Busbar) -> None:
+    code, _, errors = run(server.connection_string, "insight", "nowhere")
+    assert code == 3 and len(errors) == 1 and "nowhere" in errors[0], errors
+    code, _, errors = run(server.connection_string, "insight", "orders", "--watch", "soon")
+    assert code == 2 and len(errors) == 1 and "--watch" in errors[0], errors
+    code, _, errors = run(nowhere(), "insight", "orders", "--wait", "1s")
+    assert code == 1 and "Traceback" not in " ".join(errors) and "waited 1s" in errors[-1], errors
