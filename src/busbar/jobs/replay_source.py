@@ -208,12 +208,10 @@ def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> Dat
 def spark_session(
     session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
 ) -> Iterator[SparkSession]:
-    """The given session, the existing one, or else one for the time of the block."""
-    from pyspark.sql import SparkSession
-
+    """A session as launch.py opens it, imported where it is needed."""
     from busbar.jobs.launch import session_of
 
-    with session_of(session or SparkSession.getActiveSession(), name, master, on_notice) as spark:
+    with session_of(session, name, master, on_notice) as spark:
         yield spark
 
 
