@@ -26,17 +26,17 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Busbar]:
+def dev_server(tmp_path: Path) -> Iterator[Busbar]:
     running = Busbar(tmp_path / ".busbar", arguments=("--dev",)).start()
     yield running
     assert running.stop() == 0
 
 
 @pytest.fixture
-def place(server: Busbar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(dev_server: Busbar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a reader, in which the page runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", server.connection_string)
+    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", dev_server.connection_string)
     return tmp_path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.jobs.failure_text import FailureKind, kind_of, sentence_of
+from busbar.jobs.failure_text import JobFailureKind, kind_of, sentence_of
 
 OF_A_SOURCE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed \
 when Python data source instance planned: Traceback (most recent call last):
@@ -36,15 +36,15 @@ Caused by: java.io.IOException: No space left on device
 @pytest.mark.parametrize(
     ("text", "sentence", "kind"),
     [
-        (OF_A_SOURCE, "The broker of the entity 'orders' did not answer for 5 s.", FailureKind.OTHER),
-        (OF_A_WORKER, "The disk is full.", FailureKind.OTHER),
-        (OF_JAVA, "No space left on device", FailureKind.OTHER),
-        ("[BUSBAR_NOT_FOUND] The entity 'x' is not there.\n\tat org", "The entity 'x' is not there.", FailureKind.NOT_FOUND),
-        ("[BUSBAR_OPTION] The option 'tap' is wrong.", "The option 'tap' is wrong.", FailureKind.USAGE),
-        ("one line\nand another", "one line", FailureKind.OTHER),
+        (OF_A_SOURCE, "The broker of the entity 'orders' did not answer for 5 s.", JobFailureKind.OTHER),
+        (OF_A_WORKER, "The disk is full.", JobFailureKind.OTHER),
+        (OF_JAVA, "No space left on device", JobFailureKind.OTHER),
+        ("[BUSBAR_NOT_FOUND] The entity 'x' is not there.\n\tat org", "The entity 'x' is not there.", JobFailureKind.NOT_FOUND),
+        ("[BUSBAR_OPTION] The option 'tap' is wrong.", "The option 'tap' is wrong.", JobFailureKind.USAGE),
+        ("one line\nand another", "one line", JobFailureKind.OTHER),
     ],
 )  # fmt: skip
-def test_the_sentence_in_a_trace(text: str, sentence: str, kind: FailureKind) -> None:
+def test_the_sentence_in_a_trace(text: str, sentence: str, kind: JobFailureKind) -> None:
     assert (sentence_of(text), kind_of(text)) == (sentence, kind)
     assert "\n" not in sentence_of(RuntimeError(text))
 

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.jobs.archive import MESSAGES
 from busbar.jobs.archive_writer import ArchiveWriter
-from busbar.jobs.failure_text import FailureKind
+from busbar.jobs.failure_text import JobFailureKind
 from busbar.jobs.replay_source import ReplayError, TimeSpan, hours_there, identity_of
 from busbar.spark.secrets import Secret
 from tests.unit.jobs.archives import NOON, mark, rows, staged
@@ -41,7 +41,7 @@ def test_many_gaps_are_shortened(tmp_path: Path) -> None:
 def test_a_directory_without_messages_is_refused_before_spark(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match="neither an archive nor a directory with Parquet files") as caught:
         identity_of(str(tmp_path), NOWHERE, 1)
-    assert caught.value.kind is FailureKind.NOT_FOUND
+    assert caught.value.kind is JobFailureKind.NOT_FOUND
     (tmp_path / "entity=orders").mkdir()
     pq.write_table(pa.table({"raw": [b"x"], "fragment": [0]}), tmp_path / "entity=orders" / "1.parquet")
     with pytest.raises(ReplayError, match=r"it lacks the columns enqueued_time, sequence_number$"):
