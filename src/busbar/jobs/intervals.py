@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from busbar.jobs.failure_text import JobFailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([a-z]+)\s*", re.ASCII)
 _UNITS: Final = {

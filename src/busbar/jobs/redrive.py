@@ -47,7 +47,7 @@ from busbar.jobs.edits import (
     parse_edits,
     rewritten,
 )
-from busbar.jobs.failure_text import JobFailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.jobs.redrive_sources import DeadLetterSource, FailedTransferSource, RedriveSource
 from busbar.jobs.resending import (

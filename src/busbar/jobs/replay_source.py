@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import FieldEdit, check_type
-from busbar.jobs.failure_text import BATCH_OVER, JobFailureKind, JobError, condition_of, kind_of, sentence_of
+from busbar.jobs.failure_text import BATCH_OVER, JobError, JobFailureKind, condition_of, kind_of, sentence_of
 from busbar.jobs.intervals import moment
 from busbar.jobs.reaching import Notice, no_notice
 from busbar.model.names import without_dead_letters

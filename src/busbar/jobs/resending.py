@@ -19,7 +19,7 @@ from typing import Final
 from busbar.client import NotFound, SendFailed, Unauthorized
 from busbar.client.blocking import BlockingFactory
 from busbar.client.sender import OF_ONE_MESSAGE, Writer
-from busbar.jobs.failure_text import JobFailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.reaching import Notice
 from busbar.spark.sink_ids import hashed_id
 

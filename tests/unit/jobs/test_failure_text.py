@@ -39,7 +39,7 @@ Caused by: java.io.IOException: No space left on device
         (OF_A_SOURCE, "The broker of the entity 'orders' did not answer for 5 s.", JobFailureKind.OTHER),
         (OF_A_WORKER, "The disk is full.", JobFailureKind.OTHER),
         (OF_JAVA, "No space left on device", JobFailureKind.OTHER),
-        ("[BUSBAR_NOT_FOUND] The entity 'x' is not there.\n\tat org", "The entity 'x' is not there.", JobFailureKind.NOT_FOUND),
+        ("[BUSBAR_NOT_FOUND] There is no 'x'.\n\tat org", "There is no 'x'.", JobFailureKind.NOT_FOUND),
         ("[BUSBAR_OPTION] The option 'tap' is wrong.", "The option 'tap' is wrong.", JobFailureKind.USAGE),
         ("one line\nand another", "one line", JobFailureKind.OTHER),
     ],
