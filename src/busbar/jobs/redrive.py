@@ -57,6 +57,7 @@ from busbar.jobs.resending import (
     Resender,
     ResendMessage,
     ResendResult,
+    TargetRefused,
     check_target,
     source_id,
     writer_name,
@@ -153,7 +154,10 @@ def redrive(
             source = FailedTransferSource(entity, text, wait, trust)
         else:
             source = DeadLetterSource(factory, entity)
-        check_target(factory, target, dry_run, on_notice)
+        try:
+            check_target(factory, target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise RedriveError(str(error), error.kind) from None
         on_notice("reading the dead letters")
         selection = _Selection(set(reasons))
         source.offer_all(selection.offer)

@@ -46,7 +46,7 @@ from busbar.jobs.replay_source import (
     selected,
     spark_session,
 )
-from busbar.jobs.resending import ResendResult, check_target, writer_name
+from busbar.jobs.resending import ResendResult, TargetRefused, check_target, writer_name
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
@@ -223,7 +223,10 @@ class _Replay:
     def check_target(self, dry_run: bool, on_notice: Notice) -> None:
         from busbar.spark.connection import client_of_process
 
-        check_target(client_of_process(self._secret, self._wait), self.target, dry_run, on_notice)
+        try:
+            check_target(client_of_process(self._secret, self._wait), self.target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise ReplayError(str(error), error.kind) from None
 
     def _target_end(self) -> int | None:
         """How many messages have ever come into the target; None if that cannot be seen."""
