@@ -115,10 +115,7 @@ def redrive(
                 on_progress=lambda step: show.count(step.moved, step.total),
                 on_notice=show.notice,
             )
-    if output is OutputFormat.JSON:
-        print_json(camel(asdict(report)))
-    else:
-        _print_report(report)
+    _print_report(report, output)
     if report.refused:
         raise refusal(report.refused, "stay in the dead-letter queue", report.examples)
 
@@ -131,7 +128,10 @@ def _own_connection(where: ConnectionOptions, *, changes: bool) -> tuple[str, Pa
     return target.connection_string, target.authorities[0] if target.authorities else None
 
 
-def _print_report(report: RedriveReport) -> None:
+def _print_report(report: RedriveReport, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(camel(asdict(report)))
+        return
     about = {
         "Entity": report.entity,
         "Target": report.target,

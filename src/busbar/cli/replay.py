@@ -156,9 +156,20 @@ def _print_report(report: ReplayReport) -> None:
     for number, line in enumerate(report.there):
         about["There is" + " " * number] = line
     if not report.dry_run:
-        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s, now or by an earlier run"
+        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s{_which(report.sent, report.added)}"
     print_details([about])
     print_sample(report.sample)
+
+
+def _which(sent: int, added: int | None) -> str:
+    """Whether the target has got the messages now, or by an earlier run."""
+    if added is None or not sent:
+        return ""
+    if not added:
+        return ", all by an earlier run; the target has no new ones"
+    if added < sent:
+        return f", {added:,} of them now and {sent - added:,} by an earlier run"
+    return ", all now" if added == sent else f"; the target has {added:,} more than before"
 
 
 # ---- what the commands of jobs share -----------------------------------------------------------------

@@ -85,9 +85,8 @@ def capture(
     wait = SourceOptions.parse(given, streaming=True).wait
     reach_broker(secret, wait, on_notice)
     watch = BrokerWatch(secret.reveal(), wait, on_notice, secret.authorities())
-    job = _CaptureJob(
-        on_progress or (lambda _progress: None), stop or threading.Event(), session is None, watch
-    )
+    owns_spark = session is None and SparkSession.getActiveSession() is None
+    job = _CaptureJob(on_progress or (lambda _progress: None), stop or threading.Event(), owns_spark, watch)
     with ExitStack() as exits:
         for directory, stream in ((output, MESSAGES), (events, EVENTS)):
             if directory is not None:

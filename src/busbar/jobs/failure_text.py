@@ -12,7 +12,7 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?([^\n]
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt): ([^\n]+)$", re.MULTILINE)
 
 
-class FailureKind(Enum):
+class JobFailureKind(Enum):
     """What a failure means for the one who started the job."""
 
     OTHER = "other"
@@ -24,16 +24,16 @@ class FailureKind(Enum):
 class JobError(Exception):
     """A job cannot be done as requested, or cannot continue. The text is a sentence; a cause of Spark is its `__cause__`."""
 
-    kind: FailureKind | None = None
+    kind: JobFailureKind | None = None
     """None: the condition in the text decides."""
 
 
 KINDS: Final = {
-    "BUSBAR_OPTION": FailureKind.USAGE,
-    "BUSBAR_NOT_FOUND": FailureKind.NOT_FOUND,
-    "BUSBAR_UNAUTHORIZED": FailureKind.REFUSED,
-    "BUSBAR_TAP_OWNED": FailureKind.REFUSED,
-    "BUSBAR_REFUSED": FailureKind.REFUSED,
+    "BUSBAR_OPTION": JobFailureKind.USAGE,
+    "BUSBAR_NOT_FOUND": JobFailureKind.NOT_FOUND,
+    "BUSBAR_UNAUTHORIZED": JobFailureKind.REFUSED,
+    "BUSBAR_TAP_OWNED": JobFailureKind.REFUSED,
+    "BUSBAR_REFUSED": JobFailureKind.REFUSED,
 }
 BATCH_OVER: Final = "BUSBAR_SINK_BATCH_OVER"
 
@@ -58,9 +58,9 @@ def sentence_of(error: BaseException | str) -> str:
     return _bounded(first or type(error).__name__)
 
 
-def kind_of(error: BaseException | str) -> FailureKind:
+def kind_of(error: BaseException | str) -> JobFailureKind:
     own = condition_of(str(error))
-    return FailureKind.OTHER if own is None else KINDS.get(own[0], FailureKind.OTHER)
+    return JobFailureKind.OTHER if own is None else KINDS.get(own[0], JobFailureKind.OTHER)
 
 
 def _bounded(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from busbar.jobs.failure_text import FailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([a-z]+)\s*", re.ASCII)
 _UNITS: Final = {
@@ -21,7 +21,7 @@ _UNITS: Final = {
 class ValueRefused(JobError):
     """A value that a user gave is not in its form. The text names the value and a right one."""
 
-    kind = FailureKind.USAGE
+    kind = JobFailureKind.USAGE
 
 
 def interval_ms(name: str, text: str) -> int:

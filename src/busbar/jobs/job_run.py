@@ -19,7 +19,7 @@ from pathlib import Path
 
 from busbar.client.errors import BusbarClientError, NotFound
 from busbar.jobs.edits import EditError
-from busbar.jobs.failure_text import FailureKind, JobError, condition_of, kind_of, sentence_of
+from busbar.jobs.failure_text import JobError, JobFailureKind, condition_of, kind_of, sentence_of
 from busbar.jobs.interruption import Interruption, JobInterrupted
 from busbar.jobs.spark_log import STANDARD_ERROR, SparkLog
 
@@ -27,7 +27,9 @@ from busbar.jobs.spark_log import STANDARD_ERROR, SparkLog
 class JobFailed(Exception):
     """The failure of a job in one sentence. `trace` is the file that has the rest."""
 
-    def __init__(self, text: str, kind: FailureKind = FailureKind.OTHER, trace: Path | None = None) -> None:
+    def __init__(
+        self, text: str, kind: JobFailureKind = JobFailureKind.OTHER, trace: Path | None = None
+    ) -> None:
         super().__init__(text)
         self.kind = kind
         self.trace = trace
@@ -94,17 +96,18 @@ def job_run(
 
 def _failure(error: Exception, log: SparkLog) -> JobFailed:
     if isinstance(error, EditError):
-        return JobFailed(f"--set: {error}", FailureKind.USAGE)
+        return JobFailed(f"--set: {error}", JobFailureKind.USAGE)
     if isinstance(error, NotFound):
-        return JobFailed(error.text, FailureKind.NOT_FOUND)
+        return JobFailed(error.text, JobFailureKind.NOT_FOUND)
     if isinstance(error, BusbarClientError):
-        return JobFailed(error.text, FailureKind.OTHER if error.retryable else FailureKind.REFUSED)
+        return JobFailed(error.text, JobFailureKind.OTHER if error.retryable else JobFailureKind.REFUSED)
     if isinstance(error, OSError) and error.filename is not None:
         return JobFailed(f"{error.filename}: {error.strerror}")
     text, own = sentence_of(error), condition_of(str(error))
     kind = error.kind if isinstance(error, JobError) and error.kind is not None else kind_of(error)
     if isinstance(error, JobError):
-        is_plain = error.__cause__ is None
+        cause = error.__cause__
+        is_plain = cause is None or (condition_of(str(cause)) is not None and "\n" not in str(cause))
     else:
         is_plain = own is not None and "\n" not in str(error)
         if own is None and not type(error).__module__.startswith("pyspark."):
@@ -116,10 +119,10 @@ def _failure(error: Exception, log: SparkLog) -> JobFailed:
 
 
 EXIT_CODES = {
-    FailureKind.OTHER: 1,
-    FailureKind.USAGE: 2,
-    FailureKind.NOT_FOUND: 3,
-    FailureKind.REFUSED: 4,
+    JobFailureKind.OTHER: 1,
+    JobFailureKind.USAGE: 2,
+    JobFailureKind.NOT_FOUND: 3,
+    JobFailureKind.REFUSED: 4,
 }
 
 

@@ -35,10 +35,14 @@ def job_session(name: str, master: str | None, config: Mapping[str, str] | None 
 def session_of(
     session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
 ) -> Iterator[SparkSession]:
-    """The given session, or one for the time of the block. If a signal ends the block, the session is not stopped, because
-    that takes too long: the job then ends Java itself (interruption.py)."""
-    if session is not None:
-        yield session
+    """The given session, the active one of this process, or else one for the time of the block.
+
+    If a signal ends the block, the session is not stopped, because that takes too long: the job then ends Java itself
+    (interruption.py).
+    """
+    there = session or SparkSession.getActiveSession()
+    if there is not None:
+        yield there
         return
     on_notice("starting Spark")
     made = job_session(name, master)

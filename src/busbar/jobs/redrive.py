@@ -47,7 +47,7 @@ from busbar.jobs.edits import (
     parse_edits,
     rewritten,
 )
-from busbar.jobs.failure_text import FailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.jobs.redrive_sources import DeadLetterSource, FailedTransferSource, RedriveSource
 from busbar.jobs.resending import (
@@ -57,6 +57,7 @@ from busbar.jobs.resending import (
     Resender,
     ResendMessage,
     ResendResult,
+    TargetRefused,
     check_target,
     source_id,
     writer_name,
@@ -78,7 +79,7 @@ PACED_SECONDS: Final = 2
 class RedriveError(JobError):
     """A redrive cannot be done as requested."""
 
-    def __init__(self, text: str, kind: FailureKind | None = None) -> None:
+    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
         super().__init__(text)
         self.kind = kind
 
@@ -142,14 +143,9 @@ def redrive(
     """
     entity, sub_queue = without_sub_queue(entity.strip("/"))
     target = _checked_target(entity, target.strip("/"), sub_queue)
-    if rate < 0 or (most is not None and most < 1):
-        raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
     text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
-    if sub_queue == FailedTransferSource.sub_queue and (where or parsed):
-        raise RedriveError(
-            "Spark cannot read a transfer dead-letter queue: no condition and no edit is possible"
-        )
+    _check(rate, most, sub_queue, bool(where or parsed))
     reach(text, wait, on_notice, trust)
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
@@ -158,7 +154,10 @@ def redrive(
             source = FailedTransferSource(entity, text, wait, trust)
         else:
             source = DeadLetterSource(factory, entity)
-        check_target(factory, target, dry_run, on_notice)
+        try:
+            check_target(factory, target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise RedriveError(str(error), error.kind) from None
         on_notice("reading the dead letters")
         selection = _Selection(set(reasons))
         source.offer_all(selection.offer)
@@ -175,6 +174,15 @@ def redrive(
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
     return _report(source.entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+
+
+def _check(rate: float, most: int | None, sub_queue: str, needs_spark: bool) -> None:
+    if rate < 0 or (most is not None and most < 1):
+        raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense", JobFailureKind.USAGE)
+    if sub_queue == FailedTransferSource.sub_queue and needs_spark:
+        raise RedriveError(
+            "Spark cannot read a transfer dead-letter queue: no condition and no edit is possible"
+        )
 
 
 def _revealed(connection: Secret | str, trust: Path | None) -> tuple[str, Path | None]:

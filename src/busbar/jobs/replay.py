@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
 from busbar.jobs.edits import PARTITION_KEY, FieldEdit, parse_edits, shown_value
 from busbar.jobs.reaching import Notice, no_notice
@@ -45,7 +46,7 @@ from busbar.jobs.replay_source import (
     selected,
     spark_session,
 )
-from busbar.jobs.resending import ResendResult, check_target, writer_name
+from busbar.jobs.resending import ResendResult, TargetRefused, check_target, writer_name
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
@@ -92,6 +93,9 @@ class ReplayReport:
     """Of a dry run."""
     there: list[str] = field(default_factory=list)
     """If nothing was found: what the source has, a line for each span of time."""
+    added: int | None = None
+    """By how many messages the target grew meanwhile. If it grew by fewer than `sent`, the others are from an earlier run.
+    None: the connection string does not give the right to see it, or the target is a topic."""
 
 
 def replay(
@@ -127,7 +131,6 @@ def replay(
     _check(order, ids, rate, target)
     span = TimeSpan.parse(since, until)
     began = time.monotonic()
-    done = ResendResult()
     with _failures_of_spark():
         from busbar.jobs.launch import connection_of, reach_broker
 
@@ -139,29 +142,17 @@ def replay(
             on_notice("counting")
             selection = job.select(spark)
             found = job.count(selection)
+            if dry_run or not found.messages:
+                done, added = ResendResult(), None if dry_run else 0
+            else:
+                on_notice("sending")
+                done, added = job.send(spark, selection, found.messages, order, rate, on_progress)
             there = [] if found.messages else job.there(spark)
             shown = job.sample(selection, sample) if dry_run else []
-            if found.messages and not dry_run:
-                on_notice("sending")
-                done = job.send(spark, selection, found.messages, order, rate, on_progress)
         if forget and not dry_run:
             job.forget()
-    return ReplayReport(
-        source=str(source),
-        target=job.target,
-        writer=job.writer,
-        dry_run=dry_run,
-        found=found.messages,
-        sent=done.sent,
-        refused=done.refused,
-        seconds=round(time.monotonic() - began, 3),
-        examples=done.examples,
-        entities=found.entities,
-        first=found.first,
-        last=found.last,
-        sample=shown,
-        there=there,
-    )
+    seconds = round(time.monotonic() - began, 3)
+    return job.report(dry_run, found, done, seconds, sample=shown, there=there, added=added)
 
 
 @contextmanager
@@ -232,7 +223,20 @@ class _Replay:
     def check_target(self, dry_run: bool, on_notice: Notice) -> None:
         from busbar.spark.connection import client_of_process
 
-        check_target(client_of_process(self._secret, self._wait), self.target, dry_run, on_notice)
+        try:
+            check_target(client_of_process(self._secret, self._wait), self.target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise ReplayError(str(error), error.kind) from None
+
+    def _target_end(self) -> int | None:
+        """How many messages have ever come into the target; None if that cannot be seen."""
+        from busbar.spark.connection import client_of_process
+
+        try:
+            ends = client_of_process(self._secret, self._wait).taps(self.target).ends()
+        except BusbarClientError:
+            return None
+        return sum(ends.ends.values())
 
     # ---- what is sent ----------------------------------------------------------------------------
 
@@ -309,6 +313,25 @@ class _Replay:
 
     # ---- sending ---------------------------------------------------------------------------------
 
+    def report(
+        self, dry_run: bool, found: _Found, done: ResendResult, seconds: float, **others: Any
+    ) -> ReplayReport:
+        return ReplayReport(
+            source=self.source,
+            target=self.target,
+            writer=self.writer,
+            dry_run=dry_run,
+            found=found.messages,
+            sent=done.sent,
+            refused=done.refused,
+            seconds=seconds,
+            examples=done.examples,
+            entities=found.entities,
+            first=found.first,
+            last=found.last,
+            **others,
+        )
+
     def send(
         self,
         spark: SparkSession,
@@ -317,7 +340,8 @@ class _Replay:
         order: str,
         rate: float,
         on_progress: Callable[[ReplayProgress], None] | None,
-    ) -> ResendResult:
+    ) -> tuple[ResendResult, int | None]:
+        """Send the selection; returns the result, and by how many messages the target grew (None if that is unknown)."""
         from pyspark.sql import functions as F
 
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
@@ -338,6 +362,7 @@ class _Replay:
         edits = [F.col(f"{EDIT}{index}") for index in range(len(self._edits))]
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
         done = ResendResult()
+        before = self._target_end()
         with _Watch(spark, found, on_progress) as watch:
             counter = watch.counter
 
@@ -348,7 +373,8 @@ class _Replay:
 
             for row in rows.mapInArrow(send_all, RESULT).collect():
                 done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
-        return done
+        after = self._target_end()
+        return done, None if before is None or after is None else after - before
 
     def _in_order(self, selection: DataFrame, found: int, order: str, cores: int) -> tuple[DataFrame, int]:
         """The messages, divided among tasks as their order asks, and how many tasks send at a time."""

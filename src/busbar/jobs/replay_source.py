@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import FieldEdit, check_type
-from busbar.jobs.failure_text import BATCH_OVER, FailureKind, JobError, condition_of, kind_of, sentence_of
+from busbar.jobs.failure_text import BATCH_OVER, JobError, JobFailureKind, condition_of, kind_of, sentence_of
 from busbar.jobs.intervals import moment
 from busbar.jobs.reaching import Notice, no_notice
 from busbar.model.names import without_dead_letters
@@ -30,7 +30,7 @@ MOST_SPANS: Final = 12
 class ReplayError(JobError):
     """A replay cannot be done as requested."""
 
-    def __init__(self, text: str, kind: FailureKind | None = None) -> None:
+    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
         super().__init__(text)
         self.kind = kind
 
@@ -52,7 +52,7 @@ class TimeSpan:
         if span.since is not None and span.until is not None and span.since >= span.until:
             raise ReplayError(
                 f"the end {until} is not behind the beginning {since}: no message is between them",
-                FailureKind.USAGE,
+                JobFailureKind.USAGE,
             )
         return span
 
@@ -108,7 +108,7 @@ def _check_parquet(source: str) -> None:
     first = next(Path(source).rglob("*.parquet"), None)
     if first is None:
         raise ReplayError(
-            f"{source} is neither an archive nor a directory with Parquet files", FailureKind.NOT_FOUND
+            f"{source} is neither an archive nor a directory with Parquet files", JobFailureKind.NOT_FOUND
         )
     partitions = {part.partition("=")[0] for part in first.relative_to(source).parts[:-1] if "=" in part}
     _check_columns(source, {*pq.read_schema(first).names, *partitions})
@@ -208,12 +208,10 @@ def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> Dat
 def spark_session(
     session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
 ) -> Iterator[SparkSession]:
-    """The given session, the existing one, or else one for the time of the block."""
-    from pyspark.sql import SparkSession
-
+    """A session as launch.py opens it, imported where it is needed."""
     from busbar.jobs.launch import session_of
 
-    with session_of(session or SparkSession.getActiveSession(), name, master, on_notice) as spark:
+    with session_of(session, name, master, on_notice) as spark:
         yield spark
 
 
@@ -253,7 +251,7 @@ def dead_letter_queue(source: str) -> str | None:
         return None
     raise ReplayError(
         f"{source!r} is neither a directory nor a dead-letter queue, whose name ends with {DEAD_LETTERS}",
-        FailureKind.NOT_FOUND,
+        JobFailureKind.NOT_FOUND,
     )
 
 
@@ -269,6 +267,6 @@ def in_short(error: Exception) -> str:
     return sentence_of(error)
 
 
-def kind_in(error: Exception) -> FailureKind | None:
+def kind_in(error: Exception) -> JobFailureKind | None:
     """The kind of failure that an error of Spark reports; None if it has no condition of Busbar."""
     return None if condition_of(str(error)) is None else kind_of(error)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from busbar.jobs.failure_text import FailureKind, JobError
+from busbar.jobs.failure_text import JobFailureKind, JobError
 
 
 class ReportFileError(JobError):
     """The report cannot go where it should. The text states why, and what to do."""
 
-    kind = FailureKind.USAGE
+    kind = JobFailureKind.USAGE
 
 
 def report_path(given: Path | None, name: str, *, overwrite: bool) -> Path:

@@ -19,7 +19,7 @@ from typing import Final
 from busbar.client import NotFound, SendFailed, Unauthorized
 from busbar.client.blocking import BlockingFactory
 from busbar.client.sender import OF_ONE_MESSAGE, Writer
-from busbar.jobs.failure_text import FailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.reaching import Notice
 from busbar.spark.sink_ids import hashed_id
 
@@ -67,7 +67,7 @@ class ResendResult:
 class TargetRefused(JobError):
     """Nothing can be sent to the target."""
 
-    def __init__(self, text: str, kind: FailureKind) -> None:
+    def __init__(self, text: str, kind: JobFailureKind) -> None:
         super().__init__(text)
         self.kind = kind
 
@@ -80,13 +80,13 @@ def check_target(factory: BlockingFactory, target: str, dry_run: bool, on_notice
     except NotFound as error:
         if not dry_run:
             raise TargetRefused(
-                f"the target {target!r} is not there: {error.text}", FailureKind.NOT_FOUND
+                f"the target {target!r} is not there: {error.text}", JobFailureKind.NOT_FOUND
             ) from None
         on_notice(f"the target {target!r} is not there yet")
     except Unauthorized as error:
         raise TargetRefused(
             f"the connection string does not give the right to send to {target!r} (Send): {error.text}",
-            FailureKind.REFUSED,
+            JobFailureKind.REFUSED,
         ) from None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.jobs.failure_text import FailureKind
+from busbar.jobs.failure_text import JobFailureKind
 from busbar.jobs.report_files import ReportFileError, report_path, write_report
 
 
@@ -36,7 +36,7 @@ def test_a_named_file_that_exists_is_refused_before_anything_is_done() -> None:
         ReportFileError, match=r"week\.html exists\. Name another file, or .* --overwrite"
     ) as refused:
         report_path(week, "insight", overwrite=False)
-    assert refused.value.kind is FailureKind.USAGE
+    assert refused.value.kind is JobFailureKind.USAGE
     assert report_path(week, "insight", overwrite=True) == week
     write_report(week, "this week", overwrite=True)
     assert week.read_text() == "this week"
