@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from busbar.client.advice import GOALS
 from busbar.jobs import insight_sources as sources
-from busbar.jobs.failure_text import JobFailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.insight_advice import Clients, EntitySettings, advise_all
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from busbar.jobs.failure_text import JobFailureKind, JobError
+from busbar.jobs.failure_text import JobError, JobFailureKind
 
 
 class ReportFileError(JobError):
