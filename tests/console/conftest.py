@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from harness.serving import Busbar
 from tests.console.console_process import ConsoleProcess, console_for
@@ -42,24 +42,30 @@ def console(server: Busbar) -> Iterator[ConsoleProcess]:
 
 
 @pytest.fixture(scope="module")
-def browser(console: ConsoleProcess) -> Iterator[BrowserContext]:
-    """A real browser, signed in by the address that the console printed."""
+def chromium() -> Iterator[Browser]:
+    """A real browser."""
     program = os.environ.get("BUSBAR_CHROMIUM") or str(CHROMIUM / "chromium")
     assert Path(program).is_file(), "`make setup` unpacks a browser; BUSBAR_CHROMIUM names another"
     environment = {"LD_LIBRARY_PATH": str(CHROMIUM / "al2023" / "lib"), "FONTCONFIG_PATH": str(CHROMIUM)}
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
+        launched = playwright.chromium.launch(
             executable_path=program,
             env={**os.environ, **(environment if program.startswith(str(CHROMIUM)) else {})},
             args=["--no-zygote"],  # fewer processes to start
         )
-        context = chromium.new_context(base_url=console.base, viewport={"width": 1100, "height": 800})
-        page = context.new_page()
-        page.goto(console.sign_in)
-        page.wait_for_url(f"{console.base}/")
-        page.close()
-        yield context
-        chromium.close()
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Browser, console: ConsoleProcess) -> BrowserContext:
+    """A browser that is signed in by the address that the console printed."""
+    context = chromium.new_context(base_url=console.base, viewport={"width": 1100, "height": 800})
+    page = context.new_page()
+    page.goto(console.sign_in)
+    page.wait_for_url(f"{console.base}/")
+    page.close()
+    return context
 
 
 @pytest.fixture

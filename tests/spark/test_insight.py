@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from busbar.cli.main import run as busbar
 from busbar.client import OutgoingMessage, Received, encode
 from busbar.client.blocking import BlockingReceiver
+from busbar.jobs import insight_sources
 from busbar.jobs.capture import capture
 from busbar.jobs.insight import Clients, EntitySettings, insight, render
+from busbar.jobs.insight_figures import Backlog, EntityReport
 from busbar.spark.secrets import Secret
 from tests.spark.conftest import QUICK_JAVA, SOURCES, Namespace
 
@@ -23,6 +26,8 @@ QUEUES: dict[str, dict[str, object]] = {
     "orders": {"EnablePartitioning": True, "RequiresDuplicateDetection": True},
     "quiet": {},
     "tight": {},
+    "drained": {},
+    "wide": {"EnablePartitioning": True},
     "archived": {"RequiresDuplicateDetection": True},
     "watched": {"LockDuration": "PT30S"},
 }
@@ -77,26 +82,58 @@ OUTCOMES = {
 }
 
 
+def figures_of_dead_letters(report: EntityReport) -> tuple[int, int, int | None]:
+    """How many came into a dead-letter queue, were done with there, and are there."""
+    return report.figures.sent.count, report.figures.done.count, report.figures.waiting
+
+
+def check_drained(report: EntityReport) -> None:
+    """The tap was made after all messages were done with. No end is recorded, and nothing is concluded from that."""
+    figures = report.figures
+    assert (figures.sent.count, figures.done.count, figures.coverage.events) == (200, 0, 0)
+    assert (figures.fates.ended, figures.fates.waiting, figures.fates.unknown) == (0, 0, 200)
+    assert figures.fates.states == {"dead-lettered": 10, "done": 190}
+    assert figures.counts is not None
+    assert (figures.counts.waiting, figures.counts.dead_letters) == (0, 10)
+    assert (figures.waiting, figures.finished, figures.dead_letters.count) == (0, 190, 10)
+    assert all(slot.done is None and slot.backlog is None for slot in figures.slots)
+    assert figures.coverage.missing == 0 and figures.sent.busy_rate is not None, "nothing is missing between"
+    text = " ".join(finding.text for finding in report.advice.findings)
+    assert "When 200 of 200 messages ended is not known" in text
+    assert "of all messages 190 were done and 10 were dead letters" in text
+    assert "not done with" not in text and "keep up" not in text
+
+
 @pytest.mark.req("D6", "B14")
 def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_path: Path) -> None:
     taps = namespace.taps("orders")
     taps.create("insight", events=True, from_earliest=True, owner="me")
+    namespace.taps("orders", "deadletter").create("insight", events=True, owner="me")
     trade(namespace, "orders")
+    with namespace.factory.receiver("orders", sub_queue="deadletter") as receiver:
+        receiver.complete(take(receiver, 3))
     namespace.send("quiet", [b"one", b"two", b"three"])
+    # Another tap keeps what was done with before this report makes its own.
+    namespace.taps("drained").create("archive", owner="other")
+    namespace.send("drained", [b"%03d" % number for number in range(200)])
+    with namespace.factory.receiver("drained", credit=200) as receiver:
+        taken = take(receiver, 200)
+        receiver.dead_letter(taken[:10], "spoiled")
+        receiver.complete(taken[10:])
     # A tap that may keep next to nothing loses what it had not passed.
     namespace.taps("tight").create("insight", events=True, owner="me", max_size=2_000)
     namespace.send("tight", [b"%03d" % number + bytes(200) for number in range(50)])
     namespace.receive("tight", 50)
 
     report = insight(
-        ["orders", "quiet", "/tight/"],
+        ["orders", "quiet", "/tight/", "drained", "orders/$DeadLetterQueue"],
         connection=Secret(file=str(namespace.secret)),
         clients=Clients(receivers=2, goal="throughput"),
         settings={"orders": EntitySettings(lock_seconds=30)},
         session=namespace.spark,
         advance=True,
     )
-    orders, quiet, tight = report.entities
+    orders, quiet, tight, drained, dead = report.entities
     figures = orders.figures
     assert (figures.sent.count, figures.done.count) == (300, 290)
     assert sum(figures.outcomes.values()) == sum(OUTCOMES.values())
@@ -113,7 +150,8 @@ def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_pat
     assert (figures.keys.count, figures.keys.distinct, len(figures.keys.top)) == (300, 11, 10)
     assert [(each.name, each.count) for each in figures.dead_letters.top] == [("spoiled", 7), ("unknown", 3)]
     assert (figures.duplicates.count, figures.duplicates.distinct) == (10, 10)
-    assert sum(slot.sent for slot in figures.slots) == 300 and sum(slot.done for slot in figures.slots) == 290
+    assert sum(slot.sent or 0 for slot in figures.slots) == 300
+    assert sum(slot.done or 0 for slot in figures.slots) == 290
     latency = figures.latency
     assert latency is not None and latency.count == 290
     assert 0 <= latency.p50 <= latency.p95 <= latency.p99 <= latency.most
@@ -124,8 +162,16 @@ def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_pat
     assert figures.done.busy_rate is not None
     assert orders.advice.prefetch == -(-figures.done.busy_rate * 10 // 1)
     assert orders.advice.scenario == "several high-throughput queues"
+    # Everything is recorded: the backlog follows from the count, which is zero.
+    assert (figures.fates.ended, figures.fates.waiting, figures.fates.unknown) == (300, 0, 0)
+    assert figures.fates.states == {"dead-lettered": 7, "done": 293}, "three dead letters were completed"
+    assert (figures.backlog, figures.waiting, figures.slots[-1].backlog) == (Backlog.COUNTED, 0, 0)
     assert any("'hot' alone has 67%" in each.text for each in orders.advice.findings)
 
+    assert figures_of_dead_letters(dead) == (10, 3, 7)
+    check_drained(drained)
+
+    assert (quiet.figures.waiting, quiet.figures.fates.held) == (3, 3)
     assert quiet.figures.sent.count == 3 and quiet.figures.latency is None
     assert "made just now" in quiet.figures.coverage.remarks[0]
     assert namespace.taps("quiet").show("insight").events
@@ -141,6 +187,31 @@ def test_a_report_counts_what_happened_and_advises(namespace: Namespace, tmp_pat
     assert all(each.position == each.end and each.event_position == each.event_end for each in view.fragments)
     page = render(report)
     assert "spoiled" in page and page.count("<svg") >= 4
+
+
+def test_fragments_that_cannot_be_reached_are_named(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insight_sources, "WAIT_SECONDS", 1.0)
+    namespace.taps("wide").create("insight", events=True, owner="me")
+    namespace.send("wide", [b"%d" % number for number in range(300)], keyed=True)
+    namespace.receive("wide", 100)
+    data = ["--data", str(namespace.server.data)]
+    assert busbar(["stores", "offline", "store-2", *data]) == 0
+    try:
+        report = insight(["wide"], connection=Secret(file=str(namespace.secret)), session=namespace.spark)
+    finally:
+        assert busbar(["stores", "online", "store-2", *data]) == 0
+    (wide,) = report.entities
+    figures, coverage = wide.figures, wide.figures.coverage
+    assert 0 < len(coverage.unavailable) < 16 and not coverage.complete
+    assert {each.index for each in figures.fragments}.isdisjoint(coverage.unavailable)
+    assert len(figures.fragments) + len(coverage.unavailable) == 16
+    assert sum(each.upto for each in coverage.fragments) == figures.sent.count < 300
+    assert 0 < figures.done.count <= 100 and figures.waiting is None
+    (first, *others) = wide.advice.findings
+    assert first.grave and "could not be reached" in first.text
+    assert not any("keep up" in each.text or "even share" in each.text for each in others)
 
 
 @pytest.mark.req("D6")
@@ -170,6 +241,8 @@ def test_archives_tell_the_same(namespace: Namespace, tmp_path: Path) -> None:
     assert (figures.entity, figures.sent.count, figures.done.count) == ("archived", 300, 290)
     assert figures.outcomes == OUTCOMES
     assert figures.dead_letters.top[0].name == "spoiled"
+    assert (figures.fates.ended, figures.fates.waiting, figures.fates.unknown) == (300, 0, 0)
+    assert (figures.fates.states, figures.counts, figures.waiting) == (None, None, 0)
     (fragment,) = figures.coverage.fragments
     assert (fragment.after, fragment.upto, fragment.event_after, fragment.event_upto) == (0, 300, 0, 330)
 

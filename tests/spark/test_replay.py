@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,14 +68,23 @@ def test_an_archive_comes_back_once_in_order_and_as_it_was(
     assert plan.first is not None and plan.first <= str(plan.last)
     assert [row["edits"] for row in plan.sample] == [{"subject": "A SUBJECT"}] * 3
     assert held(namespace, target) == 0
+    # Times beside the condition. What is not found is explained by what there is.
+    past = run(namespace, archive, target, until="2020-01-01", dry_run=True)
+    assert past.found == 0 and len(past.there) <= 2
+    assert all(re.fullmatch(rf"{wide}: \S+Z to \S+Z, [\d,]+ messages", line) for line in past.there)
+    assert run(namespace, archive, target, since="2020-01-01", dry_run=True, sample=0).found == COUNT
 
     steps: list[ReplayProgress] = []
     report = run(namespace, archive, target, on_progress=steps.append)
     assert (report.found, report.sent, report.refused) == (COUNT, COUNT, 0)
     assert steps[-1].sent == steps[-1].total == COUNT
+    assert report.added == COUNT
+    counts = [step.sent for step in steps]
+    assert counts == sorted(counts), "progress goes forward"
     # Once more, and with other partitions: everything is known.
     namespace.spark.conf.set("spark.sql.files.maxPartitionBytes", "4k")
-    assert run(namespace, archive, target).sent == COUNT
+    again = run(namespace, archive, target)
+    assert (again.sent, again.added) == (COUNT, 0)
     namespace.spark.conf.unset("spark.sql.files.maxPartitionBytes")
     taken = take(namespace, target, COUNT)
     seen: dict[object, list[object]] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.serving import Busbar, config_text
+from harness.serving import Busbar
 from tests.spark.conftest import QUICK_JAVA, SOURCES
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial-spark.md"
@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
         (programs / name).chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
-    server = Busbar(work / ".busbar", config_text({}), arguments=("--dev",)).start()
+    server = Busbar(work / ".busbar", arguments=("--dev",)).start()  # with the queues that it has by itself
     yield work
     assert server.stop() == 0
     assert "Traceback" not in server.error_text
@@ -68,10 +68,10 @@ def test_the_tutorial(place: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         raise
     assert process.returncode == 0, printed + complaints
-    assert re.findall(r"orders: (.*) captured", printed) == ["1,000", "1,000"]
+    assert re.findall(r"sales: (.*) captured", printed) == ["1,000", "1,000"]
     assert "2000 orders were received and completed" in printed
     assert "2000 orders in all" in printed
-    assert re.search(r"archive/entity=orders/date=[\d-]+/hour=\d\d/.*\.parquet", printed)
+    assert re.search(r"archive/entity=sales/date=[\d-]+/hour=\d\d/.*\.parquet", printed)
     # DuckDB and Spark agree on the orders of each country, and on their sum.
     by_country = re.findall(r"[│|]\s*(DE|FR|IT|PL)\s*[│|]\s*(\d+)\s*[│|]\s*(\d+)\s*[│|]", printed)
     assert len(by_country) == 8

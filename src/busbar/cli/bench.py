@@ -70,9 +70,13 @@ Partitioned = Annotated[
 ReportFile = Annotated[
     Path | None,
     typer.Option(
-        "--report", metavar="FILE", help="Where the HTML goes.", show_default="bench.html; with json: nowhere"
+        "--report",
+        metavar="FILE",
+        help="Where the HTML goes.",
+        show_default="bench.html, or the next free name; with json: nowhere",
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a report that is there.")]
 
 
 def add_bench_command(app: typer.Typer) -> None:
@@ -100,6 +104,7 @@ def bench(
     batching: Batching = None,
     partitioned: Partitioned = None,
     report: ReportFile = None,
+    overwrite: Overwrite = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
@@ -117,8 +122,8 @@ def bench(
     if scenario is None and (naive or any(option is not None for option in only_one)):
         raise CommandFailure("which scenario? Settings and numbers are for --scenario NAME.", ExitCode.USAGE)
     seconds = _seconds(duration, COMPARED_SECONDS if scenario is None else SECONDS)
-    if output is OutputFormat.TABLE and report is None:
-        report = Path("bench.html")
+    if output is OutputFormat.TABLE or report is not None:
+        report = _report_path(report, overwrite)
     target = find_target(where)
     aim = BenchTarget(target.connection_string, target.authorities[0] if target.authorities else None)
     with _progress() as on_phase:
@@ -137,7 +142,7 @@ def bench(
             )
             results = [_run(measured, target)]
     if report is not None:
-        _write(report, render_bench(results, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
+        _write(report, render_bench(results, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), overwrite)
     if output is OutputFormat.JSON:
         print_json([result.to_json() for result in results])
         return
@@ -202,11 +207,22 @@ def _progress() -> Iterator[OnPhase]:
         yield show_bar
 
 
-def _write(report: Path, html: str) -> None:
+def _report_path(given: Path | None, overwrite: bool) -> Path:
+    from busbar.jobs.report_files import ReportFileError, report_path
+
     try:
-        report.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise CommandFailure(f"--report {report}: {error.strerror}.", ExitCode.USAGE) from None
+        return report_path(given, "bench", overwrite=overwrite)
+    except ReportFileError as error:
+        raise CommandFailure(str(error), ExitCode.USAGE) from None
+
+
+def _write(report: Path, html: str, overwrite: bool) -> None:
+    from busbar.jobs.report_files import ReportFileError, write_report
+
+    try:
+        write_report(report, html, overwrite=overwrite)
+    except ReportFileError as error:
+        raise CommandFailure(str(error), ExitCode.USAGE) from None
 
 
 def _print(results: list[ScenarioResult]) -> None:

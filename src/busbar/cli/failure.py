@@ -28,6 +28,14 @@ class CommandFailure(Exception):
         self.code = code
 
 
+class CommandStopped(Exception):
+    """A signal has ended the command, and that was printed. `code` is the exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 def without_spark(error: ImportError) -> CommandFailure:
     """The failure of a pipeline command where Spark is not installed. It names the one command that installs it."""
     return CommandFailure(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli import values
 from busbar.cli.endpoint import ConnectionOptions, find_target
-from busbar.cli.failure import CommandFailure, ExitCode, without_spark
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.job_run import Verbose, Wait, running_job, seconds_of
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json
 from busbar.cli.replay import Master, connection_for
@@ -21,7 +19,7 @@ from busbar.model.names import parent_and_name, without_dead_letters
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-    from busbar.jobs.insight import EntitySettings, Report
+    from busbar.jobs.insight import EntitySettings
     from busbar.jobs.insight_figures import EntityReport
 
 
@@ -41,9 +39,10 @@ ReportFile = Annotated[
         "--report",
         metavar="FILE",
         help="Where the HTML goes.",
-        show_default="insight.html; with json: nowhere",
+        show_default="insight.html, or the next free name; with json: nowhere",
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a report that is there.")]
 Tap = Annotated[str, typer.Option("--tap", metavar="NAME", help="Made if it is not there.")]
 Watch = Annotated[
     str | None,
@@ -82,7 +81,10 @@ def insight(
     receivers: Receivers = None,
     subscriptions: Subscriptions = None,
     goal: GoalOption = None,
+    overwrite: Overwrite = False,
     master: Master = None,
+    wait: Wait = "1m",
+    verbose: Verbose = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
@@ -95,17 +97,18 @@ def insight(
         raise CommandFailure("which entity? Name one, or an archive with --archive.", ExitCode.USAGE)
     if archive and (watch is not None or advance):
         raise CommandFailure("--watch and --advance are for entities, not for archives.", ExitCode.USAGE)
-    seconds = None if watch is None else _seconds(watch)
-    if output is OutputFormat.TABLE and report is None:
-        report = Path("insight.html")
-    try:
+    seconds = None if watch is None else seconds_of("--watch", watch)
+    patience = seconds_of("--wait", wait)
+    with running_job("insight", verbose=verbose) as job:
         from busbar.jobs.insight import Clients, render
         from busbar.jobs.insight import insight as run_insight
-    except ImportError as error:
-        raise without_spark(error) from None
-    secret = None if archive else connection_for(where, master, None)
-    made = _explained(
-        lambda: run_insight(
+        from busbar.jobs.report_files import report_path, write_report
+
+        path: Path | None = None
+        if output is OutputFormat.TABLE or report is not None:
+            path = report_path(report, "insight", overwrite=overwrite)
+        secret = None if archive else connection_for(where, master, None)
+        made = run_insight(
             entities or (),
             connection=secret,
             archives=archive or (),
@@ -113,26 +116,19 @@ def insight(
             watch=seconds,
             advance=advance,
             clients=Clients(senders, receivers, subscriptions, goal.value if goal else ""),
-            settings={} if archive else _settings(entities or [], where),
+            settings=None if archive else lambda: _settings(entities or [], where),
             master=master,
-            on_progress=lambda text: print(f"{text} …", file=sys.stderr, flush=True),
+            wait=patience,
+            on_progress=job.notice,
         )
-    )
-    if report is not None:
-        _write(report, render(made))
+        if path is not None:
+            write_report(path, render(made), overwrite=overwrite)
     if output is OutputFormat.JSON:
         print_json(made.to_json())
         return
     print_details(_summary(each) for each in made.entities)
-    if report is not None:
-        print(f"\n{report} has the whole report.")
-
-
-def _write(report: Path, html: str) -> None:
-    try:
-        report.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise CommandFailure(f"--report {report}: {error.strerror}.", ExitCode.USAGE) from None
+    if path is not None:
+        print(f"\n{path} has the whole report.")
 
 
 def _summary(report: EntityReport) -> dict[str, str]:
@@ -141,7 +137,8 @@ def _summary(report: EntityReport) -> dict[str, str]:
     rows = {
         "Entity": figures.entity,
         "Came": f"{figures.sent.count:,}{_at(figures.sent.busy_rate)}",
-        "Done": f"{figures.done.count:,}{_at(figures.done.busy_rate)}",
+        "Done": f"{_count(figures.finished)}{_at(figures.done.busy_rate)}",
+        "Waiting": _count(figures.waiting),
     }
     if latency is not None:
         rows["Latency"] = (
@@ -154,6 +151,10 @@ def _summary(report: EntityReport) -> dict[str, str]:
     for number, finding in enumerate(report.advice.findings):
         rows["Note" + " " * number] = finding.text
     return rows
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _at(rate: float | None) -> str:
@@ -188,27 +189,3 @@ def _lock_seconds(description: Element) -> float | None:
 
     lock = text_of(description, "LockDuration")
     return read_duration(lock) / 1000 if lock else None
-
-
-def _seconds(text: str) -> int:
-    try:
-        return values.seconds(text)
-    except ValueError as error:
-        raise CommandFailure(f"--watch: {error}.", ExitCode.USAGE) from None
-
-
-def _explained(run: Callable[[], Report]) -> Report:
-    """Failures of the job as those of a command."""
-    from pyspark.errors import PySparkException
-
-    from busbar.client import BusbarClientError, NotFound
-    from busbar.jobs.manifest import ArchiveError
-
-    try:
-        return run()
-    except NotFound as error:
-        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
-    except BusbarClientError as error:
-        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None
-    except (ArchiveError, PySparkException) as error:
-        raise CommandFailure(str(error)) from None

@@ -12,7 +12,7 @@ from busbar import __version__
 from busbar.cli.bench import add_bench_command
 from busbar.cli.capture import add_capture_command
 from busbar.cli.console import add_console_command
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.failure import CommandFailure, CommandStopped, ExitCode
 from busbar.cli.groups import groups_for, in_full
 from busbar.cli.insight import add_insight_command
 from busbar.cli.messages import add_message_commands
@@ -181,6 +181,8 @@ def run(arguments: list[str] | None = None) -> int:
         code = app(arguments, prog_name="busbar", standalone_mode=False)
     except CommandFailure as failure:
         return _fail(f"busbar: {failure.text}", failure.code)
+    except CommandStopped as stopped:
+        return stopped.code
     except typer.exceptions.TyperException as error:
         return _fail(*_usage(error))
     except typer.Abort:

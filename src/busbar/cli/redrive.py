@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli import values
 from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
 from busbar.cli.entity_commands import checked
-from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.job_run import Verbose, Wait, running_job, seconds_of
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 from busbar.cli.replay import (
@@ -24,7 +23,6 @@ from busbar.cli.replay import (
     Sample,
     camel,
     connection_for,
-    explained,
     print_sample,
     progress,
     refusal,
@@ -76,6 +74,8 @@ def redrive(
     sample: Sample = 5,
     master: Master = None,
     connection_file: ConnectionFile = None,
+    wait: Wait = "1m",
+    verbose: Verbose = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
@@ -86,17 +86,17 @@ def redrive(
     another entity; it needs --to as well.
     A command that was interrupted is repeated without a second copy. --where and --set start Spark; nothing else needs it.
     """
-    patience = _seconds(lock_wait)
-    with explained():
+    lock_seconds, patience = seconds_of("--lock-wait", lock_wait), seconds_of("--wait", wait)
+    uses_spark = bool(connection_file is not None or condition or edits)
+    with running_job("redrive", verbose=verbose, then="the same command moves the rest", spark=uses_spark):
         from busbar.jobs.redrive import redrive as run
 
-        uses_spark = bool(connection_file is not None or condition or edits)
         if uses_spark:
             connection = connection_for(where, master, connection_file, changes=not dry_run)
             trust = where.ca
         else:
             connection, trust = _own_connection(where, changes=not dry_run)
-        with progress("moved") as show:
+        with progress("moved", bar=not verbose) as show:
             report = run(
                 checked(entity, "entity"),
                 connection=connection,
@@ -106,26 +106,18 @@ def redrive(
                 edits=edits or (),
                 most=most,
                 rate=rate,
-                lock_wait=patience,
+                wait=patience,
+                lock_wait=lock_seconds,
                 dry_run=dry_run,
                 sample=sample,
                 trust=trust,
                 master=master,
-                on_progress=lambda step: show(step.moved, step.total),
+                on_progress=lambda step: show.count(step.moved, step.total),
+                on_notice=show.notice,
             )
-    if output is OutputFormat.JSON:
-        print_json(camel(asdict(report)))
-    else:
-        _print_report(report)
+    _print_report(report, output)
     if report.refused:
         raise refusal(report.refused, "stay in the dead-letter queue", report.examples)
-
-
-def _seconds(lock_wait: str) -> float:
-    try:
-        return float(values.seconds(lock_wait))
-    except ValueError as error:
-        raise CommandFailure(f"--lock-wait: {error}.", ExitCode.USAGE) from None
 
 
 def _own_connection(where: ConnectionOptions, *, changes: bool) -> tuple[str, Path | None]:
@@ -136,7 +128,10 @@ def _own_connection(where: ConnectionOptions, *, changes: bool) -> tuple[str, Pa
     return target.connection_string, target.authorities[0] if target.authorities else None
 
 
-def _print_report(report: RedriveReport) -> None:
+def _print_report(report: RedriveReport, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(camel(asdict(report)))
+        return
     about = {
         "Entity": report.entity,
         "Target": report.target,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli.endpoint import ConnectionOptions, find_target, say_target
-from busbar.cli.failure import CommandFailure, ExitCode, without_spark
+from busbar.cli.failure import CommandFailure, ExitCode
+from busbar.cli.job_run import Verbose, Wait, running_job, seconds_of
 from busbar.cli.options import Output, command
 from busbar.cli.output import OutputFormat, print_details, print_json, print_table
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from busbar.jobs.replay import ReplayReport
 
 
@@ -34,6 +37,12 @@ class Ids(StrEnum):
 
 Condition = Annotated[
     str, typer.Option("--where", metavar="SQL", help="Only those for which it is true (Spark SQL).")
+]
+Since = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="Only those enqueued then or later.", show_default=False)
+]
+Until = Annotated[
+    str, typer.Option("--to", metavar="TIME", help="Only those enqueued before.", show_default=False)
 ]
 Edits = Annotated[
     list[str] | None,
@@ -71,6 +80,7 @@ def add_replay_command(app: typer.Typer) -> None:
         app,
         examples=(
             "busbar replay /data/orders orders-again --dry-run",
+            "busbar replay /data/orders orders-again --from 2026-01-31T12:00Z --to 2026-02-01",
             "busbar replay /data/orders orders --where \"subject = 'refund' and date = '2026-01-31'\"",
             "busbar replay 'orders/$DeadLetterQueue' repair --set \"properties.attempt=2\" --rate 100",
         ),
@@ -82,6 +92,8 @@ def replay(
     source: Source,
     target: Target,
     condition: Condition = "",
+    since: Since = "",
+    until: Until = "",
     edits: Edits = None,
     order: OrderOption = Order.KEY,
     ids: IdsOption = Ids.SOURCE,
@@ -92,24 +104,30 @@ def replay(
     forget: Forget = False,
     master: Master = None,
     connection_file: ConnectionFile = None,
+    wait: Wait = "5m",
+    verbose: Verbose = False,
     output: Output = OutputFormat.TABLE,
     where: ConnectionOptions,
 ) -> None:
     """Send the messages of SOURCE to TARGET, each once, also if the command is repeated.
 
     SOURCE is a directory that `busbar capture` wrote, or a dead-letter queue (QUEUE/$DeadLetterQueue, or
-    TOPIC/Subscriptions/NAME/$DeadLetterQueue); it stays as it is. TARGET is a queue or a topic.
+    TOPIC/Subscriptions/NAME/$DeadLetterQueue); it stays as it is. TARGET is a queue or a topic. A TIME is 2026-01-31 or
+    2026-01-31T12:00:00Z.
     """
-    with explained():
+    patience = seconds_of("--wait", wait)
+    with running_job("replay", verbose=verbose, then="the same command sends the rest, and nothing twice"):
         from busbar.jobs.replay import replay as run
 
         secret = connection_for(where, master, connection_file, changes=not dry_run)
-        with progress("sent") as show:
+        with progress("sent", bar=not verbose) as show:
             report = run(
                 source,
                 target,
                 connection=secret,
                 where=condition,
+                since=since,
+                until=until,
                 edits=edits or (),
                 order=order.value,
                 ids=ids.value,
@@ -118,8 +136,10 @@ def replay(
                 dry_run=dry_run,
                 sample=sample,
                 forget=forget,
+                wait=patience,
                 master=master,
-                on_progress=lambda step: show(step.sent, step.total),
+                on_progress=lambda step: show.count(step.sent, step.total),
+                on_notice=show.notice,
             )
     if output is OutputFormat.JSON:
         print_json(camel(asdict(report)))
@@ -133,10 +153,23 @@ def _print_report(report: ReplayReport) -> None:
     about = {"Source": report.source, "Target": report.target, "Found": f"{report.found:,}"}
     if report.found:
         about["Enqueued"] = f"{report.first} to {report.last}"
+    for number, line in enumerate(report.there):
+        about["There is" + " " * number] = line
     if not report.dry_run:
-        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s, now or by an earlier run"
+        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s{_which(report.sent, report.added)}"
     print_details([about])
     print_sample(report.sample)
+
+
+def _which(sent: int, added: int | None) -> str:
+    """Whether the target has got the messages now, or by an earlier run."""
+    if added is None or not sent:
+        return ""
+    if not added:
+        return ", all by an earlier run; the target has no new ones"
+    if added < sent:
+        return f", {added:,} of them now and {sent - added:,} by an earlier run"
+    return ", all now" if added == sent else f"; the target has {added:,} more than before"
 
 
 # ---- what the commands of jobs share -----------------------------------------------------------------
@@ -161,42 +194,45 @@ def connection_for(
     return shared_connection(target.connection_string, master, trust)
 
 
+class JobProgress:
+    """Prints what a job does now, a line each."""
+
+    def count(self, done: int, total: int) -> None:
+        """How much of its work the job has done."""
+
+    def notice(self, text: str) -> None:
+        print(f"{text} …", file=sys.stderr, flush=True)
+
+
+class JobBar(JobProgress):
+    """Shows a bar on a terminal, with what the job does now and for how long."""
+
+    def __init__(self, bar: Bar, done: str) -> None:
+        self._bar = bar
+        self._done = done
+        self._task = bar.add_task("", total=None)
+
+    def count(self, done: int, total: int) -> None:
+        self._bar.update(
+            self._task, completed=done, total=total, description=f"{done:,} of {total:,} {self._done}"
+        )
+
+    def notice(self, text: str) -> None:
+        self._bar.reset(self._task, description=text, total=None)
+
+
 @contextmanager
-def explained() -> Iterator[None]:
-    """Failures of a job as those of a command."""
-    from busbar.client.errors import BusbarClientError, NotFound
-    from busbar.jobs.edits import EditError
-    from busbar.jobs.redrive import RedriveError
-    from busbar.jobs.replay_source import ReplayError
-
-    try:
-        yield
-    except ImportError as error:
-        raise without_spark(error) from None
-    except EditError as error:
-        raise CommandFailure(f"--set: {error}.", ExitCode.USAGE) from None
-    except (ReplayError, RedriveError) as error:
-        raise CommandFailure(f"{str(error).rstrip('.')}.") from None
-    except NotFound as error:
-        raise CommandFailure(error.text, ExitCode.NOT_FOUND) from None
-    except BusbarClientError as error:
-        raise CommandFailure(error.text, ExitCode.OTHER if error.retryable else ExitCode.REFUSED) from None
-
-
-@contextmanager
-def progress(done: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal. Elsewhere nothing is shown before the result."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+def progress(done: str, *, bar: bool = True) -> Iterator[JobProgress]:
+    """Show what a job does: a bar on a terminal, unless other lines would cut through it; else lines."""
+    if not bar or not sys.stderr.isatty():
+        yield JobProgress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(done), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(done, total=None)
-        yield lambda count, total: bar.update(task, completed=count, total=total)
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield JobBar(shown, done)
 
 
 def print_sample(sample: list[dict[str, Any]]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from busbar.jobs import insight_svg as svg
 from busbar.jobs.bench import ScenarioResult
 from busbar.jobs.bench_figures import PERCENTILES, RunFigures
-from busbar.jobs.report_html import duration, figure, page, table, tiles
+from busbar.jobs.report_html import ReportColumn, duration, line_figure, numbers, page, table, tiles
 
-_COLOURS = ("--first", "--second")
+CaptionedLines = tuple[str, Sequence[tuple[str, Sequence[float | None]]]]
+"""A caption, and lines by name."""
 
 
 def render_bench(results: Sequence[ScenarioResult], made: str) -> str:
@@ -28,17 +28,16 @@ def render_bench(results: Sequence[ScenarioResult], made: str) -> str:
 def _overview(results: Sequence[ScenarioResult]) -> str:
     most = max((result.ratio or 0.0 for result in results), default=0.0) or 1.0
     heads = ("naive", "preset", "p99 naive", "p99 preset", "ratio")
-    head = "<th>scenario</th>" + "".join(f'<th class="number">{name}</th>' for name in heads) + "<th></th>"
-    rows = "".join(
-        f"<tr><td>{escape(result.workload.scenario.value)}</td>"
-        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in _compared(result))
-        + f'<td class="bar"><i style="width:{(result.ratio or 0) / most:.1%}"></i></td></tr>'
-        for result in results
+    shown = table(
+        [ReportColumn("scenario"), *map(numbers, heads)],
+        [[result.workload.scenario.value, *_compared(result)] for result in results],
+        is_wide=True,
+        bars=[(result.ratio or 0.0) / most for result in results],
     )
     return (
         "<section><h2>Naive and preset settings</h2>"
         '<p class="soft">The ratio is that of the rates; for low latency, that of the medians.</p>'
-        f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div></section>'
+        f"{shown}</section>"
     )
 
 
@@ -86,56 +85,54 @@ def _labels(run: RunFigures) -> list[str]:
 
 
 def _rates(result: ScenarioResult) -> str:
-    if len(result.runs) == 1:
-        run = result.last
-        series = [
-            svg.PlotLine("sent", _COLOURS[0], [slot.sent for slot in run.slots]),
-            svg.PlotLine("received", _COLOURS[1], [slot.received for slot in run.slots]),
-        ]
-        caption = "Messages per second"
-    else:
-        series = [
-            svg.PlotLine(run.name, colour, [slot.received for slot in run.slots])
-            for run, colour in zip(result.runs, _COLOURS, strict=True)
-        ]
-        caption = "Messages received per second"
-    return figure(caption, svg.lines(caption, _labels(result.last), series, "/s"), series)
+    slots = result.last.slots
+    single = [("sent", [slot.sent for slot in slots]), ("received", [slot.received for slot in slots])]
+    compared = [(run.name, [slot.received for slot in run.slots]) for run in result.runs]
+    return _over_time(
+        result, ("Messages per second", single), ("Messages received per second", compared), "/s"
+    )
 
 
 def _latencies(result: ScenarioResult) -> str:
-    if len(result.runs) == 1:
-        run = result.last
-        series = [
-            svg.PlotLine("median", _COLOURS[0], [slot.p50 for slot in run.slots]),
-            svg.PlotLine("99th percentile", _COLOURS[1], [slot.p99 for slot in run.slots]),
-        ]
-        caption = "From send to receive, over time"
-    else:
-        series = [
-            svg.PlotLine(run.name, colour, [slot.p99 for slot in run.slots])
-            for run, colour in zip(result.runs, _COLOURS, strict=True)
-        ]
-        caption = "From send to receive, 99th percentile over time"
-    return figure(caption, svg.lines(caption, _labels(result.last), series, "ms"), series)
+    slots = result.last.slots
+    single = [("median", [slot.p50 for slot in slots]), ("99th percentile", [slot.p99 for slot in slots])]
+    compared = [(run.name, [slot.p99 for slot in run.slots]) for run in result.runs]
+    caption = "From send to receive"
+    return _over_time(
+        result,
+        (f"{caption}, over time", single),
+        (f"{caption}, 99th percentile over time", compared),
+        "ms",
+    )
+
+
+def _over_time(result: ScenarioResult, single: CaptionedLines, compared: CaptionedLines, unit: str) -> str:
+    """Two lines of the only run, or one of each of two runs."""
+    caption, named = single if len(result.runs) == 1 else compared
+    return line_figure(caption, _labels(result.last), named, unit)
 
 
 def _percentiles(runs: Sequence[RunFigures]) -> str:
     keys = [f"p{percent:g}" for percent in PERCENTILES]
-    heads = [("settings", False), *((f"{percent:g} %", True) for percent in PERCENTILES), ("most", True)]
+    heads = [
+        ReportColumn("settings"),
+        *(numbers(f"{percent:g} %") for percent in PERCENTILES),
+        numbers("most"),
+    ]
     rows = [[run.name, *(_latency(run, key) for key in (*keys, "most"))] for run in runs]
-    return f"<h3>From send to receive</h3>{table(heads, rows)}"
+    return f"<h3>From send to receive</h3>{table(heads, rows, is_wide=True)}"
 
 
 def _advice(result: ScenarioResult) -> str:
     advice = result.advice
-    heads = [("setting", False), ("advised", False), ("in the run", False), ("because", False)]
+    heads = [*map(ReportColumn, ("setting", "advised", "in the run", "because"))]
     rows = [[each.name, each.value, each.now or "", each.why] for each in advice.settings]
     changes = ", ".join(f"{each.name}: {each.value}" for each in advice.changes)
     findings = "".join(f"<li>{escape(text)}</li>" for text in advice.findings)
     return (
         f"<h3>Advice: {escape(advice.scenario)}</h3><p>{escape(advice.because[:1].upper() + advice.because[1:])}. "
         f"{escape(f'To change: {changes}.' if changes else 'There is nothing to change.')}</p>"
-        f"{f'<ul>{findings}</ul>' if findings else ''}{table(heads, rows)}"
+        f"{f'<ul>{findings}</ul>' if findings else ''}{table(heads, rows, is_wide=True)}"
     )
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
-import signal
 import sys
 import threading
 import time
@@ -23,29 +21,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from busbar.client import BusbarClientError
 from busbar.jobs.archive import EVENTS, MESSAGES
 from busbar.jobs.archive_writer import ArchiveWriter
 from busbar.jobs.capture_query import CaptureQuery, Source, source_of
 from busbar.jobs.compaction import closed_before, compact
-from busbar.jobs.launch import add_connection, connection_of, given_connection, job_session
-from busbar.jobs.manifest import ArchiveError
-from busbar.jobs.progress import BatchProgress, display_for
+from busbar.jobs.failure_text import JobError, condition_of, sentence_of
+from busbar.jobs.interruption import JobInterrupted
+from busbar.jobs.intervals import interval_ms
+from busbar.jobs.job_run import JobRun, program
+from busbar.jobs.launch import add_connection, connection_of, given_connection, reach_broker, session_of
+from busbar.jobs.progress import BatchProgress, Display, display_for
+from busbar.jobs.reaching import BrokerWatch, Notice, no_notice
+from busbar.spark.options import SourceOptions
 from busbar.spark.secrets import Secret
 
-INTERVAL = "10 seconds"
+INTERVAL = "10s"
 POLL_SECONDS = 0.2
 STOP_SECONDS = 18.0
-"""Time for the batch under way; with Spark's own end it is less than 30 s."""
+"""Time for the batch under way when the caller of `capture` stops it. A signal gives it less (interruption.py)."""
 COMPACT_SECONDS = 60.0
 
 log = logging.getLogger("busbar.jobs")
 
 
-class CaptureFailed(Exception):
+class CaptureFailed(JobError):
     """A capture cannot continue. The text states why."""
 
 
@@ -69,29 +70,34 @@ def capture(
     options: Mapping[str, str] | None = None,
     compacting: bool = True,
     on_progress: Callable[[BatchProgress], None] | None = None,
+    on_notice: Notice = no_notice,
     stop: threading.Event | None = None,
 ) -> Summary:
     """Capture until `stop` is set, or, with `available_now`, what is there now.
 
     `output` is the directory of the archive, `events` that of a second one for what happens to messages. The driver and all
-    workers must reach both under the same path. `options` are those of the source (docs/spark.md). Raises CaptureFailed,
-    ArchiveError, and what the source raises for wrong options.
+    workers must reach both under the same path. `options` are those of the source (docs/spark.md). `interval` is a duration
+    such as 10s. Raises CaptureFailed, ArchiveError, and what the source raises for wrong options.
     """
-    job = _CaptureJob(on_progress or (lambda _progress: None), stop or threading.Event(), session is None)
+    secret = connection_of(connection)
+    pause = None if available_now else interval_ms("interval", interval)
+    given = {**(options or {}), **secret.options(), "entity": "".join(entities[:1])}
+    wait = SourceOptions.parse(given, streaming=True).wait
+    reach_broker(secret, wait, on_notice)
+    watch = BrokerWatch(secret.reveal(), wait, on_notice, secret.authorities())
+    owns_spark = session is None and SparkSession.getActiveSession() is None
+    job = _CaptureJob(on_progress or (lambda _progress: None), stop or threading.Event(), owns_spark, watch)
     with ExitStack() as exits:
         for directory, stream in ((output, MESSAGES), (events, EVENTS)):
             if directory is not None:
                 writer = ArchiveWriter.open(directory, stream)
                 exits.callback(writer.close)
                 sources = [source_of(entity, stream) for entity in entities]
-                job.add(writer, sources, connection_of(connection), options or {})
+                job.add(writer, sources, secret, options or {})
         if job.stopping:
             return job.summary()
-        spark = session
-        if spark is None:
-            spark = job_session("busbar capture", master)
-            exits.callback(spark.stop)
-        job.run(_own_settings(spark), None if available_now else interval, compacting)
+        spark = exits.enter_context(session_of(session, "busbar capture", master, on_notice))
+        job.run(_own_settings(spark), pause, compacting, on_notice)
         return job.summary()
 
 
@@ -110,8 +116,13 @@ class _CaptureJob:
     """The queries of a capture, and the work beside them."""
 
     def __init__(
-        self, on_progress: Callable[[BatchProgress], None], stop: threading.Event, owns_spark: bool
+        self,
+        on_progress: Callable[[BatchProgress], None],
+        stop: threading.Event,
+        owns_spark: bool,
+        watch: BrokerWatch,
     ) -> None:
+        self._watch = watch
         self._owns_spark = owns_spark
         self._queries: list[CaptureQuery] = []
         self._writers: list[ArchiveWriter] = []
@@ -137,27 +148,48 @@ class _CaptureJob:
                 self._queries.append(query)
                 self._rows[query.source.label] = 0
 
-    def run(self, spark: SparkSession, interval: str | None, compacting: bool) -> None:
+    def run(self, spark: SparkSession, pause: int | None, compacting: bool, on_notice: Notice) -> None:
+        """Run the queries. If a signal ends the job, batches under way get a moment; Spark is left as it is."""
         over = threading.Event()
-        compactor = threading.Thread(target=self._compact, args=(over,), name="busbar-compaction")
+        compactor = threading.Thread(
+            target=self._compact, args=(over,), name="busbar-compaction", daemon=True
+        )
         try:
             for query in self._queries:
                 if not self.stopping:
-                    query.start(spark, interval)
+                    on_notice(f"starting to read {query.source.label}")
+                    query.start(spark, pause)
+            on_notice("waiting for the first batch")
             if compacting:
                 compactor.start()
             while not self._stop.wait(POLL_SECONDS) and any(query.active for query in self._queries):
                 self._follow()
                 self._check()
+                self._watch.check(self._queries[0].source.entity)
             if not self._stop.is_set():
                 self._check()
-        finally:
+        except JobInterrupted as interrupted:
             over.set()
-            self._finish(spark)
-            if compacting:
-                compactor.join()
+            self._abandon(interrupted.batch_deadline)
+            raise
+        except BaseException:
+            self._end(spark, over, compactor)
+            raise
+        self._end(spark, over, compactor)
         if compacting and not self.stopping:
             self._compact_closed()
+
+    def _end(self, spark: SparkSession, over: threading.Event, compactor: threading.Thread) -> None:
+        over.set()
+        self._finish(spark)
+        if compactor.ident is not None:
+            compactor.join()
+
+    def _abandon(self, deadline: float) -> None:
+        """Let no batch begin any more. What is committed by the deadline counts; the next start repeats the rest."""
+        for query in self._queries:
+            query.finish_batch(deadline)
+        self._follow()
 
     def _follow(self) -> None:
         for query in self._queries:
@@ -170,7 +202,7 @@ class _CaptureJob:
         for query in self._queries:
             error = query.failure()
             if error is not None:
-                raise CaptureFailed(f"{query.source.label}: {_describe(error)}") from None
+                raise CaptureFailed(f"{query.source.label}: {_describe(error)}") from error
 
     def _finish(self, spark: SparkSession) -> None:
         """End the queries: batches under way are finished, if they do not take too long."""
@@ -204,32 +236,51 @@ class _CaptureJob:
 
 
 def _describe(error: Exception) -> str:
-    """The message of a failed query, without Spark's stack traces."""
-    found = re.search(r"\[BUSBAR_[A-Z_]+\][^\n]*", str(error))
-    return found.group(0) if found else str(error)
+    """The message of a failed query, without Spark's stack traces; one of the source has its condition."""
+    own = condition_of(str(error))
+    return sentence_of(error) if own is None else f"[{own[0]}] {own[1]}"
 
 
 # ---- as a program --------------------------------------------------------------------------------
 
 
-def run_until_stopped(work: Callable[[threading.Event, Callable[[BatchProgress], None]], Summary]) -> Summary:
-    """Run a capture with its progress on standard error; SIGTERM and Ctrl-C let it finish its batches and exit with 0."""
-    stop = threading.Event()
-    display = display_for(sys.stderr)
+class CaptureDisplay:
+    """Shows the progress of a capture on standard error, and remembers what each entity has."""
 
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
+    def __init__(self, run: JobRun) -> None:
+        self._run = run
+        self._display: Display = display_for(sys.stderr, table=not run.verbose)
+        self.rows: dict[str, int] = {}
 
-    def show(progress: BatchProgress) -> None:
-        display.show(progress)
+    def show(self, progress: BatchProgress) -> None:
+        self.rows[progress.name] = progress.total
+        self._run.log.trim()
+        self._display.show(progress)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        return work(stop, show)
-    finally:
-        display.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def notice(self, text: str) -> None:
+        self._display.notice(text)
+
+    def __enter__(self) -> CaptureDisplay:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._display.close()
+
+
+def print_summary(rows: Mapping[str, int]) -> None:
+    for name, count in rows.items():
+        sys.stdout.write(f"{name}: {count:,} captured\n")
+
+
+def run_capture(run: JobRun, work: Callable[[CaptureDisplay], Summary]) -> None:
+    """Run a capture with its progress on standard error, and print what it captured, also after a signal."""
+    with CaptureDisplay(run) as display:
+        try:
+            rows = work(display).rows
+        except JobInterrupted:
+            print_summary(display.rows)
+            raise
+    print_summary(rows)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -243,26 +294,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the source")
     add_connection(parser)
     given = parser.parse_args(arguments)
-    try:
-        summary = run_until_stopped(
-            lambda stop, show: capture(
-                given.entities,
-                given.output,
-                connection=given_connection(given),
-                events=given.events,
-                available_now=given.available_now,
-                interval=given.interval,
-                options=dict(option.split("=", 1) for option in given.option),
-                on_progress=show,
-                stop=stop,
-            )
+
+    def work(display: CaptureDisplay) -> Summary:
+        return capture(
+            given.entities,
+            given.output,
+            connection=given_connection(given),
+            events=given.events,
+            available_now=given.available_now,
+            interval=given.interval,
+            options=dict(option.split("=", 1) for option in given.option),
+            on_progress=display.show,
+            on_notice=display.notice,
         )
-    except (ArchiveError, BusbarClientError, CaptureFailed, PySparkException) as error:
-        sys.stderr.write(f"capture: {error}\n")
-        return 1
-    for name, rows in summary.rows.items():
-        sys.stdout.write(f"{name}: {rows:,} captured\n")
-    return 0
+
+    def run(job: JobRun) -> int:
+        run_capture(job, work)
+        return 0
+
+    return program(
+        "capture", run, then="the same command continues there", is_success=not given.available_now
+    )
 
 
 if __name__ == "__main__":

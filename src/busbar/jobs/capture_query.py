@@ -135,8 +135,9 @@ class CaptureQuery:
 
     # ---- running ---------------------------------------------------------------------------------
 
-    def start(self, spark: SparkSession, interval: str | None) -> None:
-        """Start the query: with an interval until it is stopped, without one to the end of what is there now."""
+    def start(self, spark: SparkSession, pause: int | None) -> None:
+        """Start the query: with a pause (ms) between batches until it is stopped, without one to the end of what is there
+        now."""
         options = {"maxPartitions": str(spark.sparkContext.defaultParallelism), **self._options}
         frame = spark.readStream.format("busbar").options(**options).load()
         writer = (
@@ -144,10 +145,10 @@ class CaptureQuery:
             .queryName(f"capture {self.source.label}")
             .option("checkpointLocation", str(self.checkpoint))
         )
-        if interval is None:
+        if pause is None:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=interval)
+            writer = writer.trigger(processingTime=f"{pause} milliseconds")
         for attempt in range(ATTEMPTS):
             self._query = writer.start()
             if self._begun() or attempt == ATTEMPTS - 1:

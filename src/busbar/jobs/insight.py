@@ -6,7 +6,7 @@ From a tap with events of each entity (insight_sources.py), or from archives of 
     report = insight(archives=["/data/archive", "/data/archive-events"])
     Path("insight.html").write_text(render(report))
 
-and as an entry for spark-submit, which prints JSON and writes the report for people into a file:
+and as an entry for spark-submit, which prints JSON and writes the report for people into a new file:
 
     spark-submit …/busbar/jobs/insight.py orders --report insight.html
 """
@@ -18,27 +18,34 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from busbar.client import BusbarClientError
 from busbar.client.advice import GOALS
 from busbar.jobs import insight_sources as sources
+from busbar.jobs.failure_text import JobError, JobFailureKind
 from busbar.jobs.insight_advice import Clients, EntitySettings, advise_all
 from busbar.jobs.insight_figures import EntityFigures, Report
 from busbar.jobs.insight_html import render
 from busbar.jobs.insight_measures import measure
-from busbar.jobs.launch import add_connection, connection_of, given_connection, job_session
-from busbar.jobs.manifest import ArchiveError
+from busbar.jobs.job_run import JobRun, program
+from busbar.jobs.launch import add_connection, connection_of, given_connection, reach_broker, session_of
+from busbar.jobs.report_files import report_path, write_report
 from busbar.spark.secrets import Secret
 
 __all__ = ["Clients", "EntitySettings", "Report", "insight", "main", "render"]
 
+NAME = "busbar insight"
+WAIT_SECONDS = 60.0
 Progress = Callable[[str], None]
+
+
+class InsightError(JobError):
+    """A report cannot be made as requested."""
+
+    kind = JobFailureKind.USAGE
 
 
 def insight(
@@ -50,31 +57,37 @@ def insight(
     watch: float | None = None,
     advance: bool = False,
     clients: Clients | None = None,
-    settings: Mapping[str, EntitySettings] | None = None,
+    settings: Mapping[str, EntitySettings] | Callable[[], Mapping[str, EntitySettings]] | None = None,
     session: SparkSession | None = None,
     master: str | None = None,
+    wait: float = WAIT_SECONDS,
     on_progress: Progress = lambda text: None,
 ) -> Report:
     """Report on entities of a namespace, or on those of archives (all of them, unless some are named).
 
     `watch`: measure the next so many seconds, with taps that are deleted afterwards. `advance`: the next report begins where
-    this one ends. `clients` and `settings` are what the figures do not contain (insight_advice.py).
+    this one ends. `clients` and `settings` are what the figures do not contain (insight_advice.py). If `settings` is a
+    function, it is called when the broker answers. `wait`: how many seconds the broker may be unreachable before the job
+    begins. Raises InsightError, and what the client and Spark raise.
     """
     if archives and (connection is not None or watch is not None or advance):
-        raise ValueError(
-            "an archive is not a namespace: it needs no connection, and has nothing to watch or advance."
+        raise InsightError(
+            "An archive is not a namespace: it needs no connection, and has nothing to watch or advance."
         )
     names = list(dict.fromkeys(entity.strip("/") for entity in entities))
     if not archives and not names:
-        raise ValueError("insight needs the name of an entity.")
+        raise InsightError("Insight needs the name of an entity.")
+    if not archives:
+        reach_broker(connection_of(connection), wait, on_progress)
+    known = settings() if callable(settings) else settings or {}
     if archives:
-        with _session(session, master, on_progress) as spark:
+        with session_of(session, NAME, master, on_progress) as spark:
             figures = _of_archives(spark, [Path(each) for each in archives], names, on_progress)
     elif watch is None:
         figures = _of_taps(connection_of(connection), names, tap, advance, session, master, on_progress)
     else:
         figures = _watch(connection_of(connection), names, watch, session, master, on_progress)
-    reports = advise_all(figures, clients or Clients(), settings or {})
+    reports = advise_all(figures, clients or Clients(), known)
     return Report(int(time.time() * 1000), reports)
 
 
@@ -98,7 +111,7 @@ def _of_taps(
     """Choose the spans of taps before Spark starts: problems with them are reported at once, and missing taps
     are created."""
     tapped = [sources.look(connection, name, tap) for name in names]
-    with _session(session, master, on_progress) as spark:
+    with session_of(session, NAME, master, on_progress) as spark:
         on_progress("measuring")
         history = sources.tapped_history(spark, connection, tapped)
         figures = measure([each.subject for each in tapped], history)
@@ -128,22 +141,6 @@ def _watch(
             sources.end(connection, name, tap)
 
 
-@contextmanager
-def _session(
-    session: SparkSession | None, master: str | None, on_progress: Progress
-) -> Iterator[SparkSession]:
-    """The given session, or one for this report only."""
-    if session is not None:
-        yield session
-        return
-    on_progress("starting Spark")
-    opened = job_session("busbar insight", master)
-    try:
-        yield opened
-    finally:
-        opened.stop()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program for spark-submit; returns the exit code."""
     parser = argparse.ArgumentParser("insight", description="Report on entities, or on archives.")
@@ -159,9 +156,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--subscriptions", type=int, metavar="N")
     parser.add_argument("--goal", choices=[goal for goal in GOALS if goal], default="")
     parser.add_argument("--report", type=Path, metavar="FILE", help="HTML, for people")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --report")
     add_connection(parser)
     given = parser.parse_args(arguments)
-    try:
+
+    def work(run: JobRun) -> int:
+        if given.report is not None:
+            report_path(given.report, "insight", overwrite=given.overwrite)
         report = insight(
             given.entities,
             connection=None if given.archive else given_connection(given),
@@ -170,14 +171,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             watch=given.watch,
             advance=given.advance,
             clients=Clients(given.senders, given.receivers, given.subscriptions, given.goal),
+            on_progress=run.notice,
         )
-    except (ArchiveError, BusbarClientError, PySparkException, ValueError) as error:
-        sys.stderr.write(f"insight: {error}\n")
-        return 1
-    if given.report is not None:
-        given.report.write_text(render(report), encoding="utf-8")
-    sys.stdout.write(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
-    return 0
+        if given.report is not None:
+            write_report(given.report, render(report), overwrite=given.overwrite)
+        sys.stdout.write(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
+        return 0
+
+    return program("insight", work)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""Finds what is notable in the figures of an entity, in words."""
+"""Finds what is notable in the figures of an entity, in words.
+
+What the records do not contain is a finding of its own. Nothing else is concluded from it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from busbar.jobs.insight_figures import EntityFigures, Finding
+from busbar.jobs.insight_figures import Backlog, Coverage, EntityFigures, Finding, iso
 
 ENOUGH: Final = 100
 """The minimum number of messages for meaningful shares."""
@@ -31,7 +35,15 @@ def findings_of(figures: EntityFigures) -> list[Finding]:
 def _coverage(figures: EntityFigures) -> list[Finding]:
     found: list[Finding] = []
     coverage = figures.coverage
-    if not coverage.complete:
+    if coverage.unavailable:
+        found.append(
+            Finding(
+                f"{_fragments(coverage.unavailable)} could not be reached, because stores are unavailable: all figures are "
+                f"those of the other {len(figures.fragments)}. Shares and the backlog are not judged.",
+                grave=True,
+            )
+        )
+    if any(each.lost or each.event_lost for each in coverage.fragments):
         found.append(
             Finding(
                 "The tap reached its limits and was truncated: messages or events before the figures' span were lost. "
@@ -46,14 +58,79 @@ def _coverage(figures: EntityFigures) -> list[Finding]:
                 "tap needs events (busbar tap create --events), an archive too (busbar capture --events)."
             )
         )
+    found += _unknown(figures)
     if coverage.messages < ENOUGH:
         found.append(Finding(f"{coverage.messages} messages are few: rates and shares may mean little."))
     return found
 
 
+def _unknown(figures: EntityFigures) -> list[Finding]:
+    """The messages of which the records have no end, and of which none can be expected in them."""
+    coverage, fates = figures.coverage, figures.fates
+    found: list[Finding] = []
+    if fates.unknown and (coverage.events is not None or fates.states is not None):
+        text = f"When {fates.unknown:,} of {figures.sent.count:,} messages ended is not known: they came {_when(coverage)}."
+        if fates.states is not None:
+            text += f" When the tap was read, {_shown(fates.states)}."
+        found.append(Finding(text))
+    if coverage.missing:
+        found.append(
+            Finding(
+                f"Among the messages from before the tap was made, {coverage.missing:,} numbers are missing: receivers had "
+                "finished those messages, and nothing kept them. Rates are those since then, and shares are not judged."
+            )
+        )
+    if figures.backlog is Backlog.CONTRADICTED and figures.counts is not None:
+        records = max(fates.waiting, fates.held or 0)
+        found.append(
+            Finding(
+                f"The records contradict the entity: by them {records:,} messages wait, and by its count "
+                f"{figures.counts.waiting:,}. Ends of messages are missing in the records, so nothing is concluded about "
+                "the backlog.",
+                grave=True,
+            )
+        )
+    return found
+
+
+def _when(coverage: Coverage) -> str:
+    """The time of messages whose outcome is not known."""
+    if coverage.events is None:
+        return "without a record of their outcomes"
+    if coverage.known_time is None:
+        return "while no outcome was recorded"
+    since = iso(coverage.known_time)[:19].replace("T", " ")
+    if coverage.began_time is None:
+        return f"before the first recorded outcome ({since}), or after the last"
+    return f"before outcomes were recorded ({since})"
+
+
+def _shown(states: Mapping[str, int]) -> str:
+    """States in words: all that there are, the most frequent first."""
+    ranked = sorted(states.items(), key=lambda pair: (-pair[1], pair[0]))
+    parts = [f"{count:,} {_STATES.get(name, name)}" for name, count in ranked]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"of all messages {listed}"
+
+
+_STATES = {
+    "active": "were in the queue",
+    "deferred": "were deferred",
+    "dead-lettered": "were dead letters",
+    "dead-lettered-deferred": "were deferred dead letters",
+    "done": "were done",
+}
+
+
+def _fragments(indexes: Sequence[int]) -> str:
+    if len(indexes) == 1:
+        return f"Fragment {indexes[0]}"
+    return f"Fragments {', '.join(map(str, indexes[:-1]))} and {indexes[-1]}"
+
+
 def _skew(figures: EntityFigures) -> list[Finding]:
     found: list[Finding] = []
-    if figures.sent.count < ENOUGH:
+    if figures.sent.count < ENOUGH or not figures.coverage.is_whole:
         return found
     top_key = figures.keys.top[0] if figures.keys.top else None
     top_session = figures.sessions.top[0] if figures.sessions.top else None
@@ -125,16 +202,20 @@ def _dead_letters(figures: EntityFigures) -> list[Finding]:
 
 
 def _backlog(figures: EntityFigures) -> list[Finding]:
-    sent, done = figures.sent, figures.done
-    if not sent.count or figures.coverage.events is None or done.count >= sent.count * 0.9:
+    """Judges a backlog that is known: by the count, by what the tap shows, or by complete records."""
+    sent, waiting = figures.sent.count, figures.waiting
+    if waiting is None or waiting < ENOUGH or waiting < sent * 0.1:
         return []
-    gone = sum(figures.outcomes.get(name, 0) for name in ("dead-lettered", "expired", "purged", "consumed"))
-    waiting = sent.count - done.count - gone
-    if waiting < ENOUGH or waiting < sent.count * 0.1:
-        return []
+    if figures.counts is None:
+        return [
+            Finding(
+                f"About {waiting} of the {sent} messages were not done with at the end of the span: receivers do not "
+                "keep up, or are away."
+            )
+        ]
+    older = "" if waiting <= sent else f", {waiting - sent:,} of them from before the span"
     return [
         Finding(
-            f"About {waiting} of the {sent.count} messages were not done with at the end of the span: receivers do not "
-            "keep up, or are away."
+            f"{waiting:,} messages were in the queue when the report was made{older}: receivers do not keep up, or are away."
         )
     ]

@@ -5,10 +5,9 @@ Names, keys and reasons come from messages. They are text of clients and are alw
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from html import escape
 
-from busbar.jobs import insight_svg as svg
 from busbar.jobs.insight_figures import (
     Coverage,
     EntityFigures,
@@ -19,18 +18,72 @@ from busbar.jobs.insight_figures import (
     Report,
     iso,
 )
-from busbar.jobs.report_html import duration, figure, page, table, tiles
+from busbar.jobs.insight_plots import plots_of
+from busbar.jobs.report_html import ReportColumn, duration, numbers, page, table, tiles
+
+UNKNOWN = "–"
+"""What is shown for a figure that is not known."""
 
 
 def render(report: Report) -> str:
     names = ", ".join(each.figures.entity for each in report.entities) or "nothing"
-    sections = [_entity(each) for each in report.entities]
+    sections = [_overview(report)] if len(report.entities) > 1 else []
+    sections += [_entity(each) for each in report.entities]
     return page(
         f"Busbar insight: {names}",
         "Busbar insight",
         f"{names} · made {_moment(report.made_time)} · all times UTC",
         sections or ["<p>There is nothing to report: no entity was found.</p>"],
     )
+
+
+def _overview(report: Report) -> str:
+    """All entities in one table, with their sums. A sum of which a part is not known is not known."""
+    every = [each.figures for each in report.entities]
+    columns = [
+        ReportColumn("entity", is_name=True),
+        *map(numbers, ("came", "a second", "done", "median", "99 %", "waiting", "dead letters", "warnings")),
+    ]
+    rows = [
+        [
+            figures.entity,
+            f"{figures.sent.count:,}",
+            _rate(figures.sent.busy_rate),
+            _count(figures.finished),
+            *_latency_cells(figures),
+            _count(figures.waiting),
+            f"{figures.dead_letters.count:,}",
+            f"{sum(finding.grave for finding in each.advice.findings)}",
+        ]
+        for each, figures in zip(report.entities, every, strict=True)
+    ]
+    done, waiting = _sum([each.finished for each in every]), _sum([each.waiting for each in every])
+    total = [
+        f"all {len(every)}",
+        f"{sum(each.sent.count for each in every):,}",
+        "",
+        _count(done),
+        "",
+        "",
+        _count(waiting),
+        f"{sum(each.dead_letters.count for each in every):,}",
+        f"{sum(finding.grave for each in report.entities for finding in each.advice.findings)}",
+    ]
+    return f"<section><h2>All entities</h2>{table(columns, rows, is_wide=True, total=total)}</section>"
+
+
+def _latency_cells(figures: EntityFigures) -> list[str]:
+    latency = figures.latency
+    return [UNKNOWN, UNKNOWN] if latency is None else [duration(latency.p50), duration(latency.p99)]
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    found = [value for value in values if value is not None]
+    return sum(found) if len(found) == len(values) else None
+
+
+def _count(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
 
 
 def _entity(report: EntityReport) -> str:
@@ -41,7 +94,7 @@ def _entity(report: EntityReport) -> str:
             _span(figures.sent),
             _tiles(figures),
             _findings(report),
-            f'<div class="plots">{_throughput(figures)}{_latency_plots(figures)}{_fragments(figures)}</div>',
+            f'<div class="plots">{plots_of(figures)}</div>',
             _percentiles(figures.latency) if figures.latency else "",
             _ranking("Hot keys", "key", figures.keys),
             _ranking("Hot sessions", "session", figures.sessions),
@@ -66,13 +119,17 @@ def _tiles(figures: EntityFigures) -> str:
     return tiles(
         [
             (f"{figures.sent.count:,}", "messages came"),
-            (f"{figures.done.count:,}", "were done with"),
+            (_count(figures.finished), "were done with"),
+            (_count(figures.waiting), "are waiting"),
             (_rate(figures.sent.busy_rate), "came in the busiest minute"),
             (_rate(figures.done.busy_rate), "were done in the busiest minute"),
-            (duration(latency.p50) if latency else "–", "median, enqueue to completion"),
-            (duration(latency.p99) if latency else "–", "99th percentile"),
+            (duration(latency.p50) if latency else UNKNOWN, "median, enqueue to completion"),
+            (duration(latency.p99) if latency else UNKNOWN, "99th percentile"),
             (f"{figures.dead_letters.count:,}", "dead letters"),
-            (f"{figures.duplicates.count:,}", "duplicates dropped"),
+            (
+                UNKNOWN if figures.coverage.events is None else f"{figures.duplicates.count:,}",
+                "duplicates dropped",
+            ),
         ]
     )
 
@@ -85,48 +142,6 @@ def _findings(report: EntityReport) -> str:
     return f"<h3>What stands out</h3><ul>{items or '<li>Nothing.</li>'}</ul>"
 
 
-def _throughput(figures: EntityFigures) -> str:
-    if not figures.slots:
-        return ""
-    width = figures.slot_seconds
-    series = [svg.PlotLine("came", "--first", [slot.sent / width for slot in figures.slots])]
-    if figures.coverage.events is not None:
-        series.append(svg.PlotLine("done", "--second", [slot.done / width for slot in figures.slots]))
-    plot = svg.lines("Throughput over time", _clock(figures), series, "/s")
-    return figure(f"Messages per second, by {_width(width)}", plot, series)
-
-
-def _latency_plots(figures: EntityFigures) -> str:
-    if figures.latency is None:
-        return ""
-    series = [
-        svg.PlotLine("median", "--first", [slot.p50 for slot in figures.slots]),
-        svg.PlotLine("95th percentile", "--second", [slot.p95 for slot in figures.slots]),
-    ]
-    over_time = svg.lines("Latency over time", _clock(figures), series, "ms")
-    bins = figures.latency.histogram
-    spread = svg.bars(
-        "Spread of latency",
-        [f"<{duration(each.below)}" for each in bins],
-        [each.count for each in bins],
-        "messages",
-    )
-    return figure("From enqueue to completion, over time of completion", over_time, series) + figure(
-        "From enqueue to completion, how many took how long", spread
-    )
-
-
-def _fragments(figures: EntityFigures) -> str:
-    if not figures.partitioned:
-        return ""
-    values = [float(each.sent) for each in figures.fragments]
-    even = sum(values) / len(values)
-    plot = svg.bars(
-        "Messages by fragment", [str(each.index) for each in figures.fragments], values, "messages", even
-    )
-    return figure("Messages by fragment; the line is an even share", plot)
-
-
 def _percentiles(latency: Latency) -> str:
     columns = (
         ("mean", latency.mean),
@@ -137,7 +152,7 @@ def _percentiles(latency: Latency) -> str:
         ("99.9 %", latency.p999),
         ("most", latency.most),
     )
-    heads = [(name, True) for name, _ in columns]
+    heads = [numbers(name) for name, _ in columns]
     row = [duration(value) for _, value in columns]
     return f"<h3>From enqueue to completion, {latency.count:,} messages</h3>{table(heads, [row])}"
 
@@ -145,18 +160,13 @@ def _percentiles(latency: Latency) -> str:
 def _ranking(title: str, what: str, ranking: Ranking) -> str:
     if not ranking.top:
         return ""
-    most = ranking.top[0].count
-    rows = "".join(
-        f'<tr><td>{escape(each.name) or "<em>none given</em>"}</td><td class="number">{each.count:,}</td>'
-        f'<td class="number">{each.share:.1%}</td><td class="bar"><i style="width:{each.count / most:.1%}"></i></td></tr>'
-        for each in ranking.top
+    shown = table(
+        [ReportColumn(what, is_name=True), numbers("messages"), numbers("share")],
+        [[each.name or "(none given)", f"{each.count:,}", f"{each.share:.1%}"] for each in ranking.top],
+        bars=[each.share for each in ranking.top],
     )
-    head = f'<tr><th>{escape(what)}</th><th class="number">messages</th><th class="number">share</th><th></th></tr>'
     more = f" of {ranking.distinct:,}" if ranking.distinct > len(ranking.top) else ""
-    return (
-        f'<h3>{escape(title)} <span class="soft">({len(ranking.top)}{more})</span></h3>'
-        f'<div class="scroll"><table>{head}{rows}</table></div>'
-    )
+    return f'<h3>{escape(title)} <span class="soft">({len(ranking.top)}{more})</span></h3>{shown}'
 
 
 def _outcomes(figures: EntityFigures) -> str:
@@ -167,64 +177,57 @@ def _outcomes(figures: EntityFigures) -> str:
     ]
     if figures.redelivered:
         rows.append(["completed after failed deliveries", f"{figures.redelivered:,}"])
-    return f"<h3>What became of messages</h3>{table([('outcome', False), ('events', True)], rows)}"
+    return f"<h3>What became of messages</h3>{table([ReportColumn('outcome'), numbers('events')], rows)}"
 
 
 def _settings(report: EntityReport) -> str:
     advice = report.advice
-    heads = [("setting", False), ("advised", False), ("now", False), ("because", False)]
+    heads = [*map(ReportColumn, ("setting", "advised", "now", "because"))]
     rows = [[each.name, each.value, each.now or "", each.why] for each in advice.settings]
     return (
         f"<h3>Advice: {escape(advice.scenario)}</h3><p>{escape(advice.because[:1].upper() + advice.because[1:])}.</p>"
-        f"{table(heads, rows)}"
+        f"{table(heads, rows, is_wide=True)}"
     )
 
 
 def _coverage(coverage: Coverage) -> str:
     events = "no events" if coverage.events is None else f"{coverage.events:,} events"
     began = f", recording since {_moment(coverage.began_time)}" if coverage.began_time else ""
-    whole = (
-        "Nothing within the span is missing." if coverage.complete else "Something before the span was lost."
-    )
-    heads = [
-        (name, True)
-        for name in (
-            "fragment",
-            "messages behind",
-            "up to",
-            "lost up to",
-            "events behind",
-            "up to",
-            "lost up to",
-        )
-    ]
+    heads = [ReportColumn("fragment"), *map(numbers, ("messages", "lost up to", "events", "lost up to"))]
     rows = [
         [
-            "" if value is None else str(value)
-            for value in (
-                each.index,
-                each.after,
-                each.upto,
-                each.lost or None,
-                each.event_after,
-                each.event_upto,
-                each.event_lost or None,
-            )
+            str(each.index),
+            _range(each.after, each.upto),
+            str(each.lost or ""),
+            _range(each.event_after, each.event_upto),
+            str(each.event_lost or ""),
         ]
         for each in coverage.fragments
     ]
     remarks = "".join(f"<p>{escape(each)}</p>" for each in coverage.remarks)
     return (
         f"<details><summary>What this rests on: {coverage.messages:,} messages, {events}, {escape(coverage.source)}{began}. "
-        f"{whole}</summary>{remarks}{table(heads, rows)}</details>"
+        f"{_gaps(coverage)}</summary>{remarks}{table(heads, rows)}</details>"
     )
 
 
-def _clock(figures: EntityFigures) -> list[str]:
-    form = (
-        "%H:%M:%S" if figures.slot_seconds < 60 else "%H:%M" if figures.slot_seconds < 3600 else "%m-%d %H:%M"
-    )
-    return [datetime.fromtimestamp(slot.time / 1000, UTC).strftime(form) for slot in figures.slots]
+def _gaps(coverage: Coverage) -> str:
+    """What the basis lacks, in a sentence."""
+    lost = any(each.lost or each.event_lost for each in coverage.fragments)
+    missing = [
+        "something before the span was lost" if lost else "",
+        f"{len(coverage.unavailable)} fragments could not be reached" if coverage.unavailable else "",
+        f"{coverage.missing:,} numbers have no message" if coverage.missing else "",
+    ]
+    found = " and ".join(each for each in missing if each)
+    return f"{found[:1].upper()}{found[1:]}." if found else "Nothing within the span is missing."
+
+
+def _range(after: int | None, upto: int | None) -> str:
+    """The positions that were read, from the first to the last."""
+    if after is None or upto is None:
+        return ""
+    return f"{after + 1}–{upto}" if upto > after else "none"
 
 
 def _moment(time: int) -> str:
@@ -232,12 +235,4 @@ def _moment(time: int) -> str:
 
 
 def _rate(rate: float | None) -> str:
-    return "–" if rate is None else f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.2g}/s"
-
-
-def _width(seconds: int) -> str:
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
-        if seconds >= size:
-            count = seconds // size
-            return word if count == 1 else f"{count} {word}s"
-    return "second"
+    return UNKNOWN if rate is None else f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.2g}/s"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from busbar.jobs.interruption import JobInterrupted, rearm
+from busbar.jobs.reaching import Notice, no_notice, reach
+from busbar.spark.errors import OptionError
 from busbar.spark.secrets import Secret
 from busbar.spark.session import COMMON, open_session
 
@@ -20,8 +24,38 @@ def job_session(name: str, master: str | None, config: Mapping[str, str] | None 
         builder = SparkSession.builder.appName(name)
         for key, value in {**COMMON, **(config or {})}.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
-    return open_session(name, master=master or "local[*]", config=config)
+        session = builder.getOrCreate()
+    else:
+        session = open_session(name, master=master or "local[*]", config=config)
+    rearm()
+    return session
+
+
+@contextmanager
+def session_of(
+    session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
+) -> Iterator[SparkSession]:
+    """The given session, the active one of this process, or else one for the time of the block.
+
+    If a signal ends the block, the session is not stopped, because that takes too long: the job then ends Java itself
+    (interruption.py).
+    """
+    there = session or SparkSession.getActiveSession()
+    if there is not None:
+        yield there
+        return
+    on_notice("starting Spark")
+    made = job_session(name, master)
+    try:
+        yield made
+    except JobInterrupted:
+        raise
+    except BaseException:
+        made.stop()
+        raise
+    else:
+        on_notice("stopping Spark")
+        made.stop()
 
 
 def connection_of(given: Secret | str | None) -> Secret:
@@ -29,6 +63,15 @@ def connection_of(given: Secret | str | None) -> Secret:
     if given is None:
         return Secret(variable=CONNECTION_VARIABLE)
     return Secret(literal=given) if isinstance(given, str) else given
+
+
+def reach_broker(secret: Secret, wait: float, on_notice: Notice = no_notice) -> None:
+    """Wait for the broker of a connection string. Raises OptionError, and what `reach` raises."""
+    try:
+        reach(secret.reveal(), wait, on_notice, secret.authorities())
+    except ValueError as error:
+        option = next(iter(secret.options()))
+        raise OptionError(option, f"leads to what is no connection string: {error}") from None
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.jobs import durable_files
+from busbar.jobs.failure_text import JobError
 
 DIRECTORY = "_manifest"
 VERSION = 1
@@ -26,7 +27,7 @@ ATTEMPTS = 20
 _NAME = re.compile(r"(\d{12})(\.sum)?\.json")
 
 
-class ArchiveError(Exception):
+class ArchiveError(JobError):
     """An archive cannot be read or written. The text states why, and what to do."""
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from busbar.jobs.archive import TIME_COLUMN, arrow_schema
 from busbar.jobs.archive_writer import StagedFile
+from busbar.spark.plain_arrays import integer_array, text_array
 
 RESULT: Final = pa.schema(
     [
@@ -52,8 +53,14 @@ def write_task(batches: Iterator[Any], staging: str, stream: str) -> Iterator[An
         files.discard()
         raise
     if written:
-        rows = [{name: getattr(file, name) for name in RESULT.names} for file in written]
-        yield pa.RecordBatch.from_pylist(rows, schema=RESULT)
+        columns = [
+            text_array([file.path for file in written]),
+            text_array([file.date for file in written]),
+            integer_array([file.hour for file in written], pa.int32()),
+            integer_array([file.rows for file in written], pa.int64()),
+            integer_array([file.bytes for file in written], pa.int64()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=RESULT)
 
 
 class HourlyFiles:

@@ -1,4 +1,4 @@
-"""Shows the progress of a job: a table on a terminal, otherwise a line for each batch."""
+"""Shows the progress of a job: a table on a terminal, otherwise a line for each batch. Both show what the job does now."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.table import Table
 
@@ -37,11 +38,17 @@ class Display(Protocol):
 
     def show(self, progress: BatchProgress) -> None: ...
 
+    def notice(self, text: str) -> None:
+        """What the job does now, before the first batch or instead of one."""
+
     def close(self) -> None: ...
 
 
-def display_for(file: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Display:
-    return ProgressTable(file, clock) if file.isatty() else Lines(file, clock)
+def display_for(
+    file: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC), *, table: bool = True
+) -> Display:
+    """A table on a terminal, unless other lines would cut through it; else lines."""
+    return ProgressTable(file, clock) if table and file.isatty() else Lines(file, clock)
 
 
 class Lines:
@@ -58,6 +65,10 @@ class Lines:
         )
         self._file.flush()
 
+    def notice(self, text: str) -> None:
+        self._file.write(f"{self._clock():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+        self._file.flush()
+
     def close(self) -> None:
         pass
 
@@ -71,17 +82,34 @@ class ProgressTable:
 
         self._rows: dict[str, tuple[BatchProgress, datetime]] = {}
         self._clock = clock
+        self._notice = ""
+        self._since = clock()
         self._live: Live = Live(
-            self._table(), console=Console(file=file, highlight=False), refresh_per_second=4
+            get_renderable=self._shown, console=Console(file=file, highlight=False), refresh_per_second=4
         )
         self._live.start()
 
     def show(self, progress: BatchProgress) -> None:
         self._rows[progress.name] = (progress, self._clock())
-        self._live.update(self._table())
+        self._notice = ""
+
+    def notice(self, text: str) -> None:
+        self._notice, self._since = text, self._clock()
 
     def close(self) -> None:
+        self._notice = ""
         self._live.stop()
+
+    def _shown(self) -> RenderableType:
+        """The table, and below it what the job does now and since when."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[RenderableType] = [self._table()] if self._rows else []
+        if self._notice:
+            seconds = (self._clock() - self._since).total_seconds()
+            parts.append(Text(f"{self._notice} … {seconds:.0f} s"))
+        return Group(*parts)
 
     def _table(self) -> Table:
         from rich.box import SIMPLE_HEAD

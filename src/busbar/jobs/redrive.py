@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from busbar.client import BusbarClientError, ConnectionLost, LockLost, Retry, SettleFailed
+from busbar.client import ConnectionLost, LockLost, Retry, SettleFailed
 from busbar.client.blocking import BlockingFactory, BlockingReceiver, connect
 from busbar.client.received import Received
 from busbar.client.sender import Writer
@@ -43,11 +43,12 @@ from busbar.jobs.browsing import without_sub_queue
 from busbar.jobs.edits import (
     DEAD_LETTER_PROPERTIES,
     Changes,
-    EditError,
     FieldEdit,
     parse_edits,
     rewritten,
 )
+from busbar.jobs.failure_text import JobError, JobFailureKind
+from busbar.jobs.reaching import Notice, no_notice, reach
 from busbar.jobs.redrive_sources import DeadLetterSource, FailedTransferSource, RedriveSource
 from busbar.jobs.resending import (
     CHUNK_MESSAGES,
@@ -56,6 +57,8 @@ from busbar.jobs.resending import (
     Resender,
     ResendMessage,
     ResendResult,
+    TargetRefused,
+    check_target,
     source_id,
     writer_name,
 )
@@ -73,8 +76,12 @@ PACED_SECONDS: Final = 2
 """Seconds of messages that are received ahead at a given rate: locks must not end while messages wait."""
 
 
-class RedriveError(Exception):
+class RedriveError(JobError):
     """A redrive cannot be done as requested."""
+
+    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ def redrive(
     session: SparkSession | None = None,
     master: str | None = None,
     on_progress: Callable[[RedriveProgress], None] | None = None,
+    on_notice: Notice = no_notice,
 ) -> RedriveReport:
     """Move dead letters of a queue back to it, or those of a queue or subscription to `target`, a queue or topic.
 
@@ -135,14 +143,10 @@ def redrive(
     """
     entity, sub_queue = without_sub_queue(entity.strip("/"))
     target = _checked_target(entity, target.strip("/"), sub_queue)
-    if rate < 0 or (most is not None and most < 1):
-        raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense")
     text, trust = _revealed(connection, trust)
     parsed = parse_edits(edits)
-    if sub_queue == FailedTransferSource.sub_queue and (where or parsed):
-        raise RedriveError(
-            "Spark cannot read a transfer dead-letter queue: no condition and no edit is possible"
-        )
+    _check(rate, most, sub_queue, bool(where or parsed))
+    reach(text, wait, on_notice, trust)
     began = time.monotonic()
     with connect(text, retry=Retry(patience=wait), name="busbar-redrive", trust=trust) as factory:
         source: RedriveSource
@@ -150,18 +154,35 @@ def redrive(
             source = FailedTransferSource(entity, text, wait, trust)
         else:
             source = DeadLetterSource(factory, entity)
+        try:
+            check_target(factory, target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise RedriveError(str(error), error.kind) from None
+        on_notice("reading the dead letters")
         selection = _Selection(set(reasons))
         source.offer_all(selection.offer)
         if where or parsed:
-            selection.narrow(_evaluated(source.entity, connection, where, parsed, wait, session, master))
+            selection.narrow(
+                _evaluated(source.entity, connection, where, parsed, wait, session, master, on_notice)
+            )
         selection.keep_oldest(most)
         mover = _Mover(factory, source, target, selection, Pace(rate), lock_wait, on_progress)
         shown = source.samples(selection.wanted, sample) if dry_run else []
         if not dry_run:
+            on_notice("moving")
             mover.run()
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
     return _report(source.entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+
+
+def _check(rate: float, most: int | None, sub_queue: str, needs_spark: bool) -> None:
+    if rate < 0 or (most is not None and most < 1):
+        raise RedriveError("neither a rate below 0 nor fewer than 1 message make sense", JobFailureKind.USAGE)
+    if sub_queue == FailedTransferSource.sub_queue and needs_spark:
+        raise RedriveError(
+            "Spark cannot read a transfer dead-letter queue: no condition and no edit is possible"
+        )
 
 
 def _revealed(connection: Secret | str, trust: Path | None) -> tuple[str, Path | None]:
@@ -369,6 +390,7 @@ def _evaluated(
     wait: float,
     session: SparkSession | None,
     master: str | None,
+    on_notice: Notice,
 ) -> Mapping[int, Changes]:
     """The dead letters that match a condition, with the new values of the edits."""
     from busbar.jobs.launch import connection_of
@@ -376,9 +398,9 @@ def _evaluated(
 
     secret = connection_of(connection)
     try:
-        return evaluate(f"{entity}{DEAD_LETTERS}", secret, where, edits, wait, session, master)
+        return evaluate(f"{entity}{DEAD_LETTERS}", secret, where, edits, wait, session, master, on_notice)
     except ReplayError as error:
-        raise RedriveError(str(error)) from error
+        raise RedriveError(str(error), error.kind) from error.__cause__
 
 
 # ---- spark-submit ------------------------------------------------------------------------------------
@@ -386,6 +408,7 @@ def _evaluated(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry for spark-submit. Prints the report as JSON."""
+    from busbar.jobs.job_run import JobRun, program
     from busbar.jobs.launch import add_connection, given_connection
 
     parser = argparse.ArgumentParser(
@@ -402,7 +425,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master")
     add_connection(parser)
     given = parser.parse_args(arguments)
-    try:
+
+    def run(job: JobRun) -> int:
         report = redrive(
             given.entity,
             connection=given_connection(given),
@@ -414,12 +438,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rate=given.rate,
             dry_run=given.dry_run,
             master=given.master,
+            on_notice=job.notice,
         )
-    except (RedriveError, EditError, BusbarClientError) as error:
-        sys.stderr.write(f"redrive: {error}\n")
-        return 1
-    sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
-    return 4 if report.refused or report.left else 0
+        sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
+        return 4 if report.refused or report.left else 0
+
+    return program("redrive", run, then="the same command moves the rest")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@
 
 - The source is a directory that `busbar capture` wrote (or any Parquet with its columns), or the dead-letter queue of a
   queue or subscription (`orders/$deadletterqueue`). A replay only reads it. The target is a queue or a topic.
-- `where` is a condition of Spark SQL over the columns of the source, `edits` are changes (edits.py).
+- `where` is a condition of Spark SQL over the columns of the source, `edits` are changes (edits.py). `since` and `until`
+  limit the enqueued time.
+- Source, target and rights are checked before Spark starts.
 - A message arrives as it was sent, under an id that follows from its source (resending.py). Its own id is in the application
   property `original-message-id`. With ids="message" it keeps its own id: ids have to be unique then.
 - A repetition sends nothing twice, whichever process was killed at any time. The writer's name follows from source, target,
@@ -32,9 +34,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
-from busbar.jobs.edits import PARTITION_KEY, EditError, FieldEdit, parse_edits, shown_value
-from busbar.jobs.replay_source import ReplayError, identity_of, in_short, selected, spark_session
-from busbar.jobs.resending import ResendResult, writer_name
+from busbar.jobs.edits import PARTITION_KEY, FieldEdit, parse_edits, shown_value
+from busbar.jobs.reaching import Notice, no_notice
+from busbar.jobs.replay_source import (
+    ReplayError,
+    TimeSpan,
+    hours_there,
+    identity_of,
+    in_short,
+    kind_in,
+    selected,
+    spark_session,
+)
+from busbar.jobs.resending import ResendResult, TargetRefused, check_target, writer_name
 from busbar.model.commands import MAX_BATCH
 from busbar.model.names import key_of, parent_and_name, without_dead_letters
 from busbar.spark.secrets import Secret
@@ -45,14 +57,14 @@ if TYPE_CHECKING:
 ORDERS: Final = ("key", "all", "none")
 IDS: Final = ("source", "message")
 LEAST_PER_TASK: Final = 1_000
-PER_TASK: Final = 100_000
+PER_TASK: Final = 10_000
 MOST_TASKS: Final = 1_000
 POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a job. `sent` counts messages of finished tasks."""
+    """The progress of a job. `sent` counts messages of finished tasks, and never falls."""
 
     total: int
     sent: int
@@ -79,6 +91,11 @@ class ReplayReport:
     last: str | None = None
     sample: list[dict[str, Any]] = field(default_factory=list)
     """Of a dry run."""
+    there: list[str] = field(default_factory=list)
+    """If nothing was found: what the source has, a line for each span of time."""
+    added: int | None = None
+    """By how many messages the target grew meanwhile. If it grew by fewer than `sent`, the others are from an earlier run.
+    None: the connection string does not give the right to see it, or the target is a topic."""
 
 
 def replay(
@@ -87,6 +104,8 @@ def replay(
     *,
     connection: Secret | str | None = None,
     where: str = "",
+    since: str = "",
+    until: str = "",
     edits: Iterable[str] | Mapping[str, str] = (),
     order: str = "key",
     ids: str = "source",
@@ -99,45 +118,41 @@ def replay(
     session: SparkSession | None = None,
     master: str | None = None,
     on_progress: Callable[[ReplayProgress], None] | None = None,
+    on_notice: Notice = no_notice,
 ) -> ReplayReport:
     """Send the messages of a source to a target, each once.
 
+    `since` and `until` are times like 2026-01-31T12:00:00Z: of the first message, and behind the last one.
     `connection` is a connection string, or the place of one (the variable BUSBAR_CONNECTION_STRING). `rate` is the maximum
     number of messages a second, `wait` how long a broker may be unreachable, in seconds. Without a `session`, and if there
     is none, one is opened on `master` (all cores of this machine, or that of spark-submit) and stopped afterwards. Raises
     ReplayError, EditError, BusbarClientError.
     """
     _check(order, ids, rate, target)
+    span = TimeSpan.parse(since, until)
     began = time.monotonic()
-    done = ResendResult()
     with _failures_of_spark():
-        from busbar.jobs.launch import connection_of
+        from busbar.jobs.launch import connection_of, reach_broker
 
         secret = connection_of(connection)
-        job = _Replay(str(source), target.strip("/"), secret, where, parse_edits(edits), ids, run, wait)
-        with spark_session(session, "busbar-replay", master) as spark:
+        reach_broker(secret, wait, on_notice)
+        job = _Replay(str(source), target.strip("/"), secret, where, span, parse_edits(edits), ids, run, wait)
+        job.check_target(dry_run, on_notice)
+        with spark_session(session, "busbar-replay", master, on_notice) as spark:
+            on_notice("counting")
             selection = job.select(spark)
             found = job.count(selection)
+            if dry_run or not found.messages:
+                done, added = ResendResult(), None if dry_run else 0
+            else:
+                on_notice("sending")
+                done, added = job.send(spark, selection, found.messages, order, rate, on_progress)
+            there = [] if found.messages else job.there(spark)
             shown = job.sample(selection, sample) if dry_run else []
-            if found.messages and not dry_run:
-                done = job.send(spark, selection, found.messages, order, rate, on_progress)
         if forget and not dry_run:
             job.forget()
-    return ReplayReport(
-        source=str(source),
-        target=job.target,
-        writer=job.writer,
-        dry_run=dry_run,
-        found=found.messages,
-        sent=done.sent,
-        refused=done.refused,
-        seconds=round(time.monotonic() - began, 3),
-        examples=done.examples,
-        entities=found.entities,
-        first=found.first,
-        last=found.last,
-        sample=shown,
-    )
+    seconds = round(time.monotonic() - began, 3)
+    return job.report(dry_run, found, done, seconds, sample=shown, there=there, added=added)
 
 
 @contextmanager
@@ -148,7 +163,7 @@ def _failures_of_spark() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise ReplayError(in_short(error)) from error
+        raise ReplayError(in_short(error), kind_in(error)) from error
 
 
 def _check(order: str, ids: str, rate: float, target: str) -> None:
@@ -185,6 +200,7 @@ class _Replay:
         target: str,
         secret: Secret,
         where: str,
+        span: TimeSpan,
         edits: tuple[FieldEdit, ...],
         ids: str,
         run: str,
@@ -194,16 +210,48 @@ class _Replay:
         self.target = target
         self._secret = secret
         self._where = where
+        self._span = span
         self._edits = edits
         self._own_ids = ids == "message"
         self._wait = wait
-        said = json.dumps([where, [[edit.field, edit.expression] for edit in edits], ids, run])
-        self.writer = writer_name("replay", identity_of(source, secret, wait), key_of(target), said)
+        said: list[object] = [where, [[edit.field, edit.expression] for edit in edits], ids, run]
+        if span.is_limited:
+            said.append(span.texts())
+        identity = identity_of(source, secret, wait)
+        self.writer = writer_name("replay", identity, key_of(target), json.dumps(said))
+
+    def check_target(self, dry_run: bool, on_notice: Notice) -> None:
+        from busbar.spark.connection import client_of_process
+
+        try:
+            check_target(client_of_process(self._secret, self._wait), self.target, dry_run, on_notice)
+        except TargetRefused as error:
+            raise ReplayError(str(error), error.kind) from None
+
+    def _target_end(self) -> int | None:
+        """How many messages have ever come into the target; None if that cannot be seen."""
+        from busbar.spark.connection import client_of_process
+
+        try:
+            ends = client_of_process(self._secret, self._wait).taps(self.target).ends()
+        except BusbarClientError:
+            return None
+        return sum(ends.ends.values())
 
     # ---- what is sent ----------------------------------------------------------------------------
 
     def select(self, spark: SparkSession) -> DataFrame:
-        return selected(spark, self.source, self._secret, self._where, self._edits, self._wait)
+        return selected(spark, self.source, self._secret, self._where, self._edits, self._wait, self._span)
+
+    def there(self, spark: SparkSession) -> list[str]:
+        """What the source has, whatever the condition is."""
+        hours = hours_there(self.source)
+        if hours:
+            return hours
+        every = self.count(selected(spark, self.source, self._secret, "", (), self._wait))
+        if not every.messages:
+            return ["no messages"]
+        return [f"{every.messages:,} messages, enqueued {every.first} to {every.last}"]
 
     def count(self, selection: DataFrame) -> _Found:
         """The number of messages, by entity, and the times of the first and the last."""
@@ -265,6 +313,25 @@ class _Replay:
 
     # ---- sending ---------------------------------------------------------------------------------
 
+    def report(
+        self, dry_run: bool, found: _Found, done: ResendResult, seconds: float, **others: Any
+    ) -> ReplayReport:
+        return ReplayReport(
+            source=self.source,
+            target=self.target,
+            writer=self.writer,
+            dry_run=dry_run,
+            found=found.messages,
+            sent=done.sent,
+            refused=done.refused,
+            seconds=seconds,
+            examples=done.examples,
+            entities=found.entities,
+            first=found.first,
+            last=found.last,
+            **others,
+        )
+
     def send(
         self,
         spark: SparkSession,
@@ -273,7 +340,8 @@ class _Replay:
         order: str,
         rate: float,
         on_progress: Callable[[ReplayProgress], None] | None,
-    ) -> ResendResult:
+    ) -> tuple[ResendResult, int | None]:
+        """Send the selection; returns the result, and by how many messages the target grew (None if that is unknown)."""
         from pyspark.sql import functions as F
 
         from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
@@ -294,11 +362,19 @@ class _Replay:
         edits = [F.col(f"{EDIT}{index}") for index in range(len(self._edits))]
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
         done = ResendResult()
-        with _Watch(spark, found, on_progress):
-            # Spark needs a plain function.
-            for row in rows.mapInArrow(lambda batches: task(batches), RESULT).collect():
+        before = self._target_end()
+        with _Watch(spark, found, on_progress) as watch:
+            counter = watch.counter
+
+            def send_all(batches: Iterator[Any]) -> Iterator[Any]:
+                for result in task(batches):
+                    counter.add(result.column(0)[0].as_py() + result.column(1)[0].as_py())
+                    yield result
+
+            for row in rows.mapInArrow(send_all, RESULT).collect():
                 done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
-        return done
+        after = self._target_end()
+        return done, None if before is None or after is None else after - before
 
     def _in_order(self, selection: DataFrame, found: int, order: str, cores: int) -> tuple[DataFrame, int]:
         """The messages, divided among tasks as their order asks, and how many tasks send at a time."""
@@ -335,12 +411,13 @@ class _Replay:
 
 
 class _Watch:
-    """Reports the progress of the tasks of this thread's job while a block runs."""
+    """Reports the progress of tasks while a block runs. Tasks add what they have sent to the counter, which Spark passes on
+    when a task ends."""
 
     def __init__(
         self, spark: SparkSession, total: int, on_progress: Callable[[ReplayProgress], None] | None
     ) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        self.counter = spark.sparkContext.accumulator(0)
         self._total = total
         self._on_progress = on_progress
         self._over = threading.Event()
@@ -354,22 +431,16 @@ class _Watch:
 
     def __exit__(self, kind: object, *_exc: object) -> None:
         self._over.set()
-        if self._on_progress is not None:
+        if self._on_progress is not None and kind is None:
             self._thread.join()
-            if kind is None:
-                self._tell(self._total)
+            self._report(self._total)
 
     def _run(self) -> None:
         while not self._over.wait(POLL_SECONDS):
-            stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
-            # The last one sends; those before it read and shuffle.
-            last = max(
-                (stage for stage in stages if stage is not None), default=None, key=lambda s: s.stageId
-            )
-            share = last.numCompletedTasks / last.numTasks if last is not None and last.numTasks else 0.0
-            self._tell(int(self._total * share))
+            # A task that is repeated counts again.
+            self._report(min(int(self.counter.value), self._total))
 
-    def _tell(self, sent: int) -> None:
+    def _report(self, sent: int) -> None:
         assert self._on_progress is not None
         self._on_progress(ReplayProgress(self._total, sent, time.monotonic() - self._began))
 
@@ -379,6 +450,7 @@ class _Watch:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry for spark-submit: `spark-submit .../busbar/jobs/replay.py SOURCE TARGET ...`. Prints the report as JSON."""
+    from busbar.jobs.job_run import JobRun, program
     from busbar.jobs.launch import add_connection, given_connection
 
     parser = argparse.ArgumentParser(
@@ -387,6 +459,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--where", default="", metavar="EXPRESSION")
+    parser.add_argument("--from", dest="since", default="", metavar="TIME")
+    parser.add_argument("--to", dest="until", default="", metavar="TIME")
     parser.add_argument("--set", dest="edits", action="append", default=[], metavar="FIELD=EXPRESSION")
     parser.add_argument("--order", choices=ORDERS, default="key")
     parser.add_argument("--ids", choices=IDS, default="source")
@@ -397,12 +471,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master")
     add_connection(parser)
     given = parser.parse_args(arguments)
-    try:
+
+    def run(job: JobRun) -> int:
         report = replay(
             given.source,
             given.target,
             connection=given_connection(given),
             where=given.where,
+            since=given.since,
+            until=given.until,
             edits=given.edits,
             order=given.order,
             ids=given.ids,
@@ -411,12 +488,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             dry_run=given.dry_run,
             forget=given.forget,
             master=given.master,
+            on_notice=job.notice,
         )
-    except (ReplayError, EditError, BusbarClientError) as error:
-        sys.stderr.write(f"replay: {error}\n")
-        return 1
-    sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
-    return 4 if report.refused else 0
+        sys.stdout.write(json.dumps(asdict(report), indent=2) + "\n")
+        return 4 if report.refused else 0
+
+    return program("replay", run, then="the same command sends the rest, and nothing twice")
 
 
 if __name__ == "__main__":

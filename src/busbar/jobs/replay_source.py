@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from busbar.jobs.edits import FieldEdit, check_type
+from busbar.jobs.failure_text import BATCH_OVER, JobError, JobFailureKind, condition_of, kind_of, sentence_of
+from busbar.jobs.intervals import moment
+from busbar.jobs.reaching import Notice, no_notice
 from busbar.model.names import without_dead_letters
 
 if TYPE_CHECKING:
@@ -19,8 +23,60 @@ if TYPE_CHECKING:
 DEAD_LETTERS: Final = "/$deadletterqueue"
 
 
-class ReplayError(Exception):
+NEEDED: Final = frozenset({"raw", "entity", "fragment", "sequence_number", "enqueued_time"})
+MOST_SPANS: Final = 12
+
+
+class ReplayError(JobError):
     """A replay cannot be done as requested."""
+
+    def __init__(self, text: str, kind: JobFailureKind | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """Enqueued times: from `since`, up to but without `until`. None: no limit."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def parse(cls, since: str, until: str) -> TimeSpan:
+        """Raise ValueRefused if a text is no time, and ReplayError if the end is not behind the beginning."""
+        span = cls(
+            moment("the beginning (--from)", since) if since else None,
+            moment("the end (--to)", until) if until else None,
+        )
+        if span.since is not None and span.until is not None and span.since >= span.until:
+            raise ReplayError(
+                f"the end {until} is not behind the beginning {since}: no message is between them",
+                JobFailureKind.USAGE,
+            )
+        return span
+
+    @property
+    def is_limited(self) -> bool:
+        return self.since is not None or self.until is not None
+
+    def texts(self) -> list[str | None]:
+        return [None if time is None else time.isoformat() for time in (self.since, self.until)]
+
+    def applied(self, frame: DataFrame) -> DataFrame:
+        """The rows of the span. If the rows are in directories by date, others are not read."""
+        from pyspark.sql import functions as F
+
+        dated = dict(frame.dtypes).get("date") == "date"
+        if self.since is not None:
+            frame = frame.where(F.col("enqueued_time") >= F.lit(self.since))
+            if dated:
+                frame = frame.where(F.col("date") >= F.lit(self.since.date()))
+        if self.until is not None:
+            frame = frame.where(F.col("enqueued_time") < F.lit(self.until))
+            if dated:
+                frame = frame.where(F.col("date") <= F.lit(self.until.date()))
+        return frame
 
 
 def identity_of(source: str, secret: Secret, wait: float) -> str:
@@ -36,14 +92,79 @@ def identity_of(source: str, secret: Secret, wait: float) -> str:
     try:
         archive = identity(source)
     except ArchiveError:
-        return source if "://" in source else str(Path(source).resolve())
+        if "://" in source:
+            return source
+        _check_parquet(source)
+        return str(Path(source).resolve())
     if archive.stream != "messages":
         raise ReplayError(f"{source} is an archive of {archive.stream}; only messages can be sent")
     return archive.id
 
 
+def _check_parquet(source: str) -> None:
+    """Raise ReplayError if a directory has no Parquet files, or files without messages, before Spark is started for it."""
+    import pyarrow.parquet as pq
+
+    first = next(Path(source).rglob("*.parquet"), None)
+    if first is None:
+        raise ReplayError(
+            f"{source} is neither an archive nor a directory with Parquet files", JobFailureKind.NOT_FOUND
+        )
+    partitions = {part.partition("=")[0] for part in first.relative_to(source).parts[:-1] if "=" in part}
+    _check_columns(source, {*pq.read_schema(first).names, *partitions})
+
+
+def _check_columns(source: str, names: set[str]) -> None:
+    missing = NEEDED.difference(names)
+    if missing:
+        raise ReplayError(
+            f"{source} has no messages to send: it lacks the columns {', '.join(sorted(missing))}"
+        )
+
+
+def hours_there(source: str) -> list[str]:
+    """What an archive holds, by entity: spans of hours, with their messages. Empty for other sources."""
+    from busbar.jobs import archive
+    from busbar.jobs.manifest import load
+
+    try:
+        archive.identity(source)
+    except archive.ArchiveError:
+        return []
+    hours: dict[str, dict[datetime, int]] = {}
+    for file in load(Path(source)).files.values():
+        _entity, date, hour = (part.partition("=")[2] for part in file.hour.split("/"))
+        begin = datetime.fromisoformat(date) + timedelta(hours=int(hour))
+        of_entity = hours.setdefault(archive.entity_of(file), {})
+        of_entity[begin] = of_entity.get(begin, 0) + file.rows
+    return [line for entity in sorted(hours) for line in _spans(entity, hours[entity])]
+
+
+def _spans(entity: str, hours: Mapping[datetime, int]) -> list[str]:
+    """A line for each run of hours without a gap."""
+    runs: list[tuple[datetime, datetime, int]] = []
+    for begin, rows in sorted(hours.items()):
+        if runs and runs[-1][1] == begin:
+            runs[-1] = (runs[-1][0], begin + timedelta(hours=1), runs[-1][2] + rows)
+        else:
+            runs.append((begin, begin + timedelta(hours=1), rows))
+    lines = [
+        f"{entity}: {begin:%Y-%m-%dT%H:%M}Z to {end:%Y-%m-%dT%H:%M}Z, {rows:,} messages"
+        for begin, end, rows in runs[-MOST_SPANS:]
+    ]
+    if len(runs) > MOST_SPANS:
+        lines.insert(0, f"{entity}: {len(runs) - MOST_SPANS} earlier spans")
+    return lines
+
+
 def selected(
-    spark: SparkSession, source: str, secret: Secret, where: str, edits: tuple[FieldEdit, ...], wait: float
+    spark: SparkSession,
+    source: str,
+    secret: Secret,
+    where: str,
+    edits: tuple[FieldEdit, ...],
+    wait: float,
+    span: TimeSpan | None = None,
 ) -> DataFrame:
     """The messages of a source that match a condition, with a column for each edit. Raises ReplayError, EditError."""
     from pyspark.errors import AnalysisException, ParseException
@@ -52,11 +173,9 @@ def selected(
     from busbar.jobs.replay_task import EDIT
 
     frame = _frame(spark, source, secret, wait)
-    missing = {"raw", "entity", "fragment", "sequence_number", "enqueued_time"}.difference(frame.columns)
-    if missing:
-        raise ReplayError(
-            f"{source} has no messages to send: it lacks the columns {', '.join(sorted(missing))}"
-        )
+    _check_columns(source, set(frame.columns))
+    if span is not None:
+        frame = span.applied(frame)
     try:
         if where:
             frame = frame.where(F.expr(where))
@@ -86,21 +205,14 @@ def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> Dat
 
 
 @contextmanager
-def spark_session(session: SparkSession | None, name: str, master: str | None) -> Iterator[SparkSession]:
-    """The given session, the existing one, or else one for the time of the block."""
-    from pyspark.sql import SparkSession
+def spark_session(
+    session: SparkSession | None, name: str, master: str | None, on_notice: Notice = no_notice
+) -> Iterator[SparkSession]:
+    """A session as launch.py opens it, imported where it is needed."""
+    from busbar.jobs.launch import session_of
 
-    from busbar.jobs.launch import job_session
-
-    there = session or SparkSession.getActiveSession()
-    if there is not None:
-        yield there
-        return
-    made = job_session(name, master)
-    try:
-        yield made
-    finally:
-        made.stop()
+    with session_of(session, name, master, on_notice) as spark:
+        yield spark
 
 
 def evaluate(
@@ -111,6 +223,7 @@ def evaluate(
     wait: float,
     session: SparkSession | None,
     master: str | None,
+    on_notice: Notice = no_notice,
 ) -> dict[int, dict[str, object]]:
     """The sequence numbers of the messages of an entity that match a condition, and the values of the edits on each."""
     from pyspark.errors import PySparkException
@@ -119,11 +232,12 @@ def evaluate(
 
     columns = [f"{EDIT}{index}" for index in range(len(edits))]
     try:
-        with spark_session(session, "busbar-redrive", master) as spark:
+        with spark_session(session, "busbar-redrive", master, on_notice) as spark:
+            on_notice("selecting")
             frame = selected(spark, source, connection, where, edits, wait)
             rows = frame.select("sequence_number", *columns).collect()
     except PySparkException as error:
-        raise ReplayError(in_short(error)) from error
+        raise ReplayError(in_short(error), kind_in(error)) from error
     fields = [edit.field for edit in edits]
     return {row["sequence_number"]: dict(zip(fields, row[1:], strict=True)) for row in rows}
 
@@ -136,7 +250,8 @@ def dead_letter_queue(source: str) -> str | None:
     if "://" in source or Path(source).is_dir():
         return None
     raise ReplayError(
-        f"{source!r} is neither a directory nor a dead-letter queue, whose name ends with {DEAD_LETTERS}"
+        f"{source!r} is neither a directory nor a dead-letter queue, whose name ends with {DEAD_LETTERS}",
+        JobFailureKind.NOT_FOUND,
     )
 
 
@@ -146,10 +261,12 @@ def _first_line(error: Exception) -> str:
 
 def in_short(error: Exception) -> str:
     """The error message of a task, without the stack of its worker."""
-    text = str(error).strip()
-    found = re.search(r"\[(BUSBAR_\w+)\] ([^\n]+)", text)
-    if found is None:
-        return _first_line(error)
-    if found.group(1) == "BUSBAR_SINK_BATCH_OVER":
+    own = condition_of(str(error))
+    if own is not None and own[0] == BATCH_OVER:
         return "this replay was finished for good (`forget`); give it a name with `run` to do it once more"
-    return found.group(2)
+    return sentence_of(error)
+
+
+def kind_in(error: Exception) -> JobFailureKind | None:
+    """The kind of failure that an error of Spark reports; None if it has no condition of Busbar."""
+    return None if condition_of(str(error)) is None else kind_of(error)

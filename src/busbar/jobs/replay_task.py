@@ -53,7 +53,7 @@ class Task:
                     resender = Resender(factory, self.target, self.writer, Pace(self.rate))
                 done.add(self._resend(resender, batch))
         except BusbarClientError as error:
-            raise translated(error, self._sink_options()) from error
+            raise translated(error, self._sink_options()) from None
         finally:
             if resender is not None:
                 resender.close()

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from busbar.client import SendFailed
+from busbar.client import NotFound, SendFailed, Unauthorized
 from busbar.client.blocking import BlockingFactory
 from busbar.client.sender import OF_ONE_MESSAGE, Writer
+from busbar.jobs.failure_text import JobError, JobFailureKind
+from busbar.jobs.reaching import Notice
 from busbar.spark.sink_ids import hashed_id
 
 CHUNK_MESSAGES: Final = 1_000
@@ -60,6 +62,32 @@ class ResendResult:
         self.sent += other.sent
         self.refused += other.refused
         self.examples = (self.examples + other.examples)[:MOST_EXAMPLES]
+
+
+class TargetRefused(JobError):
+    """Nothing can be sent to the target."""
+
+    def __init__(self, text: str, kind: JobFailureKind) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def check_target(factory: BlockingFactory, target: str, dry_run: bool, on_notice: Notice) -> None:
+    """Raise TargetRefused unless the target exists and the connection string gives the right to send to it. A dry run only
+    reports that it is missing."""
+    try:
+        factory.sender(target).close()
+    except NotFound as error:
+        if not dry_run:
+            raise TargetRefused(
+                f"the target {target!r} is not there: {error.text}", JobFailureKind.NOT_FOUND
+            ) from None
+        on_notice(f"the target {target!r} is not there yet")
+    except Unauthorized as error:
+        raise TargetRefused(
+            f"the connection string does not give the right to send to {target!r} (Send): {error.text}",
+            JobFailureKind.REFUSED,
+        ) from None
 
 
 class Pace:

@@ -69,7 +69,7 @@ def client_errors(options: SourceOptions) -> Iterator[None]:
     try:
         yield
     except BusbarClientError as error:
-        raise spark_error(error, options) from error
+        raise spark_error(error, options) from None
 
 
 def spark_error(error: BusbarClientError, options: SourceOptions) -> SourceError:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from busbar.pages.column_buffers import Booleans, Cuts, Doubles, Longs, Properties, Texts, Valid
 from busbar.pages.columns import EventColumns, MessageColumns
+from busbar.spark.plain_arrays import integer_array, text_array
 from busbar.spark.schema import EVENTS, MESSAGES, OUTCOMES, PROPERTY, STATES
 
 MESSAGE_SCHEMA: Final = to_arrow_schema(MESSAGES, timezone="UTC")
@@ -24,8 +25,8 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = MESSAGE_SCHEMA.field("properties").type
 _FIELDS: Final = list(to_arrow_schema(PROPERTY, timezone="UTC"))
 _PLACE_ROWS: Final = 4_096
-_STATES: Final = pa.array(STATES, pa.string())
-_OUTCOMES: Final = pa.array(OUTCOMES, pa.string())
+_STATES: Final = text_array(STATES)
+_OUTCOMES: Final = text_array(OUTCOMES)
 
 
 def message_batch(entity: str, index: int, rows: bytes, bodies: bool = True) -> pa.RecordBatch:
@@ -91,7 +92,10 @@ def _place(entity: str, index: int, count: int) -> list[pa.Array]:
 
 @lru_cache(maxsize=64)
 def _long_place(entity: str, index: int, length: int) -> tuple[pa.Array, pa.Array]:
-    return pa.repeat(entity, length), pa.repeat(pa.scalar(index, pa.int32()), length)
+    return (
+        pa.repeat(text_array([entity])[0], length),
+        pa.repeat(integer_array([index], pa.int32())[0], length),
+    )
 
 
 def _valid(valid: Valid) -> pa.Buffer | None:

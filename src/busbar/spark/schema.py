@@ -109,6 +109,7 @@ OUTCOMES: Final = (
     "purged",
     "duplicate-dropped",
     "consumed",
+    "forwarded",
 )
 """By the numbers of model/effects.py."""
 

@@ -98,9 +98,16 @@ def private_python() -> Path | None:
         "IFS=:\n"
         "kept=\n"
         "for entry in $PYTHONPATH; do\n"
-        f"    case $entry in {shlex.quote(str(spark))}/python/lib/*.zip) ;; *) kept=${{kept:+$kept:}}$entry ;; esac\n"
+        f"    case $entry in {_zips(spark)}) ;; *) kept=${{kept:+$kept:}}$entry ;; esac\n"
         "done\n"
         "export PYTHONPATH=$kept\n",
+    )
+
+
+def _zips(spark: Path) -> str:
+    """The pattern of a shell for the zipped sources. Spark resolves links in its own path, so both spellings count."""
+    return "|".join(
+        f"{shlex.quote(str(place))}/python/lib/*.zip" for place in dict.fromkeys((spark, spark.resolve()))
     )
 
 

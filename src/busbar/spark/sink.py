@@ -149,7 +149,7 @@ def _commit(options: SinkOptions, writer: str, batch: int, wait: float) -> None:
     try:
         client_of_process(options.secret, wait).taps(options.entity).commit_writes(writer, batch)
     except BusbarClientError as error:
-        raise translated(error, options) from error
+        raise translated(error, options) from None
 
 
 def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
@@ -187,7 +187,7 @@ def _write(
                 under_way.result()
         bad.close()
     except BusbarClientError as error:
-        raise translated(error, options) from error
+        raise translated(error, options) from None
     return TaskCommit(writer.name, writer.batch, bad.count, bad.staged)
 
 

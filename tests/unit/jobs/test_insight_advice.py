@@ -7,8 +7,11 @@ import pytest
 from busbar.client.advice import LATENCY, THROUGHPUT, Scenario
 from busbar.jobs.insight_advice import Clients, EntitySettings, advise, advise_all
 from busbar.jobs.insight_figures import (
+    Backlog,
     Coverage,
+    EntityCounts,
     EntityFigures,
+    Fates,
     Flow,
     FragmentCoverage,
     FragmentFigures,
@@ -33,6 +36,9 @@ def figures(
     outcomes: dict[str, int] | None = None,
     redelivered: int | None = 0,
     coverage: Coverage | None = None,
+    fates: Fates | None = None,
+    counts: EntityCounts | None = None,
+    backlog: Backlog = Backlog.UNKNOWN,
 ) -> EntityFigures:
     total = max(1, sum(by_fragment))
     return EntityFigures(
@@ -52,6 +58,9 @@ def figures(
         duplicates=duplicates or Ranking(),
         outcomes=outcomes or {},
         redelivered=redelivered,
+        fates=fates or Fates(done, 0, 0),
+        counts=counts,
+        backlog=backlog,
     )
 
 
@@ -168,8 +177,9 @@ def test_duplicates_and_failed_deliveries() -> None:
 
 
 def test_receivers_that_do_not_keep_up() -> None:
-    assert "About 600 of the 1000" in said(figures(done=300, outcomes={"expired": 100}))
-    assert "keep up" not in said(figures(done=300, outcomes={"expired": 650}))
+    waiting = Fates(ended=400, waiting=600)
+    assert "About 600 of the 1000" in said(figures(done=300, outcomes={"expired": 100}, fates=waiting))
+    assert "keep up" not in said(figures(done=300, outcomes={"expired": 650}, fates=Fates(950, 50)))
 
 
 def test_coverage_is_part_of_it() -> None:
@@ -179,3 +189,81 @@ def test_coverage_is_part_of_it() -> None:
     assert "50 messages are few" in found[1].text
     blind = Coverage("archive x", None, 1000, None)
     assert "not recorded" in said(figures(coverage=blind, done=0))
+
+
+BEGAN = 1_767_225_600_000  # 2026-01-01
+
+
+def test_a_drained_queue_whose_recording_began_after_the_span() -> None:
+    """Everything came before the tap was made, and all of it is done with. That no end is recorded proves nothing."""
+    states = {"done": 23_435, "dead-lettered": 493}
+    subject = figures(
+        sent=23_928,
+        done=0,
+        coverage=Coverage("tap 'insight'", BEGAN, 23_928, 0, known_time=BEGAN),
+        fates=Fates(0, 0, 23_928, states, held=0),
+        counts=EntityCounts(BEGAN, 0, 493, 0),
+    )
+    text = said(subject)
+    assert "not done with" not in text and "keep up" not in text
+    assert (
+        "When 23,928 of 23,928 messages ended is not known: they came before outcomes were recorded (2026-01-01 00:00:00). "
+        "When the tap was read, of all messages 23,435 were done and 493 were dead letters." in text
+    )
+    assert subject.waiting == 0
+
+
+def test_a_backlog_is_concluded_from_no_gap_in_the_records() -> None:
+    unknown = Fates(ended=100, unknown=900)
+    archived = figures(coverage=Coverage("archive x", None, 1000, 50, known_time=BEGAN), fates=unknown)
+    assert "keep up" not in said(archived) and archived.waiting is None
+    assert "before the first recorded outcome (2026-01-01 00:00:00), or after the last" in said(archived)
+    never = figures(coverage=Coverage("archive x", None, 1000, 0), fates=Fates(unknown=1000))
+    assert "keep up" not in said(never) and "while no outcome was recorded" in said(never)
+
+
+def test_the_count_of_the_queue_is_the_backlog() -> None:
+    counted = figures(fates=Fates(400, 600), counts=EntityCounts(BEGAN, 5000, 0, 0))
+    assert (
+        "5,000 messages were in the queue when the report was made, 4,000 of them from before the span"
+        in said(counted)
+    )
+    drained = figures(fates=Fates(400, 600), counts=EntityCounts(BEGAN, 0, 0, 0))
+    assert "keep up" not in said(drained)
+    by_the_tap = figures(fates=Fates(400, 0, 600, {"active": 580, "deferred": 20, "done": 400}, held=600))
+    assert "About 600 of the 1000 messages were not done with" in said(by_the_tap)
+
+
+def test_records_that_contradict_the_count_are_named_and_nothing_is_concluded() -> None:
+    subject = figures(
+        fates=Fates(100, 900), counts=EntityCounts(BEGAN, 3, 0, 0), backlog=Backlog.CONTRADICTED
+    )
+    found = findings_of(subject)
+    assert [each.grave for each in found] == [True]
+    assert "by them 900 messages wait, and by its count 3" in found[0].text
+    assert subject.waiting is None and "keep up" not in said(subject)
+
+
+def test_fragments_that_could_not_be_reached_are_named_and_shares_are_not_judged() -> None:
+    partial = Coverage("tap 'insight'", BEGAN, 1000, 1000, unavailable=(3, 7, 9))
+    subject = figures(
+        by_fragment=(900, *[8] * 12),
+        coverage=partial,
+        fates=Fates(100, 900),
+        counts=EntityCounts(BEGAN, 900, 0, 0),
+    )
+    (found,) = findings_of(subject)
+    assert found.grave
+    assert "Fragments 3, 7 and 9 could not be reached" in found.text and "the other 13" in found.text
+    assert not partial.complete and subject.partitioned
+    only = figures(by_fragment=(10,), coverage=Coverage("t", BEGAN, 10, 10, unavailable=(1,)))
+    assert only.partitioned and "Fragment 1 could not be reached" in said(only)
+
+
+def test_messages_that_were_finished_before_the_tap_was_made_are_missed() -> None:
+    keys = Ranking(1000, 2, (Share("eu", 700, 0.7), Share("us", 300, 0.3)))
+    survivors = Coverage("tap 'insight'", BEGAN, 1000, 0, known_time=BEGAN, missing=50_000)
+    text = said(figures(by_fragment=(20, 900, *[5] * 14), keys=keys, coverage=survivors, rate=None))
+    assert "50,000 numbers are missing" in text and "Fragment 1" not in text
+    advice = advise(figures(coverage=survivors, rate=None), Clients(), EntitySettings())
+    assert "no rate was measured" in advice.because

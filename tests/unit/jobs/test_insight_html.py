@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from busbar.jobs import insight_svg as svg
+from busbar.jobs import report_svg as svg
 from busbar.jobs.insight_advice import Clients, advise_all
 from busbar.jobs.insight_figures import (
     Bin,

@@ -37,3 +37,21 @@ def test_a_terminal_gets_a_table() -> None:
     shown = file.getvalue()
     for word in ("orders", "5,000", "1,500", "42", "12:30:05"):
         assert word in shown
+
+
+def test_what_a_job_does_before_its_first_batch_is_shown() -> None:
+    lines, table = io.StringIO(), Terminal()
+    for file in (lines, table):
+        display = display_for(file, clock)
+        display.notice("starting Spark")
+        if isinstance(display, ProgressTable):
+            display._live.refresh()
+        display.show(STEP)
+        display.close()
+    assert lines.getvalue().splitlines()[0] == "2026-01-31T12:30:05Z starting Spark"
+    assert "starting Spark … 0 s" in table.getvalue()
+    assert "starting Spark" not in table.getvalue().rpartition("Entity")[2]
+
+
+def test_a_table_gives_way_to_lines_that_would_cut_through_it() -> None:
+    assert not isinstance(display_for(Terminal(), clock, table=False), ProgressTable)

@@ -49,5 +49,5 @@ def test_a_pace_holds_over_its_chunks() -> None:
 def test_a_redrive_needs_no_spark() -> None:
     code = "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow']))"
     code += "; import busbar.cli.redrive, busbar.jobs.redrive"
-    code += "; from busbar.cli.replay import explained; explained().__enter__()"
+    code += "; from busbar.cli.job_run import running_job; running_job('redrive', spark=False).__enter__()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -11,6 +11,7 @@ from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
 from busbar.message.decoded import DecodedMessage, encode_message
 from busbar.message.parsing import parse_message
+from busbar.model.effects import DEAD_LETTERED, FORWARDED
 from busbar.pages.rows import raw_message
 from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch
 
@@ -86,3 +87,14 @@ def test_a_batch_of_events() -> None:
     assert batch.schema.equals(EVENT_SCHEMA)
     assert batch.column("sequence_number") == pa.array([2 << 48 | 9, None, 2 << 48 | 10], pa.int64())
     assert batch.column("reason").to_pylist() == ["why", None, "\ufffd"]
+
+
+def test_every_outcome_has_a_name() -> None:
+    rows = b"".join(
+        struct.pack(">I", 37) + struct.pack(">qqBqqI", at, at, at, 2_000, 1_000, 0)
+        for at in range(FORWARDED + 2)
+    )
+    names = event_batch("orders", 0, rows).column("outcome").to_pylist()
+    assert names[DEAD_LETTERED] == "dead-lettered" and names[FORWARDED] == "forwarded"
+    assert len(set(names)) == FORWARDED + 1
+    assert names[0] == names[-1] == "unknown", "of a newer broker"

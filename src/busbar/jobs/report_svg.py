@@ -2,6 +2,9 @@
 
 They are drawn for the width of a phone and grow with the page. Colours are those of the page (--ink, --faint, --first,
 --second), so light and dark use the same plot. Every mark has its value as a title.
+
+As many labels of an axis are written as there is room for: every one, or every second, third … one. No two of them overlap,
+and none leaves the plot. The width of a text is estimated, since the font is that of the reader's machine.
 """
 
 from __future__ import annotations
@@ -10,13 +13,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 WIDTH = 420
-HEIGHT = 190
+HEIGHT = 196
 LEFT = 46
 RIGHT = 10
 TOP = 16
-BOTTOM = 24
+BOTTOM = 30
+LETTER = 6.6
+"""The width of a letter of a label, on the safe side."""
+GAP = 6
+"""Between two labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,8 @@ def lines(title: str, labels: Sequence[str], series: Sequence[PlotLine], unit: s
     most = max((value for line in series for value in line.values if value is not None), default=0.0)
     ceiling = _ceiling(most)
     step = (WIDTH - LEFT - RIGHT) / max(1, count - 1)
-    parts = [*_grid(ceiling, unit), *_time_axis(labels, step)]
+    places = [LEFT + at * step for at in range(count)]
+    parts = [*_grid(ceiling, unit), *_axis(labels, places)]
     for line in series:
         for run in _runs(line.values):
             points = [(LEFT + at * step, _y(value, ceiling)) for at, value in run]
@@ -62,16 +71,14 @@ def bars(
     """Upright bars. `even` draws a line at the height that all would have if they were equal."""
     ceiling = _ceiling(max([*values, even or 0.0], default=0.0))
     step = (WIDTH - LEFT - RIGHT) / max(1, len(values))
-    parts = _grid(ceiling, unit)
-    skip = math.ceil(len(labels) * 24 / (WIDTH - LEFT - RIGHT))
+    places = [LEFT + (at + 0.5) * step for at in range(len(labels))]
+    parts = [*_grid(ceiling, unit), *_axis(labels, places)]
     for at, (label, value) in enumerate(zip(labels, values, strict=True)):
         x, y = LEFT + at * step, _y(value, ceiling)
         parts.append(
             f'<rect x="{x + step * 0.12:.1f}" y="{y:.1f}" width="{step * 0.76:.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
             f'rx="1.5" fill="var(--first)"><title>{escape(label)}: {_number(value)} {escape(unit)}</title></rect>'
         )
-        if at % max(1, skip) == 0:
-            parts.append(_text(x + step / 2, HEIGHT - 8, label, "middle"))
     if even is not None:
         y = _y(even, ceiling)
         parts.append(
@@ -101,22 +108,26 @@ def _grid(ceiling: float, unit: str) -> list[str]:
     return parts
 
 
-def _time_axis(labels: Sequence[str], step: float) -> list[str]:
-    """The first label, the last, and those that fit between."""
-    count = len(labels)
-    if count == 0:
-        return []
-    longest = max(map(len, labels)) * 6.5 + 12
-    every = max(1, math.ceil(longest / step)) if count > 1 else 1
-    parts = []
-    for at in range(0, count, every):
-        x = LEFT + at * step
-        anchor = (
-            "middle" if LEFT + longest / 2 < x < WIDTH - RIGHT - longest / 2 else "start" if at == 0 else ""
-        )
-        if anchor:
-            parts.append(_text(x, HEIGHT - 8, labels[at], anchor))
-    return parts
+def text_width(words: str) -> float:
+    """The estimated width of a label."""
+    return len(words) * LETTER
+
+
+def _axis(labels: Sequence[str], places: Sequence[float]) -> list[str]:
+    """The labels below the plot, centred at their places as far as the edges allow."""
+    middles = [
+        min(max(place, text_width(label) / 2), WIDTH - text_width(label) / 2)
+        for label, place in zip(labels, places, strict=True)
+    ]
+    for every in range(1, len(labels) + 1):
+        chosen = range(0, len(labels), every)
+        edges = [
+            (middles[at] - text_width(labels[at]) / 2, middles[at] + text_width(labels[at]) / 2)
+            for at in chosen
+        ]
+        if all(one[1] + GAP <= next_one[0] for one, next_one in pairwise(edges)):
+            return [_text(middles[at], HEIGHT - 8, labels[at], "middle") for at in chosen]
+    return []
 
 
 def _text(x: float, y: float, words: str, anchor: str) -> str:
@@ -158,9 +169,8 @@ def _ceiling(most: float) -> float:
 
 
 def _number(value: float) -> str:
-    if value and abs(value) < 10:
-        return f"{value:.2g}"
+    """Three digits: half of a round number keeps its fraction."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1000 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:.0f}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
