@@ -1,76 +1,61 @@
-"""The pages on the pipeline as they stand: their commands and programs run one after the other, in a directory of their own,
-on a server as `busbar serve --dev` starts it.
-
-Commands run in the process of the tests, with its Spark: a page would otherwise start Java a dozen times. The tutorial
-(test_tutorial.py) starts real processes. Blocks that are indented are not run: they need a cluster.
-"""
+"""The pages on the pipeline as they stand: their commands and programs run one after the other, on a server as
+`busbar serve --dev` starts it. Blocks that are indented are not run: they need a cluster. The tutorial is in
+test_tutorial.py."""
 
 from __future__ import annotations
 
-import contextlib
-import io
+import os
 import re
-import shlex
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from busbar.cli import main
 from harness.serving import Busbar
+from tests.spark.conftest import QUICK_JAVA, SOURCES
 
-DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = SOURCES.parent
 PAGES = ("capture.md", "replay.md", "spark.md")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def dev_server(tmp_path: Path) -> Iterator[Busbar]:
-    running = Busbar(tmp_path / ".busbar", arguments=("--dev",)).start()
-    yield running
-    assert running.stop() == 0
+@pytest.mark.req("D3", "D4")
+@pytest.mark.timeout(600)  # for a machine that is busy
+def test_the_pages_run_as_they_stand(tmp_path: Path) -> None:
+    place = tmp_path / "work"
+    place.mkdir()
+    server = Busbar(tmp_path / "data", arguments=("--dev",)).start()
+    try:
+        printed = run_pages(server.connection_string, place)
+    finally:
+        assert server.stop() == 0
+    said = dict(re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", printed, re.MULTILINE))
+    assert said["busbar capture orders --output archive --available-now"] == "orders: 1 captured\n"
+    assert re.search(r"Found\s+2\n", said["busbar replay archive orders-again --dry-run"])
+    assert "all now" in said["busbar replay archive orders-again --from 2026-01-31T12:00Z"]
+    assert list((place / "orders").glob("*.parquet")), "what the stream of spark.md wrote"
 
 
-@pytest.fixture
-def place(dev_server: Busbar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a reader, in which the page runs."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BUSBAR_CONNECTION_STRING", dev_server.connection_string)
-    return tmp_path
-
-
-def run(command: str) -> str:
-    """A command of a page; it must succeed. Returns what it printed."""
-    program, *arguments = shlex.split(command)
-    assert program == "busbar", f"{command!r}: only commands of Busbar run here"
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(arguments)
-    assert code == 0, f"{command}\n{err.getvalue()}"
-    return out.getvalue()
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_runs_as_it_stands(name: str, place: Path, spark: SparkSession) -> None:
-    assert spark is not None
-    names: dict[str, object] = {}
-    printed = ""
-    blocks = BLOCK.findall((DOCUMENTS / name).read_text())
-    for language, text in blocks:
-        if language == "sh":
-            for line in filter(None, text.splitlines()):
-                printed += run(line)
-        else:
-            assert language == "python"
-            exec(compile(text, name, "exec"), names)
-    assert len(blocks) > 3
-    if name == "capture.md":
-        assert "orders: 1 captured" in printed
-        assert sorted(path.name for path in place.iterdir() if path.is_dir() and path.name[0] != ".") == [
-            "archive",
-            "archive-events",
-        ]
-    if name == "replay.md":
-        assert re.search(r"Found\s+1\n", printed)
+def run_pages(connection: str, place: Path) -> str:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.page_program", *(str(ROOT / "docs" / name) for name in PAGES)],
+        cwd=place,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{SOURCES}:{ROOT}",
+            "BUSBAR_CONNECTION_STRING": connection,
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, errors = process.communicate(timeout=550)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 0, printed + errors
+    return printed
