@@ -30,7 +30,7 @@ from pyspark.sql.streaming.listener import (
 from busbar.client import BusbarClientError
 from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SourceError
-from busbar.spark.offsets import Offset, is_initial, parse
+from busbar.spark.offsets import Offset, is_initial, parse_all
 from busbar.spark.secrets import Secret
 
 WAIT_SECONDS = 10.0
@@ -60,7 +60,7 @@ def committed_offsets(checkpoint: Path) -> list[Offset]:
         return []
     # A version line, the metadata of the batch, then a line for each source ("-": it had nothing yet).
     lines = (checkpoint / "offsets" / str(commits[-1])).read_text(encoding="utf-8").split("\n")[2:]
-    return [offset for line in lines if (offset := _parse_offset(line)) is not None]
+    return [offset for line in lines for offset in parse_offsets(line)]
 
 
 def advance(secret: Secret, offset: Offset) -> None:
@@ -81,13 +81,11 @@ class TapListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         for source in event.progress.sources:
-            offset = _parse_offset(source.endOffset)
-            if offset is None:
-                continue
-            try:
-                advance(self._secret, offset)
-            except (BusbarClientError, SourceError, ValueError) as error:
-                log.warning("The tap %r could not be advanced: %s", offset.tap, error)
+            for offset in parse_offsets(source.endOffset):
+                try:
+                    advance(self._secret, offset)
+                except (BusbarClientError, SourceError, ValueError) as error:
+                    log.warning("The tap %r could not be advanced: %s", offset.tap, error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -96,18 +94,18 @@ class TapListener(StreamingQueryListener):
         pass
 
 
-def _parse_offset(text: str | None) -> Offset | None:
-    """An offset of the busbar format; None for other sources."""
+def parse_offsets(text: str | None) -> list[Offset]:
+    """The offsets of a source of the busbar format, one for each entity; none for other sources."""
     try:
         document: Any = json.loads(text or "null")
     except ValueError:
-        return None
+        return []
     if not isinstance(document, Mapping) or "busbar" not in document or is_initial(document):
-        return None
+        return []
     try:
-        return parse(document)
+        return parse_all(document)
     except SourceError:
-        return None
+        return []
 
 
 def _batches(directory: Path) -> list[int]:

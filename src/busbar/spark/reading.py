@@ -21,14 +21,17 @@ from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from busbar.client import Page, TapPassed, TapTruncated
 from busbar.client.blocking import BlockingTaps
 from busbar.spark.connection import client_errors, data_loss, entity_label, log, taps_of
-from busbar.spark.decode import event_batch, message_batch
+from busbar.spark.decode import PageDecoder
+from busbar.spark.entity_names import label_of
 from busbar.spark.errors import SourceError
 from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
-from busbar.spark.planning import Ranges
+from busbar.spark.planning import EntityRanges, Ranges
+from busbar.spark.schema import check_schema, schema_of
 
 LARGE_BLOCK = 31 * 1024 * 1024
 """For a larger block (32 MiB) the C library would not adapt."""
@@ -37,17 +40,31 @@ FragmentPages = Generator[tuple[int, Page], None, None]
 """Pages with their fragment."""
 
 
-def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: SourceOptions, partition: InputPartition, decoder: PageDecoder
+) -> Iterator[pa.RecordBatch]:
     """The batches of a task."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
     _prepare_worker()
-    with client_errors(options), closing(_pages(options, taps_of(options), partition)) as pages:
+    for part in partition.parts:
+        named = options.of(label_of(part.entity, part.sub_queue)) if options.several else options
+        yield from _read_part(named, part, decoder)
+
+
+def _read_part(options: SourceOptions, part: EntityRanges, decoder: PageDecoder) -> Iterator[pa.RecordBatch]:
+    with client_errors(options), closing(_pages(options, taps_of(options), part)) as pages:
         for fragment, page in pages:
-            if options.stream == EVENTS:
-                yield event_batch(partition.entity, fragment, page.rows)
-            else:
-                yield message_batch(partition.entity, fragment, page.rows, options.bodies)
+            yield decoder.batch(part.entity, part.sub_queue, fragment, page.rows)
+
+
+def decoder_of(options: SourceOptions, schema: StructType | None) -> PageDecoder:
+    """Decodes the columns that a read has. Raises OptionError for a schema with other columns."""
+    events = options.stream == EVENTS
+    full = schema_of(options.stream, options.several)
+    return PageDecoder(
+        full if schema is None else check_schema(schema, full), events=events, bodies=options.bodies
+    )
 
 
 @cache
@@ -56,7 +73,7 @@ def _prepare_worker() -> None:
     bytes(LARGE_BLOCK)  # never touched, so it uses no physical memory
 
 
-def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
+def _pages(options: SourceOptions, taps: BlockingTaps, partition: EntityRanges) -> FragmentPages:
     left = deque(partition.ranges)  # the first one begins behind what was read
 
     def come_to(fragment: int, position: int) -> None:
@@ -92,7 +109,12 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> Fra
 
 
 def _position_after_loss(
-    options: SourceOptions, taps: BlockingTaps, partition: Ranges, fragment: int, position: int, text: str
+    options: SourceOptions,
+    taps: BlockingTaps,
+    partition: EntityRanges,
+    fragment: int,
+    position: int,
+    text: str,
 ) -> int:
     """The position at which reading can continue in a fragment."""
     log.warning("%s Going on, as failOnDataLoss is false.", text)

@@ -47,6 +47,14 @@ class StreamPosition:
     """Fragments whose store is unavailable are missing."""
 
 
+def new_tap_name() -> str:
+    return f"spark-{uuid.uuid4().hex[:12]}"
+
+
+def new_owner() -> str:
+    return f"spark-{uuid.uuid4().hex}"
+
+
 class StreamTap:
     """Created in each process; the connection behind it is kept (connection.py)."""
 
@@ -55,11 +63,12 @@ class StreamTap:
         self._advanced: dict[int, int] = {}
         self._incarnation = ""  # of the entity, as last seen
 
-    def start(self) -> StreamPosition:
-        """Begin a query without a checkpoint: take the tap, or create it."""
+    def start(self, name: str = "", owner: str = "") -> StreamPosition:
+        """Begin with an entity that the checkpoint does not have: take the tap, or create it. The names of tap and owner are
+        those of the options, else the given ones, else new ones."""
         options = self._options
-        name = options.tap or f"spark-{uuid.uuid4().hex[:12]}"
-        owner = options.owner or f"spark-{uuid.uuid4().hex}"
+        name = options.tap or name or new_tap_name()
+        owner = options.owner or owner or new_owner()
         with client_errors(options):
             taps = taps_of(options)
             view = self._complete(taps, self._acquire(taps, name, owner))
