@@ -7,10 +7,11 @@ reads what the entity holds. reading.py runs in the tasks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from busbar.client import Ends, NotFound, TapView
@@ -21,6 +22,8 @@ from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.gaps import skip_gaps
 from busbar.spark.options import EVENTS, LATEST, Position, SourceOptions
 from busbar.spark.planning import Bounds, EntityRanges, plan_tasks
+from busbar.spark.pushdown import push_filters, spark_pushes_filters
+from busbar.spark.read_filter import CLOCK_STEP_MS
 from busbar.spark.reading import decoder_of, read_ranges
 from busbar.spark.stream_tap import POLL_SECONDS
 
@@ -38,16 +41,29 @@ class BatchReader(DataSourceReader):
         options = self._options
         if options.stream == EVENTS and not options.tap:
             raise OptionError("tap", "is missing: events are recorded for a tap that was made with events.")
+        if options.filter.is_nothing:
+            return []
         bounds = [EntityBatch(each).bounds() for each in entities_of(options)]
+        bounds = [each for each in bounds if options.filter.has_entity(each[0].entity, each[0].sub_queue)]
         return plan_tasks(skip_gaps(options, bounds), options.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_ranges(self._options, partition, self._decoder)
 
 
+class FilteringBatchReader(BatchReader):
+    """The reader of spark.read in a session that pushes filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        found, left = push_filters(filters, self._options)
+        self._options = replace(self._options, filter=self._options.filter.and_(found))
+        return left
+
+
 def batch_reader(options: SourceOptions, schema: StructType) -> DataSourceReader:
     """The reader for a batch with these columns."""
-    return BatchReader(options, schema)
+    kind = FilteringBatchReader if spark_pushes_filters() else BatchReader
+    return kind(options, schema)
 
 
 class EntityBatch:
@@ -64,7 +80,23 @@ class EntityBatch:
             entity, floors, ends = self._bounds_of_tap(taps) if options.tap else self._bounds(taps)
             begins = self._resolved(taps, options.start, floors, ends)
             stops = self._resolved(taps, options.end, floors, ends)
+            self._narrow(taps, begins, stops)
         return EntityRanges(entity, options.sub_queue, options.tap or None, ""), begins, stops
+
+    def _narrow(self, taps: BlockingTaps, begins: Positions, stops: Positions) -> None:
+        """Leave out positions at which no message can meet the conditions."""
+        found = self._options.filter
+        floors: Mapping[int, int] = {}
+        ceilings: Mapping[int, int] = {}
+        if not self._options.sub_queue and self._options.stream != EVENTS:  # where positions rise with time
+            if found.since is not None:
+                floors = taps.find_time(max(0, found.since - CLOCK_STEP_MS))
+            if found.until is not None:
+                ceilings = taps.find_time(max(0, found.until + 1 + CLOCK_STEP_MS))
+        for index, stop in stops.items():
+            after, last = found.numbers_in(index)
+            begins[index] = max(begins[index], after, floors.get(index, 0))
+            stops[index] = max(begins[index], min(stop, last, ceilings.get(index, stop)))
 
     def _bounds(self, taps: BlockingTaps) -> tuple[str, Positions, Positions]:
         """The entity as the broker spells it; by fragment, the lowest position that can be read from, and the end."""
@@ -118,7 +150,7 @@ class EntityBatch:
     ) -> Positions:
         """The last position in each fragment before a given one, within what can be read."""
         if position.word == LATEST:
-            return ends
+            return dict(ends)
         wanted: Mapping[int, int] = {}
         if position.time is not None:
             wanted = taps.find_time(position.time)

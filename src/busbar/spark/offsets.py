@@ -9,7 +9,7 @@ entity has version 1, as before. A query of several entities accepts the checkpo
 
 Two fields are optional:
 
-- `initial`: the query has not read from an entity yet. Spark writes it into a checkpoint only if no entity matches a pattern.
+- `initial`: the query has not read from an entity yet. A checkpoint has it only if no entity matches the pattern.
 - `from`: where the batch that ends here begins, if that is not where the one before ended. This is the case for the first
   batch (Spark does not keep its beginning), and for one that continues behind a loss.
 """

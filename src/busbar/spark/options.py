@@ -17,6 +17,8 @@ Beginning: `startingPosition`, and end of a batch: `endingPosition`. Each is one
   {"0": 1200, "1": 900}     a sequence number for each fragment; missing ones count from the earliest
 The beginning is included, the end is not. They apply when a stream creates its tap. An existing tap decides by its
 position, and a checkpoint has precedence over both.
+
+Less to read: `columns` are the columns of the result. read_filter.py has the conditions on rows.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Final
 
 from busbar.spark.entity_names import DEAD_LETTER, entity_of, label_of
 from busbar.spark.errors import OptionError
+from busbar.spark.read_filter import ReadFilter, parse_filter
 from busbar.spark.secrets import OPTIONS as SECRET_OPTIONS
 from busbar.spark.secrets import Secret
 
@@ -65,6 +68,11 @@ _NAMES: Final = (
     "maxMessagesPerTrigger",
     "maxPartitions",
     "columns",
+    "fragments",
+    "states",
+    "sessions",
+    "subjects",
+    "properties",
     "includeBody",
     "failOnDataLoss",
     "waitForBroker",
@@ -126,6 +134,7 @@ class SourceOptions:
     max_messages: int | None
     max_partitions: int
     bodies: bool
+    filter: ReadFilter
     fail_on_loss: bool
     wait: float
     """How long to wait for a broker that does not answer, in seconds."""
@@ -170,6 +179,7 @@ class SourceOptions:
             max_messages=options.number("maxMessagesPerTrigger"),
             max_partitions=options.number("maxPartitions") or len(os.sched_getaffinity(0)),
             bodies=options.flag("includeBody", True),
+            filter=parse_filter(options.lowered, events=stream == EVENTS, consume=consume),
             fail_on_loss=options.flag("failOnDataLoss", True),
             wait=(300_000 if (wait := options.milliseconds("waitForBroker")) is None else wait) / 1000,
         )

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from busbar.client import Page, TapPassed, TapTruncated
+from busbar.client import Page, TapPassed, TapSelection, TapTruncated
 from busbar.client.blocking import BlockingTaps
 from busbar.spark.connection import client_errors, data_loss, entity_label, log, taps_of
 from busbar.spark.decode import PageDecoder
@@ -47,13 +47,25 @@ def read_ranges(
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
     _prepare_worker()
+    select = selection_of(options, decoder)
     for part in partition.parts:
         named = options.of(label_of(part.entity, part.sub_queue)) if options.several else options
-        yield from _read_part(named, part, decoder)
+        yield from _read_part(named, part, decoder, select)
 
 
-def _read_part(options: SourceOptions, part: EntityRanges, decoder: PageDecoder) -> Iterator[pa.RecordBatch]:
-    with client_errors(options), closing(_pages(options, taps_of(options), part)) as pages:
+def selection_of(options: SourceOptions, decoder: PageDecoder) -> TapSelection | None:
+    """What the broker sends of each page; None for everything."""
+    if options.stream == EVENTS:
+        return None
+    return options.filter.selection(
+        bodies=decoder.needs_bodies, application_properties=decoder.needs_application_properties
+    )
+
+
+def _read_part(
+    options: SourceOptions, part: EntityRanges, decoder: PageDecoder, select: TapSelection | None
+) -> Iterator[pa.RecordBatch]:
+    with client_errors(options), closing(_pages(options, taps_of(options), part, select)) as pages:
         for fragment, page in pages:
             yield decoder.batch(part.entity, part.sub_queue, fragment, page.rows)
 
@@ -73,7 +85,9 @@ def _prepare_worker() -> None:
     bytes(LARGE_BLOCK)  # never touched, so it uses no physical memory
 
 
-def _pages(options: SourceOptions, taps: BlockingTaps, partition: EntityRanges) -> FragmentPages:
+def _pages(
+    options: SourceOptions, taps: BlockingTaps, partition: EntityRanges, select: TapSelection | None
+) -> FragmentPages:
     left = deque(partition.ranges)  # the first one begins behind what was read
 
     def come_to(fragment: int, position: int) -> None:
@@ -84,7 +98,9 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: EntityRanges) 
     while left:
         try:
             with closing(
-                taps.pages_of(partition.tap, list(left), stream=options.stream, max_bytes=PAGE_BYTES)
+                taps.pages_of(
+                    partition.tap, list(left), stream=options.stream, max_bytes=PAGE_BYTES, select=select
+                )
             ) as pages:
                 for fragment, page in pages:
                     come_to(fragment, page.upto)

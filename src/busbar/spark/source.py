@@ -131,7 +131,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not self._is_repeatable(stop, begins):
                     continue
             part = EntityRanges(stop.entity, stop.sub_queue, stop.tap, stop.owner)
-            bounds.append((part, begins, stop.positions))
+            ends = {
+                index: position
+                for index, position in stop.positions.items()
+                if self._options.filter.fragments is None or index in self._options.filter.fragments
+            }
+            bounds.append((part, begins, ends))
         return plan_tasks(skip_gaps(self._options, bounds), self._options.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.spark.planning import LEAST_PER_TASK, EntityRanges, limit_batch, pack_tasks, plan_tasks
+from busbar.spark.planning import LEAST_PER_TASK, Bounds, EntityRanges, limit_batch, pack_tasks, plan_tasks
 
 SPANS = st.dictionaries(
     st.integers(0, 15), st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=16
@@ -78,6 +78,6 @@ def test_one_deep_fragment_is_divided_among_all_tasks_and_shallow_entities_share
     assert [task.parts[0].ranges for task in tasks] == [
         ((0, 2_500_000 * number, 2_500_000 * (number + 1)),) for number in range(4)
     ]
-    small = [(EntityRanges(f"q{number}", "", None, ""), {}, {0: 10}) for number in range(20)]
+    small: list[Bounds] = [(EntityRanges(f"q{number}", "", None, ""), {}, {0: 10}) for number in range(20)]
     (only,) = plan_tasks(small, 4)
     assert len(only.parts) == 20
