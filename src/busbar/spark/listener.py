@@ -7,7 +7,8 @@ the next start of the query advances the tap.
 
     busbar.spark.attach(spark, connectionStringEnv="BUSBAR_CONNECTION_STRING")
 
-One listener serves all queries of the session that read from that namespace.
+One listener serves all queries of the session that read from that namespace. It also logs when a tap comes close to its
+limit of age, behind which messages are lost.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from pyspark.sql.streaming.listener import (
 from busbar.client import BusbarClientError
 from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SourceError
+from busbar.spark.lag import SourceProgress, source_progress
 from busbar.spark.offsets import Offset, is_initial, parse_all
 from busbar.spark.secrets import Secret
 
 WAIT_SECONDS = 10.0
+NEAR_LIMIT = 0.1
+"""The part of a tap's limit of age that is left when the listener warns."""
 
 
 def attach(spark: SparkSession, **secret: str) -> TapListener:
@@ -75,17 +79,36 @@ class TapListener(StreamingQueryListener):
 
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
+        self._warned: set[tuple[str, str]] = set()  # entity and tap
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for source in event.progress.sources:
-            for offset in parse_offsets(source.endOffset):
+        for each in event.progress.sources:
+            for offset in parse_offsets(each.endOffset):
                 try:
                     advance(self._secret, offset)
                 except (BusbarClientError, SourceError, ValueError) as error:
                     log.warning("The tap %r could not be advanced: %s", offset.tap, error)
+        for source in source_progress(event.progress):
+            self._warn_of_loss(source)
+
+    def _warn_of_loss(self, source: SourceProgress) -> None:
+        """Log once when a tap comes close to its limit of age, until it has moved away from it."""
+        key = (source.entity, source.tap)
+        left, lag = source.lag.retention_left_seconds, source.lag.behind_seconds
+        if left is None or left > NEAR_LIMIT * (left + lag):
+            self._warned.discard(key)
+        elif key not in self._warned:
+            self._warned.add(key)
+            log.warning(
+                "The tap %r of %r is %.0f s behind, and loses messages in %.0f s.",
+                source.tap,
+                source.entity,
+                lag,
+                left,
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass

@@ -29,6 +29,7 @@ from busbar.spark.entity_discovery import EntityWatch
 from busbar.spark.entity_names import is_selected, label_of
 from busbar.spark.errors import SourceError
 from busbar.spark.gaps import first_positions, skip_gaps
+from busbar.spark.lag import LagMeter, StreamLag, with_lag
 from busbar.spark.offsets import Json, Offset
 from busbar.spark.options import EARLIEST, Position, SourceOptions
 from busbar.spark.planning import Bounds, EntityRanges, limit_batch, plan_tasks
@@ -46,6 +47,7 @@ class StreamEntity:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.tap = StreamTap(options)
+        self.lag = LagMeter(options)
 
     def offset(
         self, standing: StreamPosition, positions: Mapping[int, int], begins: Mapping[int, int] | None = None
@@ -76,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch = EntityWatch(options)
         self._entities: dict[str, StreamEntity] = {}
         self._target: dict[FragmentKey, int] | None = None  # of an AvailableNow run
-        self._seen: Json | None = None  # the end of all there was, when last asked
+        self._seen: Json | None = None  # the end of all there was, and the lag, when last asked
         self._checked: set[str] = set()  # entities whose taps were looked at since the query started
         self._began = False  # a first list of entities was used
 
@@ -102,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._limit_to_target(standings)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         stops = self._stops(standings, ends, most)
-        self._seen = self._document(standings, ends, {})
+        self._seen = with_lag(self._document(standings, ends, {}), self._lags(standings, stops))
         changed = begins or any(stops[key] != dict(standing.positions) for key, standing in standings.items())
         if not changed and set(standings) == set(known):
             return start
@@ -231,6 +233,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key, standing in standings.items()
         ]
         return offsets.document_of(found, self._options)
+
+    def _lags(
+        self, standings: Mapping[str, StreamPosition], stops: Mapping[str, Positions]
+    ) -> dict[str, StreamLag]:
+        """How far each entity is behind, by label."""
+        found: dict[str, StreamLag] = {}
+        for key, standing in standings.items():
+            entity = self._entities[key]
+            label = label_of(standing.entity, entity.options.sub_queue)
+            found[label] = entity.lag.measure(standing, stops[key])
+        return found
 
     def _limit_to_target(self, standings: Mapping[str, StreamPosition]) -> dict[str, Positions]:
         """The ends, and in an AvailableNow run at most its target."""

@@ -45,6 +45,7 @@ class StreamPosition:
     positions: Mapping[int, int]
     ends: Mapping[int, int]
     """Fragments whose store is unavailable are missing."""
+    view: TapView
 
 
 def new_tap_name() -> str:
@@ -273,7 +274,7 @@ class StreamTap:
         if self._options.stream == EVENTS and not self._options.owner:
             self._pass_messages(taps, view, owner)
         self._incarnation = view.incarnation
-        return StreamPosition(view.entity, view.incarnation, view.name, owner, positions, ends)
+        return StreamPosition(view.entity, view.incarnation, view.name, owner, positions, ends, view)
 
     def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
         further = {
