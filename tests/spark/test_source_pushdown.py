@@ -43,7 +43,8 @@ def ids(frame: DataFrame) -> list[int]:
 
 def explained(frame: DataFrame) -> str:
     """The formatted plan, as `explain` prints it."""
-    return str(frame._explain_string(mode="formatted"))  # type: ignore[operator]
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
 
 
 def bytes_from_workers(frame: DataFrame) -> int:

@@ -18,7 +18,7 @@ from busbar.spark.planning import LEAST_PER_TASK, Bounds
 
 
 def skip_gaps(options: SourceOptions, entities: Sequence[Bounds]) -> list[Bounds]:
-    """The same entities; if there is enough for several tasks, begins are moved to the first messages."""
+    """Move the begins of entities to their first messages, if there is enough for several tasks."""
     total = sum(
         max(0, end - begins.get(index, 0)) for _, begins, ends in entities for index, end in ends.items()
     )

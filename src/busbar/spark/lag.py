@@ -64,7 +64,7 @@ class StreamLag:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> StreamLag:
-        """Raises KeyError for a document that is no lag."""
+        """Parse a lag. Raises KeyError for another document."""
         return cls(
             document["behindMessages"],
             document["behindSeconds"],
