@@ -17,6 +17,7 @@ import gc
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
@@ -65,9 +66,32 @@ def selection_of(options: SourceOptions, decoder: PageDecoder) -> TapSelection |
 def _read_part(
     options: SourceOptions, part: EntityRanges, decoder: PageDecoder, select: TapSelection | None
 ) -> Iterator[pa.RecordBatch]:
-    with client_errors(options), closing(_pages(options, taps_of(options), part, select)) as pages:
+    totals = ReadTotals()
+    with client_errors(options), closing(_pages(options, taps_of(options), part, select, totals)) as pages:
         for fragment, page in pages:
             yield decoder.batch(part.entity, part.sub_queue, fragment, page.rows)
+    log.info(
+        "Read %d of %d messages of %r in %d bytes.",
+        totals.messages,
+        totals.scanned,
+        label_of(part.entity, part.sub_queue),
+        totals.bytes,
+    )
+
+
+@dataclass(slots=True)
+class ReadTotals:
+    """What a task has read of an entity, for its log."""
+
+    messages: int = 0
+    scanned: int = 0
+    """The messages that the broker has read for it."""
+    bytes: int = 0
+
+    def add(self, page: Page) -> None:
+        self.messages += page.count
+        self.scanned += page.scanned
+        self.bytes += len(page.rows)
 
 
 def decoder_of(options: SourceOptions, schema: StructType | None) -> PageDecoder:
@@ -86,7 +110,11 @@ def _prepare_worker() -> None:
 
 
 def _pages(
-    options: SourceOptions, taps: BlockingTaps, partition: EntityRanges, select: TapSelection | None
+    options: SourceOptions,
+    taps: BlockingTaps,
+    partition: EntityRanges,
+    select: TapSelection | None,
+    totals: ReadTotals,
 ) -> FragmentPages:
     left = deque(partition.ranges)  # the first one begins behind what was read
 
@@ -104,6 +132,7 @@ def _pages(
             ) as pages:
                 for fragment, page in pages:
                     come_to(fragment, page.upto)
+                    totals.add(page)
                     if page.count:
                         yield fragment, page
         except (TapTruncated, TapPassed) as error:
