@@ -282,3 +282,5 @@ async def test_a_reader_gets_the_messages_and_parts_that_it_selects(
         await read(states=("nowhere",))
     with pytest.raises(BusbarClientError, match="at most 1000"):
         await read(sessions=tuple(str(number) for number in range(1_001)))
+    with pytest.raises(BusbarClientError, match="at most 32"):
+        await read(properties={str(number): (1,) for number in range(33)})

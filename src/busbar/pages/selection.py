@@ -8,6 +8,7 @@ Rules
 - A message without its body has an empty body of the same kind, so that a reader still sees which kind it was. Its footer
   and its delivery annotations are left out with the body.
 - The messages keep their order and their heads.
+- A page is read once, however many conditions and values there are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ SUBJECT: Final = 3
 SESSION: Final = 10
 """Numbers of fields in the properties section."""
 
+MAX_PROPERTIES: Final = 32
+
 _CONTENT_HEAD: Final = 8
 _LANE: Final = 36  # its offset in a head
 _ENQUEUED: Final = 16
@@ -42,7 +45,7 @@ _VALUE: Final = b"\x00\x53\x77"
 class FieldCondition:
     """A field of the properties section, and the texts that it may have."""
 
-    def __init__(self, field: i64, texts: list[bytes]) -> None:
+    def __init__(self, field: i64, texts: set[bytes]) -> None:
         self.field = field
         self.texts = texts
 
@@ -54,14 +57,14 @@ class PropertyCondition:
     def __init__(
         self,
         name: str,
-        texts: list[bytes],
-        integers: list[int],
-        doubles: list[float],
+        texts: set[bytes],
+        integers: set[int],
+        doubles: set[float],
         booleans: i64,
         absent: bool,
     ) -> None:
         self.name = name
-        self.encoded = name.encode("utf-8", "replace")
+        self.bit: i64 = 0  # identifies it among the conditions of a selector
         self.texts = texts
         self.integers = integers
         self.doubles = doubles
@@ -111,7 +114,19 @@ class PageSelector:
         self._since = since
         self._until = until
         self._fields = fields
-        self._properties = properties
+        if len(properties) > MAX_PROPERTIES:
+            raise InternalError(
+                f"{len(properties)} properties are selected by; at most {MAX_PROPERTIES} can be"
+            )
+        self._by_name: dict[bytes, PropertyCondition] = {}
+        self._present: i64 = 0  # the bits of conditions that an absent property does not meet
+        bit: i64 = 1
+        for condition in properties:
+            condition.bit = bit
+            self._by_name[condition.name.encode("utf-8", "replace")] = condition
+            if not condition.absent:
+                self._present |= bit
+            bit <<= 1
         self._trims = not (bodies and application)
         self._heads = BytesWriter()
         self._contents = BytesWriter()
@@ -153,7 +168,7 @@ class PageSelector:
 
     def _add(self, heads: bytes, pos: i64, buf: bytes, start: i64, end: i64, overlay: Overlay | None) -> None:
         size = end - start
-        if self._trims or self._fields or self._properties:
+        if self._trims or self._fields or self._by_name:
             bare = start + _CONTENT_HEAD + read_u32(buf, start + 4)
             if bare > end:
                 raise InternalError("a content that is shorter than its annotations")
@@ -177,10 +192,32 @@ class PageSelector:
         for field in self._fields:
             if not _field_holds(field, buf, found):
                 return False
-        for condition in self._properties:  # noqa: SIM110 a generator is slow when it is compiled
-            if not _property_holds(condition, buf, found, overlay):
-                return False
-        return True
+        return not self._by_name or self._properties_hold(buf, found, overlay)
+
+    def _properties_hold(self, buf: bytes, found: Sections, overlay: Overlay | None) -> bool:
+        met: i64 = 0
+        if overlay is not None:
+            for name, changed in overlay.items():
+                condition = self._by_name.get(name.encode("utf-8", "replace"))
+                if condition is not None:
+                    if not condition.accepts(changed, 0, len(changed)):
+                        return False
+                    met |= condition.bit
+        if found.application < found.body:
+            stop = found.body
+            count, pos = open_compound(buf, value_of(buf, found.application, stop), stop)
+            while count > 1:
+                value = skip_value(buf, pos, stop)
+                after = skip_value(buf, value, stop)
+                key = text_of(buf, pos, value)
+                condition = None if key is None else self._by_name.get(key)
+                if condition is not None and met & condition.bit == 0:
+                    if not condition.accepts(buf, value, after):
+                        return False
+                    met |= condition.bit
+                pos = after
+                count -= 2
+        return self._present & ~met == 0
 
     def _write_parts(self, buf: bytes, start: i64, bare: i64, found: Sections) -> i64:
         """Write the parts of a content that are needed. Returns their size."""
@@ -239,23 +276,3 @@ def _field_holds(condition: FieldCondition, buf: bytes, found: Sections) -> bool
         pos = after
         i += 1
     return False
-
-
-def _property_holds(
-    condition: PropertyCondition, buf: bytes, found: Sections, overlay: Overlay | None
-) -> bool:
-    if overlay is not None and condition.name in overlay:
-        changed = overlay[condition.name]
-        return condition.accepts(changed, 0, len(changed))
-    if found.application < found.body:
-        stop = found.body
-        count, pos = open_compound(buf, value_of(buf, found.application, stop), stop)
-        while count > 1:
-            value = skip_value(buf, pos, stop)
-            after = skip_value(buf, value, stop)
-            name = text_of(buf, pos, value)
-            if name is not None and name == condition.encoded:
-                return condition.accepts(buf, value, after)
-            pos = after
-            count -= 2
-    return condition.absent

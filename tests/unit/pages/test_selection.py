@@ -83,7 +83,7 @@ def numbers(sent: list[Sent], **conditions: object) -> list[int]:
 
 
 def region(*texts: str, absent: bool = False) -> PropertyCondition:
-    return PropertyCondition("region", [text.encode() for text in texts], [], [], 0, absent)
+    return PropertyCondition("region", {text.encode() for text in texts}, set(), set(), 0, absent)
 
 
 SENT = st.builds(
@@ -107,7 +107,7 @@ def test_all_conditions_hold_for_what_is_left(
         bodies=bodies,
         since=2_000,
         lanes=1 << ACTIVE | 1 << KEPT,
-        fields=[FieldCondition(SESSION, [b"a"])] if by_session else [],
+        fields=[FieldCondition(SESSION, {b"a"})] if by_session else [],
         properties=[region("eu")] if by_region else [],
     )
     assert [n for n, _, _ in found] == [
@@ -132,7 +132,8 @@ def test_every_kind_of_value() -> None:
     kinds.append(Sent())
 
     def found(*parts: object) -> list[int]:
-        return numbers(kinds, properties=[PropertyCondition("region", *parts)])  # type: ignore[arg-type]
+        sets = [set(part) if isinstance(part, list) else part for part in parts]
+        return numbers(kinds, properties=[PropertyCondition("region", *sets)])  # type: ignore[arg-type]
 
     assert found([b"7"], [], [], 0, False) == [1]
     assert found([], [7], [7.0], 0, False) == [2, 3, 4, 5, 6, 7]
@@ -144,8 +145,8 @@ def test_every_kind_of_value() -> None:
 
 def test_fields_are_texts() -> None:
     sent = [Sent(subject="x"), Sent(subject=""), Sent(session="x"), Sent()]
-    assert numbers(sent, fields=[FieldCondition(SUBJECT, [b"x", b""])]) == [1, 2]
-    assert numbers(sent, fields=[FieldCondition(SESSION, [b"x"])]) == [3]
+    assert numbers(sent, fields=[FieldCondition(SUBJECT, {b"x", b""})]) == [1, 2]
+    assert numbers(sent, fields=[FieldCondition(SESSION, {b"x"})]) == [3]
 
 
 @pytest.mark.parametrize(
@@ -186,3 +187,12 @@ def test_contents_that_do_not_fit_their_heads_are_refused() -> None:
         head = struct.pack(">qqqqIBII", 1, 0, 0, 0, 0, 0, 0, size)
         with pytest.raises(InternalError):
             PageSelector(True, True, 0, 0, LATEST, [], []).select(head, [content], {})
+
+
+def test_conditions_on_several_properties_all_hold() -> None:
+    sent = [Sent(region="eu"), Sent(region="us"), Sent()]
+    other = PropertyCondition("other", {b"x"}, set(), set(), 0, True)
+    assert numbers(sent, properties=[region("eu", "us"), other]) == [1, 2]
+    assert numbers(sent, properties=[other, region(absent=True)]) == [3]
+    present = PropertyCondition("other", {b"x"}, set(), set(), 0, False)
+    assert numbers(sent, properties=[region("eu"), present]) == []

@@ -16,7 +16,14 @@ from typing import Final
 from busbar.gateway.amqp.management_request import RequestBody
 from busbar.model.errors import ArgumentError, ArgumentOutOfRange
 from busbar.model.message import ACTIVE, DEAD, DEAD_DEFERRED, DEFERRED, KEPT, KEPT_DEAD
-from busbar.pages.selection import SESSION, SUBJECT, FieldCondition, PageSelector, PropertyCondition
+from busbar.pages.selection import (
+    MAX_PROPERTIES,
+    SESSION,
+    SUBJECT,
+    FieldCondition,
+    PageSelector,
+    PropertyCondition,
+)
 
 STATES: Final = {
     "active": 1 << ACTIVE,
@@ -36,7 +43,7 @@ KEYS: Final = (
     "properties",
 )
 MAX_VALUES: Final = 1_000
-"""Values that all conditions together may have: each message is compared with them."""
+"""Values that all conditions together may have."""
 _LATEST: Final = (1 << 63) - 1
 
 
@@ -58,7 +65,11 @@ def selector_of(body: RequestBody) -> PageSelector | None:
     total = sum(len(each.texts) for each in fields) + sum(
         len(each.texts) + len(each.integers) + len(each.doubles) for each in properties
     )
-    if total + len(properties) > MAX_VALUES:
+    if len(properties) > MAX_PROPERTIES:
+        raise ArgumentOutOfRange(
+            f"'properties' has {len(properties)} names; at most {MAX_PROPERTIES} are allowed."
+        )
+    if total > MAX_VALUES:
         raise ArgumentOutOfRange(f"'select' has {total} values; at most {MAX_VALUES} are allowed.")
     return PageSelector(
         not select.has("bodies") or select.flag("bodies"),
@@ -81,35 +92,35 @@ def _lanes(select: RequestBody) -> int:
     return lanes
 
 
-def _texts(select: RequestBody, key: str) -> list[bytes]:
-    found: list[bytes] = []
+def _texts(select: RequestBody, key: str) -> set[bytes]:
+    found: set[bytes] = set()
     for item in select.items(key):
         if not isinstance(item, str):
             raise ArgumentError(f"'{key}' has a {type(item).__name__}; it is a list of strings.")
-        found.append(item.encode("utf-8", "replace"))
+        found.add(item.encode("utf-8", "replace"))
     return found
 
 
 def _condition(name: object, values: object) -> PropertyCondition:
     if not isinstance(values, list):
         raise ArgumentError(f"'properties' has a {type(values).__name__} for '{name}'; it has to be a list.")
-    texts: list[bytes] = []
-    integers: list[int] = []
-    doubles: list[float] = []
+    texts: set[bytes] = set()
+    integers: set[int] = set()
+    doubles: set[float] = set()
     booleans = 0
     for value in values:
         if isinstance(value, bool):
             booleans |= 2 if value else 1
         elif isinstance(value, int):
-            integers.append(int(value))
+            integers.add(int(value))
             if abs(value) <= 1 << 53:
-                doubles.append(float(value))
+                doubles.add(float(value))
         elif isinstance(value, float):
-            doubles.append(value)
+            doubles.add(value)
             if value.is_integer():
-                integers.append(int(value))
+                integers.add(int(value))
         elif isinstance(value, str):
-            texts.append(value.encode("utf-8", "replace"))
+            texts.add(value.encode("utf-8", "replace"))
         elif value is not None:
             raise ArgumentError(
                 f"'properties' has a {type(value).__name__} for '{name}'; a value is a text, a number, a boolean or null."
