@@ -385,10 +385,12 @@ class BlockingTaps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> Iterator[Page]:
         """Yield all pages of a range of one fragment; see `pages_of`."""
         spans = [(fragment, after, upto)]
-        for _, page in self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes):
+        pages = self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select)
+        for _, page in pages:
             yield page
 
     def pages_of(

@@ -216,11 +216,11 @@ class Taps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> AsyncGenerator[Page, None]:
         """Yield all pages of a range of one fragment; see `pages_of`."""
-        found = self.pages_of(
-            name, [(fragment, after, upto)], stream=stream, count=count, max_bytes=max_bytes
-        )
+        spans = [(fragment, after, upto)]
+        found = self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select)
         async with aclosing(found):
             async for _, page in found:
                 yield page

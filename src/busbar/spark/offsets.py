@@ -142,12 +142,6 @@ def checked_all(document: Mapping[str, Any], options: SourceOptions) -> dict[str
     return {offset.key: _check(offset, options) for offset in found}
 
 
-def checked(document: Mapping[str, Any], options: SourceOptions) -> Offset:
-    """The offset of a query of one entity, if it belongs to a query with these options."""
-    (offset,) = checked_all(document, options).values()
-    return offset
-
-
 def _check(offset: Offset, options: SourceOptions) -> Offset:
     if options.several:
         label = label_of(offset.entity, offset.sub_queue)

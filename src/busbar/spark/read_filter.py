@@ -46,10 +46,6 @@ class ReadFilter:
     properties: tuple[tuple[str, PropertyValues], ...] = ()
 
     @property
-    def is_everything(self) -> bool:
-        return self == ReadFilter()
-
-    @property
     def is_nothing(self) -> bool:
         """Whether no message can meet the conditions."""
         lists = (self.entities, self.sub_queues, self.fragments, self.states, self.sessions, self.subjects)

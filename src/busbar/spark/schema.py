@@ -144,10 +144,12 @@ def check_schema(given: StructType, schema: StructType) -> StructType:
     known = {field.name: field for field in schema.fields}
     for field in given.fields:
         column = known.get(field.name)
-        if column is None or column.dataType != field.dataType:
-            kind = "" if column is None else f" of type {column.dataType.simpleString()}"
-            text = f"There are: {', '.join(known)}." if column is None else f"The column is{kind}."
+        if column is None:
+            raise OptionError("schema", f"has a column {field.name!r}; there are: {', '.join(known)}.")
+        if column.dataType != field.dataType:
             raise OptionError(
-                "schema", f"has a column {field.name!r} of type {field.dataType.simpleString()}. {text}"
+                "schema",
+                f"has the column {field.name!r} with the type {field.dataType.simpleString()}; its type is "
+                f"{column.dataType.simpleString()}. The option 'columns' selects columns with their types.",
             )
     return given

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from busbar.spark.errors import SourceError
-from busbar.spark.offsets import Offset, checked, checked_all, document_of, initial, is_initial, parse
+from busbar.spark.offsets import Offset, checked_all, document_of, initial, is_initial, parse
 from busbar.spark.options import SourceOptions
 
 OFFSET = Offset("orders", "", "messages", "17", "capture", "me", {10: 5, 2: 7, 0: 1})
@@ -18,6 +18,12 @@ SECRET = {"connectionString": "Endpoint=sb://x;SharedAccessKey=hidden"}
 
 def options(**more: str) -> SourceOptions:
     return SourceOptions.parse({"entity": "orders", **SECRET, **more}, streaming=True)
+
+
+def checked(document: dict[str, object], given: SourceOptions) -> Offset:
+    """The offset of a query of one entity."""
+    (offset,) = checked_all(document, given).values()
+    return offset
 
 
 def several(**more: str) -> SourceOptions:

@@ -51,7 +51,7 @@ def test_options() -> None:
         subjects=("x", "y"),
         properties=(("level", (3,)), ("region", ("eu", None)), ("urgent", (True,))),
     )
-    assert parsed().filter.is_everything
+    assert parsed().filter == ReadFilter()
 
 
 @pytest.mark.parametrize(
