@@ -13,6 +13,20 @@ again takes seconds, which would be counted for the next source. The budget:
     source / plain tap reader          at least 0.5
     source, 16 fragments / 2 fragments at least 0.9
     broker CPU per browsed message     at most a quarter of that of a receive-and-complete
+
+Less to read: the same queue with a condition on a property that one message in ten meets, and with two columns without
+bodies. The bytes are those of the pages that the broker sends, counted by a reader of the same tap.
+
+    bytes, all / one in ten            at least 8
+    bytes, all / two columns           at least 4
+    time, all / one in ten             at least 1.5
+    time, all / two columns            at least 1.5
+
+One deep queue: a regular queue, which has one fragment, read by 1, 2 and 4 tasks. Two cores are shared by Spark, its workers
+and the broker, so four tasks gain nothing here, and two gain little. The ratio states that dividing costs nothing:
+
+    deep queue, 2 tasks / 1 task       at least 0.9
+    deep queue, 4 tasks / 1 task       at least 0.8
 """
 
 from __future__ import annotations
@@ -26,13 +40,16 @@ from statistics import median
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.spark_measured import hold, run, seconds, shown
-from busbar.client import OutgoingMessage, encode
+from busbar.client import OutgoingMessage, TapSelection, encode
 from busbar.client.blocking import BlockingFactory, connect
 from busbar.model.partitioning import index_of_key
 from harness.measured import MeasuredServer
 
 MESSAGES = int(os.environ.get("BUSBAR_BENCH_MESSAGES", "400000"))
 RECEIVED = 20_000
+SELECTED = {"properties": '{"tenth": true}'}
+NARROW = {"columns": "message_id,enqueued_time"}
+TASKS = (1, 2, 4)
 ROUNDS = 3
 FRAGMENTS = 16
 TAP = "bench"
@@ -55,6 +72,7 @@ def fill(factory: BlockingFactory, queue: str, fragments: int, count: int) -> No
                             body=os.urandom(1024),
                             message_id=f"{queue}-{index}",
                             partition_key=keys[index % fragments],
+                            application_properties={"tenth": index % 10 == 0},
                         )
                     )
                     for index in range(first, min(count, first + 2_000))
@@ -62,8 +80,8 @@ def fill(factory: BlockingFactory, queue: str, fragments: int, count: int) -> No
             )
 
 
-def source(spark: SparkSession, secret: Path, queue: str) -> DataFrame:
-    options = {"connectionStringFile": str(secret), "entity": queue, "tap": TAP}
+def source(spark: SparkSession, secret: Path, queue: str, **more: str) -> DataFrame:
+    options = {"connectionStringFile": str(secret), "entity": queue, "tap": TAP} | more
     return spark.read.format("busbar").options(**options).load()
 
 
@@ -80,6 +98,13 @@ def read_plainly(factory: BlockingFactory, queue: str) -> int:
     return read
 
 
+def bytes_sent(factory: BlockingFactory, queue: str, select: TapSelection | None = None) -> int:
+    """The bytes of all pages of a tap."""
+    taps = factory.taps(queue)
+    spans = [(state.index, state.position, state.end) for state in taps.show(TAP).fragments]
+    return sum(len(page.rows) for _, page in taps.pages_of(TAP, spans, select=select))
+
+
 def receive(factory: BlockingFactory, queue: str, count: int) -> None:
     with factory.receiver(queue) as receiver:
         while count > 0:
@@ -93,11 +118,16 @@ def paired(ours: list[float], theirs: list[float]) -> float:
     return median(our / their for our, their in zip(ours, theirs, strict=True))
 
 
+def _deep(spark: SparkSession, secret: Path, tasks: int) -> Callable[[], object]:
+    """Read the regular queue with so many tasks."""
+    return lambda: throw_away(source(spark, secret, "deep", maxPartitions=str(tasks)))
+
+
 def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> bool:
     secret = directory / "connection"
     secret.write_text(server.busbar.connection_string)
     factory = connect(server.busbar.connection_string)
-    for queue, fragments in (("wide", FRAGMENTS), ("narrow", 2)):
+    for queue, fragments in (("wide", FRAGMENTS), ("narrow", 2), ("deep", 1)):
         factory.taps(queue).create(TAP, from_earliest=True, max_size=1 << 40)
         fill(factory, queue, fragments, MESSAGES)
     archive = str(directory / "archive")
@@ -108,6 +138,9 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
         "source, 2 fragments": lambda: throw_away(source(spark, secret, "narrow")),
         "Parquet scan": lambda: throw_away(spark.read.parquet(archive)),
         "plain tap reader": lambda: read_plainly(factory, "wide"),
+        "one message in ten": lambda: throw_away(source(spark, secret, "wide", **SELECTED)),
+        "two columns": lambda: throw_away(source(spark, secret, "wide", **NARROW)),
+        **{f"deep queue, {tasks} tasks": _deep(spark, secret, tasks) for tasks in TASKS},
     }
     rates: dict[str, list[float]] = {name: [] for name in works}
     browse: list[float] = []
@@ -116,7 +149,7 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
         for name in [*works, *reversed(works)]:
             before = server.cpu_seconds()
             taken[name] += seconds(works[name])
-            if name.startswith("source"):
+            if name.startswith("source"):  # all of each message
                 browse.append((server.cpu_seconds() - before) / MESSAGES * 1e6)
         if number > 0:
             for name, spent in taken.items():
@@ -124,12 +157,17 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
     before = server.cpu_seconds()
     receive(factory, "narrow", RECEIVED)
     received = (server.cpu_seconds() - before) / RECEIVED * 1e6
+    sent = bytes_sent(factory, "wide")
+    few = bytes_sent(factory, "wide", TapSelection(properties={"tenth": (True,)}))
+    small = bytes_sent(factory, "wide", TapSelection(bodies=False, application_properties=False))
     factory.close()
 
     shown(rates)
     print(
         f"  broker CPU: {median(browse):.1f} µs for a browsed message, {received:.1f} µs for one received and completed"
     )
+    print(f"  bytes read: {sent:,} of all, {few:,} of one message in ten, {small:,} of two columns")
+    print(f"  this machine has {len(os.sched_getaffinity(0))} cores, for Spark, its workers and the broker")
     # Of neighbours in time: other work on the machine then matters less.
     wide = rates["source, 16 fragments"]
     ratios = (
@@ -137,12 +175,27 @@ def measure(spark: SparkSession, server: MeasuredServer, directory: Path) -> boo
         ("source / plain tap reader", paired(wide, rates["plain tap reader"]), 0.5),
         ("16 fragments / 2 fragments", paired(wide, rates["source, 2 fragments"]), 0.9),
         ("receive CPU / browse CPU", received / median(browse), 4.0),
+        ("bytes, all / one in ten", sent / few, 8.0),
+        ("bytes, all / two columns", sent / small, 4.0),
+        ("time, all / one in ten", paired(rates["one message in ten"], wide), 1.5),
+        ("time, all / two columns", paired(rates["two columns"], wide), 1.5),
+        (
+            "deep queue, 2 tasks / 1 task",
+            paired(rates["deep queue, 2 tasks"], rates["deep queue, 1 tasks"]),
+            0.9,
+        ),
+        (
+            "deep queue, 4 tasks / 1 task",
+            paired(rates["deep queue, 4 tasks"], rates["deep queue, 1 tasks"]),
+            0.8,
+        ),
     )
     return hold(ratios)
 
 
 def main() -> int:
-    return run({name: {"EnablePartitioning": True} for name in ("wide", "narrow")}, measure)
+    queues = {name: {"EnablePartitioning": True} for name in ("wide", "narrow")}
+    return run({**queues, "deep": {"EnablePartitioning": False}}, measure)
 
 
 if __name__ == "__main__":

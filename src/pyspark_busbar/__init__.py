@@ -29,21 +29,24 @@ class DefaultSource(DataSource):
         return "busbar"
 
     def schema(self) -> StructType:
-        from busbar.spark.schema import schema_of
+        from busbar.spark.schema import schema_of, with_columns
 
-        return schema_of(self.options.get("stream", ""))
+        several = bool(self.options.get("entities") or self.options.get("entityPattern"))
+        schema = schema_of(self.options.get("stream", ""), several)
+        columns = self.options.get("columns")
+        return schema if columns is None else with_columns(schema, columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from busbar.spark.batch_reader import batch_reader
         from busbar.spark.options import SourceOptions
-        from busbar.spark.source import BatchReader
 
-        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+        return batch_reader(SourceOptions.parse(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from busbar.spark.options import SourceOptions
         from busbar.spark.source import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        return StreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from busbar.spark.sink import batch_writer

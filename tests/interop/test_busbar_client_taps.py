@@ -16,16 +16,19 @@ from busbar.client import (
     MessagingFactory,
     NotFound,
     OutgoingMessage,
+    Page,
     Received,
     SendFailed,
     TapOwned,
     TapPassed,
     Taps,
+    TapSelection,
     Writer,
     blocking,
     encode,
 )
-from busbar.pages.rows import decode_events, decode_messages
+from busbar.message.decoded import decode_message
+from busbar.pages.rows import decode_events, decode_messages, raw_message
 from harness.serving import Busbar
 from tests.interop.administration import administrations
 from tests.interop.partitioned_queues import Names
@@ -231,3 +234,53 @@ async def test_the_blocking_face(server: Busbar, names: Names) -> None:
             assert [tap.name for tap in taps.list()] == ["archive"]
 
     await asyncio.to_thread(run)
+
+
+async def test_a_reader_gets_the_messages_and_parts_that_it_selects(
+    factory: MessagingFactory, either: str
+) -> None:
+    taps = await factory.taps(either)
+    await taps.create("selective", from_earliest=True)
+    messages = [
+        encode(
+            OutgoingMessage(
+                body=b"x" * 1_000,
+                message_id=str(number),
+                subject="even" if number % 2 == 0 else "odd",
+                partition_key="one",
+                application_properties={"region": "eu" if number < 5 else "us", "number": number},
+            )
+        )
+        for number in range(10)
+    ]
+    async with await factory.sender(either) as sender:
+        await sender.send(messages)
+    (fragment, end), *_ = [(index, end) for index, end in (await taps.ends()).ends.items() if end]
+
+    async def read(**conditions: object) -> tuple[list[str], int, Page]:
+        select = TapSelection(**conditions)  # type: ignore[arg-type]
+        page = await taps.read("selective", fragment, 0, end, select=select)
+        assert page.upto == end
+        rows = decode_messages(page.rows)
+        return (
+            [str(decode_message(raw_message(row.content)).message_id) for row in rows],
+            len(page.rows),
+            page,
+        )
+
+    everything, whole, _ = await read()
+    assert everything == [str(number) for number in range(10)]
+    found, size, page = await read(subjects=("even",), properties={"region": ("eu",)})
+    assert (found, page.count, page.scanned) == (["0", "2", "4"], 3, 10)
+    assert size < whole / 3
+    found, size, _ = await read(bodies=False)
+    assert found == everything and size < whole / 5
+    assert (await read(properties={"number": (3, 7)}))[0] == ["3", "7"]
+    assert (await read(states=("done",)))[0] == []
+    assert (await read(until=1))[0] == []
+    with pytest.raises(BusbarClientError, match="'states' has 'nowhere'"):
+        await read(states=("nowhere",))
+    with pytest.raises(BusbarClientError, match="at most 1000"):
+        await read(sessions=tuple(str(number) for number in range(1_001)))
+    with pytest.raises(BusbarClientError, match="at most 32"):
+        await read(properties={str(number): (1,) for number in range(33)})

@@ -68,6 +68,7 @@ from busbar.client.retry import NO_RETRY, Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
 from busbar.client.session_processor import SessionProcessor
 from busbar.client.session_receiver import SessionReceiver
+from busbar.client.tap_selection import TapSelection
 from busbar.client.taps import EVENTS, MESSAGES, Ends, FragmentTap, Page, Taps, TapView
 from busbar.client.transactions import ClientTransaction
 from busbar.model.entities import EntityStatus
@@ -134,6 +135,7 @@ __all__ = [
     "SubscriptionRuntimeProperties",
     "TapOwned",
     "TapPassed",
+    "TapSelection",
     "TapTruncated",
     "TapView",
     "Taps",

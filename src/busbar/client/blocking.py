@@ -37,6 +37,7 @@ from busbar.client.received import Received
 from busbar.client.receiver import Receiver
 from busbar.client.retry import Retry
 from busbar.client.sender import Sender, SendOutcome, Writer
+from busbar.client.tap_selection import TapSelection
 from busbar.client.taps import MESSAGES, PAGE_BYTES, PAGE_MESSAGES, Ends, Page, Span, Taps, TapView
 
 
@@ -366,9 +367,12 @@ class BlockingTaps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> Page:
         return self._thread.run(
-            self._taps.read(name, fragment, after, upto, stream=stream, count=count, max_bytes=max_bytes)
+            self._taps.read(
+                name, fragment, after, upto, stream=stream, count=count, max_bytes=max_bytes, select=select
+            )
         )
 
     def pages(
@@ -381,10 +385,12 @@ class BlockingTaps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> Iterator[Page]:
         """Yield all pages of a range of one fragment; see `pages_of`."""
         spans = [(fragment, after, upto)]
-        for _, page in self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes):
+        pages = self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select)
+        for _, page in pages:
             yield page
 
     def pages_of(
@@ -395,9 +401,12 @@ class BlockingTaps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> Generator[tuple[int, Page], None, None]:
         """Yield pages; they are read ahead in the loop's thread while the caller works on the last one."""
-        pages = self._taps.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes)
+        pages = self._taps.pages_of(
+            name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select
+        )
         try:
             while (item := self._thread.run(_next(pages))) is not None:
                 yield item

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from busbar.client.errors import BusbarClientError, error_of
 from busbar.client.requests import RequestNode
+from busbar.client.tap_selection import TapSelection
 
 if TYPE_CHECKING:
     from busbar.client.factory import MessagingFactory
@@ -85,11 +86,13 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Encoded rows (`busbar.pages.rows` reads them). They are all rows up to `upto`."""
+    """Encoded rows (`busbar.pages.rows` reads them). They are all selected rows up to `upto`."""
 
     rows: bytes
     count: int
     upto: int
+    scanned: int
+    """The messages that the broker read for it; more than `count` if a selection left some out."""
 
 
 class Taps:
@@ -182,18 +185,26 @@ class Taps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> Page:
         """Read the messages behind one position, up to another. Without a name, read what the entity holds for receivers.
 
-        Raises TapTruncated and TapPassed for positions that the tap has passed.
+        `select` has conditions and parts of messages; it is for messages, not for events. Raises TapTruncated and TapPassed
+        for positions that the tap has passed.
         """
         body: Body = {"name": name, "fragment": fragment, "stream": stream, "after": after, "upto": upto}
         body |= {"count": count, "max-bytes": max_bytes}
+        selects = select is not None and not select.is_everything
+        if select is not None and selects:
+            body["select"] = select.to_body()
         reply = await self._ask("busbar:read-tap", body)
         rows = reply.get("rows")
         if not isinstance(rows, bytes):
             raise _unexpected_reply("rows", rows)
-        return Page(rows, _number(reply, "count"), _number(reply, "upto"))
+        found = _number(reply, "count")
+        # An older broker ignores `select`, and does not report what it has scanned.
+        scanned = _number(reply, "scanned") if selects else found
+        return Page(rows, found, _number(reply, "upto"), scanned)
 
     async def pages(
         self,
@@ -205,11 +216,11 @@ class Taps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> AsyncGenerator[Page, None]:
         """Yield all pages of a range of one fragment; see `pages_of`."""
-        found = self.pages_of(
-            name, [(fragment, after, upto)], stream=stream, count=count, max_bytes=max_bytes
-        )
+        spans = [(fragment, after, upto)]
+        found = self.pages_of(name, spans, stream=stream, count=count, max_bytes=max_bytes, select=select)
         async with aclosing(found):
             async for _, page in found:
                 yield page
@@ -222,6 +233,7 @@ class Taps:
         stream: str = MESSAGES,
         count: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
+        select: TapSelection | None = None,
     ) -> AsyncGenerator[tuple[int, Page], None]:
         """Yield all pages of ranges of fragments, one range after the other, up to two pages read ahead.
 
@@ -234,7 +246,14 @@ class Taps:
                 for fragment, position, upto in spans:
                     while position < upto:
                         page = await self.read(
-                            name, fragment, position, upto, stream=stream, count=count, max_bytes=max_bytes
+                            name,
+                            fragment,
+                            position,
+                            upto,
+                            stream=stream,
+                            count=count,
+                            max_bytes=max_bytes,
+                            select=select,
                         )
                         if page.upto <= position:
                             await ready.put(None)

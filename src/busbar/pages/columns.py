@@ -51,6 +51,18 @@ _ENQUEUED_SIZE: Final = 40
 _HEADER: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS: Final = b"\x00\x53\x72\xd1"
 
+# What is read of each message besides its head: bits of `needs`.
+FIELDS: Final = 1  # the properties section
+APPLICATION: Final = 2  # application properties
+REASONS: Final = 4  # why it was dead-lettered
+KEYS: Final = 8  # partition key and scheduled time
+ANNOTATIONS: Final = 16
+BODY_TYPE: Final = 32
+BODY: Final = 64
+RAW: Final = 128
+ALL: Final = 255
+_OF_SECTIONS: Final = FIELDS | APPLICATION | REASONS | BODY_TYPE | BODY | RAW
+
 _NUMBER_BITS: Final = 48
 _NULL: Final = 0x40
 
@@ -64,12 +76,13 @@ _DESCRIPTION: Final = b"DeadLetterErrorDescription"
 class MessageColumns:
     """The messages of a page of one fragment as columns. Without bodies, neither `body` nor `raw` has values.
 
-    A raw message is its part in `raw_heads` followed by its part in `raw`.
+    `needs` has the parts of messages that are read; columns of other parts stay empty. A raw message is its part in
+    `raw_heads` followed by its part in `raw`.
     """
 
-    def __init__(self, index: i64, bodies: bool) -> None:
+    def __init__(self, index: i64, bodies: bool, needs: i64 = ALL) -> None:
         self.base: i64 = index << _NUMBER_BITS
-        self.bodies = bodies
+        self.needs: i64 = needs if bodies else needs & ~(BODY | RAW)
         self.count: i64 = 0
         self.size: i64 = 0  # of the rows that were added, in bytes
         self.last: i64 = 0  # the number of the last message, without the index of its fragment
@@ -150,13 +163,20 @@ class MessageColumns:
         bare = kept + read_u32(buf, overlay_end + 4)
         if bare > end:
             raise MalformedMessage(f"the annotations of message {n} are cut off")
-        self._annotations(row, buf, kept, bare, kept_count)
+        needs = self.needs
+        if needs & (KEYS | ANNOTATIONS):
+            self._annotations(row, buf, kept, bare, kept_count)
+        if not needs & _OF_SECTIONS:
+            return
         # A message without a section is a row all the same, though brokers give each message an id.
         found = find_sections(buf, bare, end) if bare < end else Sections()
-        self._fields(row, buf, found)
-        self._application(row, buf, found, overlay, overlay_end)
-        self._body(row, buf, found)
-        if self.bodies:
+        if needs & FIELDS:
+            self._fields(row, buf, found)
+        if needs & (APPLICATION | REASONS):
+            self._application(row, buf, found, overlay, overlay_end)
+        if needs & (BODY_TYPE | BODY):
+            self._body(row, buf, found)
+        if needs & RAW:
             flags: i64 = buf[overlay_end] & (DURABLE | PRIORITY)
             if buf[overlay_end] & ENQUEUED and kept_count >= 2 and bare >= kept + _ENQUEUED_SIZE:
                 kept += _ENQUEUED_SIZE  # a topic's number is not part of what a client would send
@@ -177,6 +197,7 @@ class MessageColumns:
     def _annotations(self, row: i64, buf: bytes, pos: i64, end: i64, count: i64) -> None:
         scheduled: i64 = 0
         keyed = False
+        needed = self.needs & ANNOTATIONS != 0
         while count > 1 and pos < end:
             value = skip_value(buf, pos, end)
             after = skip_value(buf, value, end)
@@ -189,12 +210,14 @@ class MessageColumns:
                         keyed = True
                 elif name == _SCHEDULED and after - value == 9 and buf[value] in (0x83, 0x81):
                     scheduled = read_i64_be(buf, value + 1)
-                self.annotations.add(name, buf, value, after)
-            elif is_integer(buf[pos]):
+                if needed:
+                    self.annotations.add(name, buf, value, after)
+            elif needed and is_integer(buf[pos]):
                 self.annotations.add(str(int(integer(buf, pos))).encode(), buf, value, after)
             pos = after
             count -= 2
-        self.annotations.close()
+        if needed:
+            self.annotations.close()
         self.scheduled.time(row, scheduled)
 
     def _fields(self, row: i64, buf: bytes, found: Sections) -> None:
@@ -231,6 +254,7 @@ class MessageColumns:
         reason = b""
         description = b""
         changed: dict[bytes, bool] | None = None
+        needed = self.needs & APPLICATION != 0
         count: i64 = 0
         pos: i64 = 0
         if overlay < overlay_end:
@@ -242,7 +266,8 @@ class MessageColumns:
                 name = text_of(buf, pos, value)
                 if name is not None:
                     changed[name] = True
-                    self.properties.add(name, buf, value, after)
+                    if needed:
+                        self.properties.add(name, buf, value, after)
                     if name == _REASON:
                         reason = _text_or_nothing(buf, value, after)
                     elif name == _DESCRIPTION:
@@ -257,26 +282,29 @@ class MessageColumns:
                 after = skip_value(buf, value, stop)
                 name = text_of(buf, pos, value)
                 if name is not None and (changed is None or name not in changed):
-                    self.properties.add(name, buf, value, after)
+                    if needed:
+                        self.properties.add(name, buf, value, after)
                     if name == _REASON:
                         reason = _text_or_nothing(buf, value, after)
                     elif name == _DESCRIPTION:
                         description = _text_or_nothing(buf, value, after)
                 pos = after
                 count -= 2
-        self.properties.close()
+        if needed:
+            self.properties.close()
         if reason:
             self.reasons.add(row, reason)
         if description:
             self.descriptions.add(row, description)
 
     def _body(self, row: i64, buf: bytes, found: Sections) -> None:
+        bodies = self.needs & BODY != 0
         code = found.body_code
         pos = found.body
         end = found.footer
         if code == DATA:
             self.body_types.add(row, b"data")
-            if self.bodies:
+            if bodies:
                 self.body.open(row)
                 while pos < end:
                     value = value_of(buf, pos, end)
@@ -295,11 +323,11 @@ class MessageColumns:
                 head = 2 if kind == 0xA0 else 5
             else:
                 self.body_types.add(row, b"value")
-            if self.bodies:
+            if bodies:
                 self.body.add(row, value + head, end)
         elif code == SEQUENCE:
             self.body_types.add(row, b"sequence")
-            if self.bodies:
+            if bodies:
                 self.body.add(row, pos, end)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from busbar.spark.lag import source_progress
     from busbar.spark.listener import attach, detach
     from busbar.spark.session import local_session, open_session
 
-__all__ = ["attach", "detach", "local_session", "open_session"]
+__all__ = ["attach", "detach", "local_session", "open_session", "source_progress"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> object:
         from busbar.spark import session
 
         return getattr(session, name)
+    if name == "source_progress":
+        from busbar.spark import lag
+
+        return lag.source_progress
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

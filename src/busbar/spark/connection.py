@@ -21,13 +21,18 @@ from busbar.client import (
     Unauthorized,
 )
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
+from busbar.client.blocking_administration import BlockingAdministrationClient
+from busbar.spark.entity_names import label_of
 from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.options import SourceOptions
 from busbar.spark.secrets import Secret
 
 log = logging.getLogger("busbar.spark")
 
-_factories: dict[tuple[int, str, str, float], BlockingFactory] = {}
+_Key = tuple[int, str, str, float]
+
+_factories: dict[_Key, BlockingFactory] = {}
+_administrations: dict[_Key, BlockingAdministrationClient] = {}
 
 
 def client_of_process(secret: Secret, wait: float) -> BlockingFactory:
@@ -44,11 +49,29 @@ def client_of_process(secret: Secret, wait: float) -> BlockingFactory:
                 trust=secret.authorities(),
             )
         except ValueError as error:
-            raise OptionError(
-                next(iter(secret.options())), f"leads to what is no connection string: {error}"
-            ) from None
+            raise _no_connection_string(secret, error) from None
         _factories[key] = factory
     return factory
+
+
+def administration_of_process(secret: Secret, wait: float) -> BlockingAdministrationClient:
+    """The administration client of this process, which lists entities. Raises OptionError."""
+    text = secret.reveal()
+    key = (os.getpid(), text, secret.trust, wait)
+    client = _administrations.get(key)
+    if client is None:
+        try:
+            client = BlockingAdministrationClient.from_connection_string(
+                text, operation_timeout=max(1.0, wait), retry=Retry(patience=wait), trust=secret.authorities()
+            )
+        except ValueError as error:
+            raise _no_connection_string(secret, error) from None
+        _administrations[key] = client
+    return client
+
+
+def _no_connection_string(secret: Secret, error: ValueError) -> OptionError:
+    return OptionError(next(iter(secret.options())), f"leads to what is no connection string: {error}")
 
 
 def taps_of(options: SourceOptions) -> BlockingTaps:
@@ -60,7 +83,7 @@ def taps_of(options: SourceOptions) -> BlockingTaps:
 
 
 def entity_label(options: SourceOptions) -> str:
-    return f"{options.entity}/$deadletterqueue" if options.sub_queue else options.entity
+    return label_of(options.entity, options.sub_queue)
 
 
 @contextmanager
@@ -73,6 +96,8 @@ def client_errors(options: SourceOptions) -> Iterator[None]:
 
 
 def spark_error(error: BusbarClientError, options: SourceOptions) -> SourceError:
+    if options.several:
+        return _listing_error(error, options)
     where = f"entity {entity_label(options)!r}"
     if isinstance(error, NotFound):
         return SourceError(
@@ -99,6 +124,19 @@ def spark_error(error: BusbarClientError, options: SourceOptions) -> SourceError
             f"The broker of the {where} did not answer for {options.wait:g} s (option 'waitForBroker'): {error.text}",
         )
     return SourceError("BUSBAR_REFUSED", f"The broker refused to let the {where} be read: {error}")
+
+
+def _listing_error(error: BusbarClientError, options: SourceOptions) -> SourceError:
+    """The error of a request that lists the entities for a pattern."""
+    pattern = ", ".join(options.patterns)
+    if isinstance(error, Unauthorized):
+        return SourceError(
+            "BUSBAR_UNAUTHORIZED",
+            f"The connection string does not give the right to list entities for the option 'entityPattern' "
+            f"({pattern!r}), which needs Manage on the namespace: {error.text} 'entities' needs no such right.",
+        )
+    condition = "BUSBAR_UNAVAILABLE" if error.retryable else "BUSBAR_REFUSED"
+    return SourceError(condition, f"The entities for {pattern!r} could not be listed: {error}")
 
 
 def data_loss(what: str) -> SourceError:

@@ -6,15 +6,28 @@ page, from which Arrow copies them all at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from busbar.pages.column_buffers import Booleans, Cuts, Doubles, Longs, Properties, Texts, Valid
-from busbar.pages.columns import EventColumns, MessageColumns
+from busbar.pages.columns import (
+    ANNOTATIONS,
+    APPLICATION,
+    BODY,
+    BODY_TYPE,
+    FIELDS,
+    KEYS,
+    RAW,
+    REASONS,
+    EventColumns,
+    MessageColumns,
+)
 from busbar.spark.plain_arrays import integer_array, text_array
 from busbar.spark.schema import EVENTS, MESSAGES, OUTCOMES, PROPERTY, STATES
 
@@ -28,74 +41,98 @@ _PLACE_ROWS: Final = 4_096
 _STATES: Final = text_array(STATES)
 _OUTCOMES: Final = text_array(OUTCOMES)
 
+MessageArray = Callable[[MessageColumns, int], pa.Array]
+EventArray = Callable[[EventColumns, int], pa.Array]
+
+_NEEDS: Final = {
+    **dict.fromkeys(
+        ("message_id", "session_id", "correlation_id", "subject", "content_type", "to", "reply_to"), FIELDS
+    ),
+    "reply_to_session_id": FIELDS,
+    "partition_key": KEYS,
+    "scheduled_enqueue_time": KEYS,
+    "annotations": ANNOTATIONS,
+    "properties": APPLICATION,
+    "dead_letter_reason": REASONS,
+    "dead_letter_description": REASONS,
+    "body": BODY,
+    "body_type": BODY_TYPE,
+    "raw": RAW,
+}
+"""The parts of a message that have to be read for a column; the others are in its head."""
+
 
 def message_batch(entity: str, index: int, rows: bytes, bodies: bool = True) -> pa.RecordBatch:
-    """The messages of a page of a fragment."""
-    columns = MessageColumns(index, bodies)
-    columns.add_rows(rows)
-    count = int(columns.count)
-    arrays = [
-        *_place(entity, index, count),
-        _fixed(columns.numbers, pa.int64(), count),
-        _fixed(columns.dead_numbers, pa.int64(), count),
-        _fixed(columns.enqueued, _TIME, count),
-        _fixed(columns.scheduled, _TIME, count),
-        _fixed(columns.expires, _TIME, count),
-        _texts(columns.message_ids, pa.string(), count),
-        _texts(columns.session_ids, pa.string(), count),
-        _texts(columns.partition_keys, pa.string(), count),
-        _texts(columns.correlation_ids, pa.string(), count),
-        _texts(columns.subjects, pa.string(), count),
-        _texts(columns.content_types, pa.string(), count),
-        _texts(columns.to, pa.string(), count),
-        _texts(columns.reply_to, pa.string(), count),
-        _texts(columns.reply_to_session_ids, pa.string(), count),
-        _integers(columns.deliveries.getvalue(), count),
-        _named(columns.lanes.getvalue(), count, _STATES),
-        _texts(columns.reasons, pa.string(), count),
-        _texts(columns.descriptions, pa.string(), count),
-        _maps(columns.properties, count),
-        _maps(columns.annotations, count),
-        _cut(columns.body, count),
-        _texts(columns.body_types, pa.string(), count),
-        _raw(columns, count),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
+    """The messages of a page of a fragment, with all columns."""
+    return PageDecoder(MESSAGES, bodies=bodies).batch(entity, "", index, rows)
 
 
 def event_batch(entity: str, index: int, rows: bytes) -> pa.RecordBatch:
-    """The events of a page of a fragment."""
-    columns = EventColumns(index)
-    columns.add_rows(rows)
-    count = int(columns.count)
-    arrays = [
-        *_place(entity, index, count),
-        _fixed(columns.positions, pa.int64(), count),
-        _fixed(columns.numbers, pa.int64(), count),
-        _named(columns.outcomes.getvalue(), count, _OUTCOMES),
-        _fixed(columns.times, _TIME, count),
-        _fixed(columns.enqueued, _TIME, count),
-        _integers(columns.deliveries.getvalue(), count),
-        _texts(columns.reasons, pa.string(), count),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+    """The events of a page of a fragment, with all columns."""
+    return PageDecoder(EVENTS, events=True).batch(entity, "", index, rows)
 
 
-def _place(entity: str, index: int, count: int) -> list[pa.Array]:
-    """Entity and fragment, the same for all rows: slices of longer columns, which every page would otherwise
-    create again."""
-    length = _PLACE_ROWS
-    while length < count:
-        length *= 2
-    return [column.slice(0, count) for column in _long_place(entity, index, length)]
+class PageDecoder:
+    """Decodes pages to batches with the columns of a schema, and nothing else of a page."""
+
+    def __init__(self, schema: StructType, *, events: bool = False, bodies: bool = True) -> None:
+        self.names = tuple(schema.fieldNames())
+        self._events = events
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._needs = 0
+        for name in self.names:
+            self._needs |= _NEEDS.get(name, 0)
+        if not bodies:
+            self._needs &= ~(BODY | RAW)
+
+    @property
+    def needs_bodies(self) -> bool:
+        return self._needs & (BODY | RAW) != 0
+
+    @property
+    def needs_application_properties(self) -> bool:
+        return self._needs & (APPLICATION | REASONS | RAW) != 0
+
+    def batch(self, entity: str, sub_queue: str, index: int, rows: bytes) -> pa.RecordBatch:
+        """The rows of a page of a fragment."""
+        if self._events:
+            events = EventColumns(index)
+            events.add_rows(rows)
+            count = int(events.count)
+            arrays = [
+                self._place(name, entity, sub_queue, index, count)
+                if name in PLACE
+                else _EVENT_ARRAYS[name](events, count)
+                for name in self.names
+            ]
+        else:
+            columns = MessageColumns(index, self.needs_bodies, self._needs)
+            columns.add_rows(rows)
+            count = int(columns.count)
+            arrays = [
+                self._place(name, entity, sub_queue, index, count)
+                if name in PLACE
+                else _MESSAGE_ARRAYS[name](columns, count)
+                for name in self.names
+            ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _place(self, name: str, entity: str, sub_queue: str, index: int, count: int) -> pa.Array:
+        """A column that is the same for all rows: a slice of a longer one, which every page would otherwise create again."""
+        length = _PLACE_ROWS
+        while length < count:
+            length *= 2
+        value = entity if name == "entity" else sub_queue if name == "sub_queue" else index
+        return _long_column(value, length).slice(0, count)
 
 
-@lru_cache(maxsize=64)
-def _long_place(entity: str, index: int, length: int) -> tuple[pa.Array, pa.Array]:
-    return (
-        pa.repeat(text_array([entity])[0], length),
-        pa.repeat(integer_array([index], pa.int32())[0], length),
-    )
+@lru_cache(maxsize=128)
+def _long_column(value: str | int, length: int) -> pa.Array:
+    column = text_array([value]) if isinstance(value, str) else integer_array([value], pa.int32())
+    return pa.repeat(column[0], length)
+
+
+PLACE: Final = ("entity", "sub_queue", "fragment")
 
 
 def _valid(valid: Valid) -> pa.Buffer | None:
@@ -139,7 +176,7 @@ def _raw(columns: MessageColumns, count: int) -> pa.Array:
     """Whole messages: most of each is in the page."""
     messages = _cut(columns.raw, count)
     heads = columns.raw_heads
-    if heads.valid.there == 0 or not columns.bodies:
+    if heads.valid.there == 0:
         return messages
     heads.skip_to(count)
     buffers = [None, pa.py_buffer(heads.offsets.getvalue()), pa.py_buffer(heads.data.getvalue())]
@@ -194,3 +231,52 @@ def _maps(column: Properties, count: int) -> pa.Array:
     )
     offsets = pa.py_buffer(column.offsets.getvalue())
     return pa.Array.from_buffers(_MAP, count, [None, offsets], null_count=0, children=[pairs])
+
+
+def _text(field: str) -> MessageArray:
+    return lambda columns, count: _texts(getattr(columns, field), pa.string(), count)
+
+
+def _long(field: str) -> MessageArray:
+    return lambda columns, count: _fixed(getattr(columns, field), pa.int64(), count)
+
+
+def _time(field: str) -> MessageArray:
+    return lambda columns, count: _fixed(getattr(columns, field), _TIME, count)
+
+
+_MESSAGE_ARRAYS: Final[dict[str, MessageArray]] = {
+    "sequence_number": _long("numbers"),
+    "dead_letter_number": _long("dead_numbers"),
+    "enqueued_time": _time("enqueued"),
+    "scheduled_enqueue_time": _time("scheduled"),
+    "expires_at": _time("expires"),
+    "message_id": _text("message_ids"),
+    "session_id": _text("session_ids"),
+    "partition_key": _text("partition_keys"),
+    "correlation_id": _text("correlation_ids"),
+    "subject": _text("subjects"),
+    "content_type": _text("content_types"),
+    "to": _text("to"),
+    "reply_to": _text("reply_to"),
+    "reply_to_session_id": _text("reply_to_session_ids"),
+    "delivery_count": lambda columns, count: _integers(columns.deliveries.getvalue(), count),
+    "state": lambda columns, count: _named(columns.lanes.getvalue(), count, _STATES),
+    "dead_letter_reason": _text("reasons"),
+    "dead_letter_description": _text("descriptions"),
+    "properties": lambda columns, count: _maps(columns.properties, count),
+    "annotations": lambda columns, count: _maps(columns.annotations, count),
+    "body": lambda columns, count: _cut(columns.body, count),
+    "body_type": _text("body_types"),
+    "raw": lambda columns, count: _raw(columns, count),
+}
+
+_EVENT_ARRAYS: Final[dict[str, EventArray]] = {
+    "position": lambda columns, count: _fixed(columns.positions, pa.int64(), count),
+    "sequence_number": lambda columns, count: _fixed(columns.numbers, pa.int64(), count),
+    "outcome": lambda columns, count: _named(columns.outcomes.getvalue(), count, _OUTCOMES),
+    "time": lambda columns, count: _fixed(columns.times, _TIME, count),
+    "enqueued_time": lambda columns, count: _fixed(columns.enqueued, _TIME, count),
+    "delivery_count": lambda columns, count: _integers(columns.deliveries.getvalue(), count),
+    "reason": lambda columns, count: _texts(columns.reasons, pa.string(), count),
+}

@@ -7,7 +7,8 @@ the next start of the query advances the tap.
 
     busbar.spark.attach(spark, connectionStringEnv="BUSBAR_CONNECTION_STRING")
 
-One listener serves all queries of the session that read from that namespace.
+One listener serves all queries of the session that read from that namespace. It also logs when a tap comes close to its
+limit of age, behind which messages are lost.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from pyspark.sql.streaming.listener import (
 from busbar.client import BusbarClientError
 from busbar.spark.connection import client_of_process, log
 from busbar.spark.errors import SourceError
-from busbar.spark.offsets import Offset, is_initial, parse
+from busbar.spark.lag import SourceProgress, source_progress
+from busbar.spark.offsets import Offset, is_initial, parse_all
 from busbar.spark.secrets import Secret
 
 WAIT_SECONDS = 10.0
+NEAR_LIMIT = 0.1
+"""The part of a tap's limit of age that is left when the listener warns."""
 
 
 def attach(spark: SparkSession, **secret: str) -> TapListener:
@@ -60,7 +64,7 @@ def committed_offsets(checkpoint: Path) -> list[Offset]:
         return []
     # A version line, the metadata of the batch, then a line for each source ("-": it had nothing yet).
     lines = (checkpoint / "offsets" / str(commits[-1])).read_text(encoding="utf-8").split("\n")[2:]
-    return [offset for line in lines if (offset := _parse_offset(line)) is not None]
+    return [offset for line in lines for offset in parse_offsets(line)]
 
 
 def advance(secret: Secret, offset: Offset) -> None:
@@ -75,19 +79,36 @@ class TapListener(StreamingQueryListener):
 
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
+        self._warned: set[tuple[str, str]] = set()  # entity and tap
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for source in event.progress.sources:
-            offset = _parse_offset(source.endOffset)
-            if offset is None:
-                continue
-            try:
-                advance(self._secret, offset)
-            except (BusbarClientError, SourceError, ValueError) as error:
-                log.warning("The tap %r could not be advanced: %s", offset.tap, error)
+        for each in event.progress.sources:
+            for offset in parse_offsets(each.endOffset):
+                try:
+                    advance(self._secret, offset)
+                except (BusbarClientError, SourceError, ValueError) as error:
+                    log.warning("The tap %r could not be advanced: %s", offset.tap, error)
+        for source in source_progress(event.progress):
+            self._warn_of_loss(source)
+
+    def _warn_of_loss(self, source: SourceProgress) -> None:
+        """Log once when a tap comes close to its limit of age, until it has moved away from it."""
+        key = (source.entity, source.tap)
+        left, lag = source.lag.retention_left_seconds, source.lag.behind_seconds
+        if left is None or left > NEAR_LIMIT * (left + lag):
+            self._warned.discard(key)
+        elif key not in self._warned:
+            self._warned.add(key)
+            log.warning(
+                "The tap %r of %r is %.0f s behind, and loses messages in %.0f s.",
+                source.tap,
+                source.entity,
+                lag,
+                left,
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -96,18 +117,18 @@ class TapListener(StreamingQueryListener):
         pass
 
 
-def _parse_offset(text: str | None) -> Offset | None:
-    """An offset of the busbar format; None for other sources."""
+def parse_offsets(text: str | None) -> list[Offset]:
+    """The offsets of a source of the busbar format, one for each entity; none for other sources."""
     try:
         document: Any = json.loads(text or "null")
     except ValueError:
-        return None
+        return []
     if not isinstance(document, Mapping) or "busbar" not in document or is_initial(document):
-        return None
+        return []
     try:
-        return parse(document)
+        return parse_all(document)
     except SourceError:
-        return None
+        return []
 
 
 def _batches(directory: Path) -> list[int]:

@@ -1,8 +1,9 @@
 """Options of the `busbar` format for reading. Names are not case-sensitive; an unknown one is an error.
 
 Source: `entity` (or load("orders")) is a queue or a subscription ("orders/Subscriptions/audit"). `subQueue` is "" or
-"deadletter"; an entity that ends with "/$DeadLetterQueue" means the same. `stream` is messages or events. One option names
-the place of the connection string (secrets.py).
+"deadletter"; an entity that ends with "/$DeadLetterQueue" means the same. `entities` is a list with commas, and
+`entityPattern` patterns (entity_names.py), for a read of several. `stream` is messages or events. One option names the place
+of the connection string (secrets.py).
 
 Reading of a stream: `mode`
   tap      what a tap has not passed; receivers are not disturbed
@@ -16,6 +17,8 @@ Beginning: `startingPosition`, and end of a batch: `endingPosition`. Each is one
   {"0": 1200, "1": 900}     a sequence number for each fragment; missing ones count from the earliest
 The beginning is included, the end is not. They apply when a stream creates its tap. An existing tap decides by its
 position, and a checkpoint has precedence over both.
+
+Less to read: `columns` are the columns of the result. read_filter.py has the conditions on rows.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from busbar.model.names import without_dead_letters
+from busbar.spark.entity_names import DEAD_LETTER, entity_of, label_of
 from busbar.spark.errors import OptionError
+from busbar.spark.read_filter import ReadFilter, parse_filter
 from busbar.spark.secrets import OPTIONS as SECRET_OPTIONS
 from busbar.spark.secrets import Secret
 
@@ -47,6 +51,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 _NAMES: Final = (
     *SECRET_OPTIONS,
     "entity",
+    "entities",
+    "entityPattern",
     "path",
     "subQueue",
     "stream",
@@ -61,6 +67,12 @@ _NAMES: Final = (
     "endingPosition",
     "maxMessagesPerTrigger",
     "maxPartitions",
+    "columns",
+    "fragments",
+    "states",
+    "sessions",
+    "subjects",
+    "properties",
     "includeBody",
     "failOnDataLoss",
     "waitForBroker",
@@ -98,11 +110,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The parsed options. Times are ms, sizes bytes; None means that the option was not given."""
+    """The parsed options. Times are ms, sizes bytes; None means that the option was not given.
+
+    A read of several entities has `entities` or `patterns`; `of` returns the options for each of its entities.
+    """
 
     secret: Secret
     entity: str
     sub_queue: str
+    entities: tuple[str, ...]
+    """Labels: paths of entities and of dead-letter queues."""
+    patterns: tuple[str, ...]
     stream: str
     consume: bool
     tap: str
@@ -116,6 +134,7 @@ class SourceOptions:
     max_messages: int | None
     max_partitions: int
     bodies: bool
+    filter: ReadFilter
     fail_on_loss: bool
     wait: float
     """How long to wait for a broker that does not answer, in seconds."""
@@ -129,17 +148,14 @@ class SourceOptions:
         stream = options.choice("stream", (MESSAGES, EVENTS))
         if consume:
             _check_consume(streaming, stream)
-        entity = (options.get("entity") or options.get("path") or "").strip("/")
-        if not entity:
-            raise OptionError(
-                "entity",
-                "is missing: the path of a queue, or of a subscription ('topic/Subscriptions/name').",
-            )
-        entity, dead_letters = without_dead_letters(entity)
-        sub_queue = "deadletter" if dead_letters else options.choice("subQueue", ("", "deadletter"))
+        sub_queue = options.choice("subQueue", ("", DEAD_LETTER))
+        entities = _labels(options, "entities", sub_queue)
+        patterns = _labels(options, "entityPattern", sub_queue)
+        entity, sub_queue = ("", "") if entities or patterns else _only_entity(options, sub_queue)
         start = Position.parse(
             "startingPosition", options.get("startingPosition") or (LATEST if streaming else EARLIEST)
         )
+        _check_places(options, "entities" if entities else "entityPattern" if patterns else "")
         if stream == EVENTS and start.time is not None:
             raise OptionError(
                 "startingPosition", "is a time; events begin at 'earliest', 'latest' or numbers."
@@ -148,6 +164,8 @@ class SourceOptions:
             secret=Secret.from_options(options.lowered),
             entity=entity,
             sub_queue=sub_queue,
+            entities=entities,
+            patterns=patterns,
             stream=stream,
             consume=consume,
             tap=options.get("tap") or "",
@@ -161,9 +179,64 @@ class SourceOptions:
             max_messages=options.number("maxMessagesPerTrigger"),
             max_partitions=options.number("maxPartitions") or len(os.sched_getaffinity(0)),
             bodies=options.flag("includeBody", True),
+            filter=parse_filter(options.lowered, events=stream == EVENTS, consume=consume),
             fail_on_loss=options.flag("failOnDataLoss", True),
             wait=(300_000 if (wait := options.milliseconds("waitForBroker")) is None else wait) / 1000,
         )
+
+    @property
+    def several(self) -> bool:
+        return bool(self.entities or self.patterns)
+
+    def of(self, label: str) -> SourceOptions:
+        """The options for one of several entities."""
+        entity, sub_queue = entity_of(label)
+        return replace(self, entity=entity, sub_queue=sub_queue, entities=(), patterns=())
+
+
+def _only_entity(options: Given, sub_queue: str) -> tuple[str, str]:
+    """The entity and sub-queue of a read of one entity."""
+    entity = (options.get("entity") or options.get("path") or "").strip("/")
+    if not entity:
+        raise OptionError(
+            "entity",
+            "is missing: the path of a queue, or of a subscription ('topic/Subscriptions/name'). 'entities' and "
+            "'entityPattern' name several.",
+        )
+    entity, dead_letters = entity_of(entity)
+    return entity, dead_letters or sub_queue
+
+
+def _labels(options: Given, name: str, sub_queue: str) -> tuple[str, ...]:
+    """The labels of a list with commas, each once, in any spelling."""
+    value = options.get(name)
+    if value is None:
+        return ()
+    found: dict[str, str] = {}
+    for text in filter(None, (each.strip().strip("/") for each in value.split(","))):
+        entity, dead_letters = entity_of(text)
+        label = label_of(entity, dead_letters or sub_queue)
+        found.setdefault(label.lower(), label)
+    if not found:
+        raise OptionError(name, f"is {value!r}; it is a list of paths with commas between them.")
+    return tuple(found.values())
+
+
+def _check_places(options: Given, several: str) -> None:
+    """Raise OptionError for options that do not fit a read of several entities."""
+    if not several:
+        return
+    for other in ("entity", "path", "entities", "entityPattern"):
+        if other != several and options.get(other):
+            shown = "load(...)" if other == "path" else repr(other)
+            raise OptionError(
+                several, f"cannot be given together with {shown}: one of them selects what is read."
+            )
+    for position in ("startingPosition", "endingPosition"):
+        if (options.get(position) or "").strip().startswith("{"):
+            raise OptionError(
+                position, f"has numbers of fragments, which do not fit the several entities of {several!r}."
+            )
 
 
 def _check_names(options: Given, streaming: bool) -> None:

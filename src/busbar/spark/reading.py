@@ -17,18 +17,22 @@ import gc
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
-from busbar.client import Page, TapPassed, TapTruncated
+from busbar.client import Page, TapPassed, TapSelection, TapTruncated
 from busbar.client.blocking import BlockingTaps
 from busbar.spark.connection import client_errors, data_loss, entity_label, log, taps_of
-from busbar.spark.decode import event_batch, message_batch
+from busbar.spark.decode import PageDecoder
+from busbar.spark.entity_names import label_of
 from busbar.spark.errors import SourceError
 from busbar.spark.options import EVENTS, PAGE_BYTES, SourceOptions
-from busbar.spark.planning import Ranges
+from busbar.spark.planning import EntityRanges, Ranges
+from busbar.spark.schema import check_schema, schema_of
 
 LARGE_BLOCK = 31 * 1024 * 1024
 """For a larger block (32 MiB) the C library would not adapt."""
@@ -37,17 +41,66 @@ FragmentPages = Generator[tuple[int, Page], None, None]
 """Pages with their fragment."""
 
 
-def read_ranges(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: SourceOptions, partition: InputPartition, decoder: PageDecoder
+) -> Iterator[pa.RecordBatch]:
     """The batches of a task."""
     if not isinstance(partition, Ranges):
         return  # Spark's own for "nothing to read"
     _prepare_worker()
-    with client_errors(options), closing(_pages(options, taps_of(options), partition)) as pages:
+    select = selection_of(options, decoder)
+    for part in partition.parts:
+        named = options.of(label_of(part.entity, part.sub_queue)) if options.several else options
+        yield from _read_part(named, part, decoder, select)
+
+
+def selection_of(options: SourceOptions, decoder: PageDecoder) -> TapSelection | None:
+    """What the broker sends of each page; None for everything."""
+    if options.stream == EVENTS:
+        return None
+    return options.filter.selection(
+        bodies=decoder.needs_bodies, application_properties=decoder.needs_application_properties
+    )
+
+
+def _read_part(
+    options: SourceOptions, part: EntityRanges, decoder: PageDecoder, select: TapSelection | None
+) -> Iterator[pa.RecordBatch]:
+    totals = ReadTotals()
+    with client_errors(options), closing(_pages(options, taps_of(options), part, select, totals)) as pages:
         for fragment, page in pages:
-            if options.stream == EVENTS:
-                yield event_batch(partition.entity, fragment, page.rows)
-            else:
-                yield message_batch(partition.entity, fragment, page.rows, options.bodies)
+            yield decoder.batch(part.entity, part.sub_queue, fragment, page.rows)
+    log.info(
+        "Read %d of %d messages of %r in %d bytes.",
+        totals.messages,
+        totals.scanned,
+        label_of(part.entity, part.sub_queue),
+        totals.bytes,
+    )
+
+
+@dataclass(slots=True)
+class ReadTotals:
+    """What a task has read of an entity, for its log."""
+
+    messages: int = 0
+    scanned: int = 0
+    """The messages that the broker has read for it."""
+    bytes: int = 0
+
+    def add(self, page: Page) -> None:
+        self.messages += page.count
+        self.scanned += page.scanned
+        self.bytes += len(page.rows)
+
+
+def decoder_of(options: SourceOptions, schema: StructType | None) -> PageDecoder:
+    """Decodes the columns that a read has. Raises OptionError for a schema with other columns."""
+    events = options.stream == EVENTS
+    full = schema_of(options.stream, options.several)
+    return PageDecoder(
+        full if schema is None else check_schema(schema, full), events=events, bodies=options.bodies
+    )
 
 
 @cache
@@ -56,7 +109,13 @@ def _prepare_worker() -> None:
     bytes(LARGE_BLOCK)  # never touched, so it uses no physical memory
 
 
-def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> FragmentPages:
+def _pages(
+    options: SourceOptions,
+    taps: BlockingTaps,
+    partition: EntityRanges,
+    select: TapSelection | None,
+    totals: ReadTotals,
+) -> FragmentPages:
     left = deque(partition.ranges)  # the first one begins behind what was read
 
     def come_to(fragment: int, position: int) -> None:
@@ -67,10 +126,13 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> Fra
     while left:
         try:
             with closing(
-                taps.pages_of(partition.tap, list(left), stream=options.stream, max_bytes=PAGE_BYTES)
+                taps.pages_of(
+                    partition.tap, list(left), stream=options.stream, max_bytes=PAGE_BYTES, select=select
+                )
             ) as pages:
                 for fragment, page in pages:
                     come_to(fragment, page.upto)
+                    totals.add(page)
                     if page.count:
                         yield fragment, page
         except (TapTruncated, TapPassed) as error:
@@ -92,7 +154,12 @@ def _pages(options: SourceOptions, taps: BlockingTaps, partition: Ranges) -> Fra
 
 
 def _position_after_loss(
-    options: SourceOptions, taps: BlockingTaps, partition: Ranges, fragment: int, position: int, text: str
+    options: SourceOptions,
+    taps: BlockingTaps,
+    partition: EntityRanges,
+    fragment: int,
+    position: int,
+    text: str,
 ) -> int:
     """The position at which reading can continue in a fragment."""
     log.warning("%s Going on, as failOnDataLoss is false.", text)

@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from busbar.spark.errors import OptionError
+
 PROPERTY: Final = StructType(
     [
         StructField("type", StringType(), False),
@@ -114,5 +116,41 @@ OUTCOMES: Final = (
 """By the numbers of model/effects.py."""
 
 
-def schema_of(stream: str) -> StructType:
-    return EVENTS if stream == "events" else MESSAGES
+SUB_QUEUE: Final = StructField("sub_queue", StringType(), False)
+"""A column of reads of several entities: "deadletter" for messages of a dead-letter queue, else empty."""
+
+
+def schema_of(stream: str, several: bool = False) -> StructType:
+    """All columns of a stream; `several`: of a read of several entities."""
+    schema = EVENTS if stream == "events" else MESSAGES
+    return StructType([*schema.fields, SUB_QUEUE]) if several else schema
+
+
+def with_columns(schema: StructType, columns: str) -> StructType:
+    """The columns of a schema that a list with commas names, in that order. Raises OptionError."""
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    known = {field.name: field for field in schema.fields}
+    for name in names:
+        if name not in known:
+            raise OptionError("columns", f"names {name!r}; there are: {', '.join(known)}.")
+    if not names or len(set(names)) < len(names):
+        raise OptionError(
+            "columns", f"is {columns!r}; it is a list of different columns with commas between them."
+        )
+    return StructType([known[name] for name in names])
+
+
+def check_schema(given: StructType, schema: StructType) -> StructType:
+    """The schema that a program passes to Spark's `schema(...)`, if it has columns of this one. Raises OptionError."""
+    known = {field.name: field for field in schema.fields}
+    for field in given.fields:
+        column = known.get(field.name)
+        if column is None:
+            raise OptionError("schema", f"has a column {field.name!r}; there are: {', '.join(known)}.")
+        if column.dataType != field.dataType:
+            raise OptionError(
+                "schema",
+                f"has the column {field.name!r} with the type {field.dataType.simpleString()}; its type is "
+                f"{column.dataType.simpleString()}. The option 'columns' selects columns with their types.",
+            )
+    return given

@@ -4,7 +4,7 @@ Workers of a session on this machine start a Python that loads the installed pys
 in front of it. Every read of a data source starts such a Python.
 
 A session on this machine listens on the loopback interface only. Every session prints connection strings redacted, keeps
-time in UTC, and lets its workers run this Python.
+time in UTC, pushes filters to the source, and lets its workers run this Python.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ COMMON: Mapping[str, str] = {
     "spark.redaction.regex": REDACTED_OPTIONS,
     "spark.redaction.string.regex": REDACTED_TEXT,
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",

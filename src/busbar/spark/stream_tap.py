@@ -45,6 +45,15 @@ class StreamPosition:
     positions: Mapping[int, int]
     ends: Mapping[int, int]
     """Fragments whose store is unavailable are missing."""
+    view: TapView
+
+
+def new_tap_name() -> str:
+    return f"spark-{uuid.uuid4().hex[:12]}"
+
+
+def new_owner() -> str:
+    return f"spark-{uuid.uuid4().hex}"
 
 
 class StreamTap:
@@ -55,11 +64,12 @@ class StreamTap:
         self._advanced: dict[int, int] = {}
         self._incarnation = ""  # of the entity, as last seen
 
-    def start(self) -> StreamPosition:
-        """Begin a query without a checkpoint: take the tap, or create it."""
+    def start(self, name: str = "", owner: str = "") -> StreamPosition:
+        """Begin with an entity that the checkpoint does not have: take the tap, or create it. The names of tap and owner are
+        those of the options, else the given ones, else new ones."""
         options = self._options
-        name = options.tap or f"spark-{uuid.uuid4().hex[:12]}"
-        owner = options.owner or f"spark-{uuid.uuid4().hex}"
+        name = options.tap or name or new_tap_name()
+        owner = options.owner or owner or new_owner()
         with client_errors(options):
             taps = taps_of(options)
             view = self._complete(taps, self._acquire(taps, name, owner))
@@ -264,7 +274,7 @@ class StreamTap:
         if self._options.stream == EVENTS and not self._options.owner:
             self._pass_messages(taps, view, owner)
         self._incarnation = view.incarnation
-        return StreamPosition(view.entity, view.incarnation, view.name, owner, positions, ends)
+        return StreamPosition(view.entity, view.incarnation, view.name, owner, positions, ends, view)
 
     def _move(self, taps: BlockingTaps, name: str, owner: str, positions: Mapping[int, int]) -> None:
         further = {

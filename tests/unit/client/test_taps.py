@@ -16,6 +16,7 @@ from busbar.client import (
     OperationTimeout,
     Page,
     TapOwned,
+    TapSelection,
     TapTruncated,
 )
 from busbar.client.errors import TapPassed
@@ -104,7 +105,7 @@ async def test_every_operation(factory: MessagingFactory, scripted: ScriptedBrok
     script(scripted, ends | {"ends": {0: 1, 1: 2}, "dead-ends": {0: 0, 1: 0}, "event-ends": {0: 4, 1: 5}})
     assert await taps.ends() == Ends("q", "17", 2, {0: 1, 1: 2}, {0: 0, 1: 0}, {0: 4, 1: 5})
     asked = script(scripted, {"rows": b"rows" * 300_000, "count": 3, "upto": 8})
-    assert await taps.read(None, 1, 2, 8) == Page(b"rows" * 300_000, 3, 8)
+    assert await taps.read(None, 1, 2, 8) == Page(b"rows" * 300_000, 3, 8, 3)
     assert asked[0][1]["name"] is None
 
 
@@ -233,3 +234,22 @@ async def test_ranges_follow_one_another_without_a_stop(
     await asyncio.sleep(0.1)
     assert asked == [(3, 0), (1, 5), (1, 15)], "the next range is read ahead too"
     assert [(fragment, page.upto) async for fragment, page in pages] == [(1, 15), (1, 25)]
+
+
+async def test_a_selection_is_asked_for_and_a_broker_that_ignores_it_is_refused(
+    factory: MessagingFactory, scripted: ScriptedBroker
+) -> None:
+    taps = await factory.taps("q")
+    select = TapSelection(bodies=False, sessions=("s",), properties={"region": ("eu", None)})
+    asked = script(scripted, {"rows": b"", "count": 0, "upto": 8, "scanned": 6})
+    assert await taps.read(None, 1, 2, 8, select=select) == Page(b"", 0, 8, 6)
+    assert asked[0][1]["select"] == {
+        "bodies": False,
+        "sessions": ["s"],
+        "properties": {"region": ["eu", None]},
+    }
+    asked = script(scripted, {"rows": b"", "count": 0, "upto": 8})
+    assert (await taps.read(None, 1, 2, 8, select=TapSelection())).upto == 8
+    assert "select" not in asked[0][1]
+    with pytest.raises(BusbarClientError, match="is it a Busbar of this version"):
+        await taps.read(None, 1, 2, 8, select=select)

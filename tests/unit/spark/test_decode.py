@@ -6,6 +6,7 @@ import struct
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from busbar.amqp.codec import encode_value
 from busbar.amqp.types import Described, Symbol, ULong
@@ -13,7 +14,9 @@ from busbar.message.decoded import DecodedMessage, encode_message
 from busbar.message.parsing import parse_message
 from busbar.model.effects import DEAD_LETTERED, FORWARDED
 from busbar.pages.rows import raw_message
-from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch
+from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, PageDecoder, event_batch, message_batch
+from busbar.spark.errors import OptionError
+from busbar.spark.schema import MESSAGES, check_schema, schema_of, with_columns
 
 
 def content(
@@ -68,6 +71,34 @@ def test_a_page_is_a_batch(contents: list[bytes]) -> None:
         }
         assert shown == ({}, {"flag": True, "number": 5}, {}, {}, {"ratio": 0.5})[which]
         assert row["expires_at"] is None and row["session_id"] is None
+
+
+@pytest.mark.parametrize("column", MESSAGES.fieldNames())
+def test_a_column_alone_is_as_among_all(column: str) -> None:
+    rows = page(*MIXED)
+    alone = PageDecoder(StructType([MESSAGES[column]])).batch("orders", "", 3, rows)
+    alone.validate(full=True)
+    assert alone.schema.names == [column]
+    assert alone.column(column).equals(message_batch("orders", 3, rows).column(column))
+
+
+def test_columns_by_name_and_by_schema() -> None:
+    full = schema_of("messages", several=True)
+    chosen = with_columns(full, "subject, sub_queue")
+    assert chosen.fieldNames() == ["subject", "sub_queue"]
+    decoder = PageDecoder(check_schema(chosen, full))
+    assert not decoder.needs_bodies and not decoder.needs_application_properties
+    assert decoder.batch("orders", "deadletter", 0, page(*MIXED[1:2])).to_pylist() == [
+        {"subject": "second", "sub_queue": "deadletter"}
+    ]
+    with pytest.raises(OptionError, match="'columns' names 'sub_queue'"):
+        with_columns(MESSAGES, "sub_queue")
+    with pytest.raises(OptionError, match="a list of different columns"):
+        with_columns(MESSAGES, "body,body")
+    with pytest.raises(OptionError, match="the type int; its type is string"):
+        check_schema(StructType([StructField("subject", IntegerType())]), full)
+    with pytest.raises(OptionError, match="has a column 'sbject'"):
+        check_schema(StructType([StructField("sbject", IntegerType())]), full)
 
 
 def test_without_bodies_nothing_is_copied() -> None:

@@ -74,6 +74,11 @@ def test_positions(text: str, position: Position) -> None:
         (True, {"mode": "consume", "stream": "events"}, "events cannot be consumed"),
         (True, {"connectionString": "Endpoint=sb://x"}, "cannot be given together"),
         (True, {"connectionStringEnv": ""}, "'connectionStringEnv' is missing"),
+        (True, {"entities": "a,b"}, "'entities' cannot be given together with 'entity'"),
+        (True, {"entity": "", "entities": " , "}, "'entities' is ' , '"),
+        (True, {"entity": "", "entityPattern": "*", "path": "a"}, "together with load(...)"),
+        (True, {"entity": "", "entityPattern": "*", "entities": "a"}, "together with 'entityPattern'"),
+        (True, {"entity": "", "entities": "a,b", "startingPosition": '{"0": 1}'}, "the several entities"),
     ],
 )
 def test_what_is_wrong_is_named(streaming: bool, wrong: dict[str, str], said: str) -> None:
@@ -96,3 +101,14 @@ def test_a_secret_shows_its_place_alone(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert Secret.from_options({"connectionstringfile": str(file)}).reveal() == "Endpoint=sb://file"
     with pytest.raises(OptionError, match="cannot read"):
         Secret.from_options({"connectionstringfile": str(tmp_path / "none")}).reveal()
+
+
+def test_several_entities_are_named_once_each() -> None:
+    given = {"connectionStringEnv": "PLACE", "entities": "orders, /Shop/bills/ ,ORDERS,a/$DeadLetterQueue"}
+    options = SourceOptions.parse(given, streaming=False)
+    assert options.entities == ("orders", "Shop/bills", "a/$deadletterqueue")
+    assert options.several and not parsed().several
+    one = options.of("a/$deadletterqueue")
+    assert (one.entity, one.sub_queue, one.several) == ("a", "deadletter", False)
+    dead = SourceOptions.parse(given | {"subQueue": "deadletter"}, streaming=False)
+    assert dead.entities[:2] == ("orders/$deadletterqueue", "Shop/bills/$deadletterqueue")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.spark.planning import LEAST_PER_TASK, limit_batch, pack_tasks
+from busbar.spark.planning import LEAST_PER_TASK, Bounds, EntityRanges, limit_batch, pack_tasks, plan_tasks
 
 SPANS = st.dictionaries(
     st.integers(0, 15), st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=16
@@ -51,3 +51,33 @@ def test_small_batches_take_one_task_and_large_ones_all_evenly() -> None:
     plan = pack_tasks({}, dict.fromkeys(range(16), LEAST_PER_TASK), 4)
     assert [sum(upto - after for _, after, upto in ranges) for ranges in plan] == [4 * LEAST_PER_TASK] * 4
     assert len(pack_tasks({}, {0: 100 * LEAST_PER_TASK}, 2)) == 2
+
+
+@given(st.lists(SPANS, max_size=4), st.integers(1, 20))
+def test_tasks_of_several_entities_cover_all_once(
+    entities: list[dict[int, tuple[int, int]]], most: int
+) -> None:
+    found = [
+        (EntityRanges(f"queue{number}", "", "tap", ""), *bounds(spans))
+        for number, spans in enumerate(entities)
+    ]
+    tasks = plan_tasks(found, most)
+    assert len(tasks) <= most
+    reached = {part.entity: dict(begins) for part, begins, _ends in found}
+    for task in tasks:
+        for part in task.parts:
+            for index, after, upto in part.ranges:
+                assert after == reached[part.entity][index] < upto
+                reached[part.entity][index] = upto
+    assert reached == {part.entity: ends for part, _begins, ends in found}
+
+
+def test_one_deep_fragment_is_divided_among_all_tasks_and_shallow_entities_share_one() -> None:
+    deep = EntityRanges("deep", "", None, "")
+    tasks = plan_tasks([(deep, {0: 0}, {0: 10_000_000})], 4)
+    assert [task.parts[0].ranges for task in tasks] == [
+        ((0, 2_500_000 * number, 2_500_000 * (number + 1)),) for number in range(4)
+    ]
+    small: list[Bounds] = [(EntityRanges(f"q{number}", "", None, ""), {}, {0: 10}) for number in range(20)]
+    (only,) = plan_tasks(small, 4)
+    assert len(only.parts) == 20

@@ -29,6 +29,7 @@ from typing import Final, TypeVar
 
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management_request import Operations, Reply, RequestBody
+from busbar.gateway.amqp.tap_selection import selector_of
 from busbar.gateway.amqp.writer_properties import writer_of
 from busbar.message.decoded import BinaryParts
 from busbar.model.api import EntityView
@@ -301,6 +302,9 @@ class TapOperations:
         stream = self._stream(body)
         if stream == EVENTS and not tap:
             raise InvalidOperation("Events are recorded for taps: 'name' says for which.")
+        selector = selector_of(body)
+        if stream == EVENTS and selector is not None:
+            raise InvalidOperation("'select' is for messages; events are read as they are.")
         peer = self._peer
         fragment = self._fragments[index]
         count, size = min(count, limits.max_tap_page_count), min(size, limits.max_tap_page_bytes)
@@ -314,8 +318,14 @@ class TapOperations:
         if isinstance(page, EventPage):
             return 200, {"rows": encode_events(page.events), "count": len(page.events), "upto": page.upto}
         assert isinstance(page, TapPage)
-        rows = BinaryParts(encode_messages(page.heads, page.contents, page.overlays))
-        return 200, {"rows": rows, "count": len(page.heads) // HEAD, "upto": page.upto}
+        scanned = len(page.heads) // HEAD
+        if selector is None:
+            rows = BinaryParts(encode_messages(page.heads, page.contents, page.overlays))
+            return 200, {"rows": rows, "count": scanned, "upto": page.upto}
+        selector.select(page.heads, page.contents, page.overlays)
+        overlays = page.overlays if selector.application else {}
+        rows = BinaryParts(encode_messages(selector.heads(), selector.contents(), overlays))
+        return 200, {"rows": rows, "count": int(selector.count), "upto": page.upto, "scanned": scanned}
 
     # ---- writers ----
 
