@@ -1,4 +1,4 @@
-"""Client library: CPU per message against azure-servicebus, client-side batching on and off, and prefetching.
+"""Client library: CPU per message against azure-servicebus, client-side batching, prefetching, and receive modes.
 
 The server is another process, so the CPU time of this process is the client's. Both clients run the same programs, on plain
 asyncio, with bodies of 1 KiB: send messages one by one, receive up to 100 messages and complete them one by one. Senders of
@@ -8,7 +8,7 @@ the vendor's client are not made for concurrent use, so its client makes one cal
 
 A cycle is a send, a receive and a completion. Requirements, as ratios in one run: with concurrent calls the client takes a
 tenth of the CPU of the vendor's with batching and a fifth without. Many small senders send three times as many messages with
-batching as without.
+batching as without. A larger cache is not slower, and neither is ReceiveAndDelete, which needs no settlement.
 """
 
 from __future__ import annotations
@@ -144,6 +144,25 @@ async def prefetching(connection_string: str, queue: str, prefetch_count: int) -
         return await measure(MESSAGES - 1, receive)
 
 
+async def receiving(connection_string: str, queue: str, receive_mode: str) -> Measured:
+    """Receive a backlog, up to 100 messages in a call, and complete them if they are locked."""
+    async with MessagingFactory(connection_string) as factory:
+        sender = factory.message_sender(queue)
+        for _ in range(10):
+            await sender.send_messages([OutgoingMessage(BODY) for _ in range(MESSAGES // 10)])
+        receiver = factory.message_receiver(queue, receive_mode=receive_mode)
+
+        async def receive() -> None:
+            count = MESSAGES
+            while count:
+                messages = await receiver.receive_messages(100, 10)
+                count -= len(messages)
+                if receive_mode == "peeklock":
+                    await asyncio.gather(*[receiver.complete_message(message) for message in messages])
+
+        return await measure(MESSAGES, receive)
+
+
 def line(what: str, measured: Measured, against: Measured | None = None) -> float:
     """Print a row. Returns how much less CPU it takes than the vendor's."""
     ratio = 0.0 if against is None else against.cpu_us / measured.cpu_us
@@ -185,18 +204,34 @@ async def run(connection_string: str) -> list[str]:
     print(f"{'batching on against off':<50}{on.rate / off.rate:>9.1f} x")
     if on.rate / off.rate < THROUGHPUT:
         failures.append(f"batching sends less than {THROUGHPUT:.0f} times as many messages")
+    failures += await run_prefetching(connection_string)
+    failures += await run_receive_modes(connection_string)
+    return failures
+
+
+async def run_prefetching(connection_string: str) -> list[str]:
     rates = []
     for prefetch_count in PREFETCHES:
         measured = await prefetching(connection_string, f"prefetch-{prefetch_count}", prefetch_count)
         line(f"receive one by one, prefetch {prefetch_count}", measured)
         rates.append(measured.rate)
-    if rates != sorted(rates):
-        failures.append("a larger cache is slower")
-    return failures
+    return [] if rates == sorted(rates) else ["a larger cache is slower"]
+
+
+async def run_receive_modes(connection_string: str) -> list[str]:
+    locked, deleted = [], []
+    for _ in range(ROUNDS):
+        locked.append(await receiving(connection_string, "modes", "peeklock"))
+        deleted.append(await receiving(connection_string, "modes", "receiveanddelete"))
+    peek_lock, delete = max(locked, key=lambda one: one.rate), max(deleted, key=lambda one: one.rate)
+    line("receive 100 at a time, PeekLock and complete", peek_lock)
+    line("receive 100 at a time, ReceiveAndDelete", delete)
+    print(f"{'ReceiveAndDelete against PeekLock':<50}{delete.rate / peek_lock.rate:>9.1f} x")
+    return [] if delete.rate > peek_lock.rate else ["ReceiveAndDelete is slower than PeekLock"]
 
 
 def main() -> int:
-    queues = ["vendor", "ours", "off", "on", *[f"prefetch-{count}" for count in PREFETCHES]]
+    queues = ["vendor", "ours", "off", "on", "modes", *[f"prefetch-{count}" for count in PREFETCHES]]
     compiled = rooms_are_compiled()
     print("compiled" if compiled else "interpreted: the compiled rooms are not built")
     with measured_server({queue: {"MaxSizeInMegabytes": 1024} for queue in queues}) as server:

@@ -1,4 +1,10 @@
-"""The presets of the seven documented scenarios against naive settings, each as a ratio: never worse, and mostly better."""
+"""The presets of the seven documented scenarios against naive settings, each as a ratio: never worse, and mostly better.
+
+The ratio is that of the rates, and for the low-latency queue that of the median latencies. There the documents switch off
+two delays of 20 ms, client-side batching and batched store access. Here neither delays an operation that is alone: a batch
+goes when no more is coming, and a lone write is committed at once. So naive settings have the same latency at a moderate
+rate, and the preset must only not be slower. The tests of both mechanisms show that nothing waits.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,8 @@ def line_of(result: ScenarioResult) -> str:
     naive, preset = result.runs
     return (
         f"{result.workload.scenario.value:32} {naive.receive_rate:9,.0f}/s {preset.receive_rate:9,.0f}/s   "
-        f"{naive.latency.get('p50', 0):8,.1f} ms {preset.latency.get('p50', 0):8,.1f} ms   {result.ratio or 0:6.2f} ×"
+        f"{naive.latency.get('p50', 0):8,.1f} ms {preset.latency.get('p50', 0):8,.1f} ms   "
+        f"{naive.latency.get('p99', 0):8,.1f} ms {preset.latency.get('p99', 0):8,.1f} ms   {result.ratio or 0:6.2f} ×"
     )
 
 
@@ -49,7 +56,10 @@ async def measure(server: MeasuredServer, workload: Workload) -> ScenarioResult:
 
 def main() -> int:
     failed = False
-    print(f"{'':32} {'naive':>11} {'preset':>11}   {'median':>11} {'median':>11}   {'ratio':>8}")
+    print(
+        f"{'':32} {'naive':>11} {'preset':>11}   {'p50 naive':>11} {'p50 preset':>11}   {'p99 naive':>11} {'p99 preset':>11}"
+        f"   {'ratio':>8}"
+    )
     with measured_server({}) as server:
         for scenario, workload in WORKLOADS.items():
             result = uvloop.run(measure(server, workload))

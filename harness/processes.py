@@ -1,11 +1,14 @@
-"""The processes of a running Busbar, read from the kernel and not from what Busbar reports of itself."""
+"""The processes of a running Busbar, read from the kernel, and the places of entities, as Busbar reports them."""
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
 
+from busbar.cli.atom_client import ManagementClient
+from busbar.cli.endpoint import ManagementEndpoint
 from harness.serving import Busbar
 
 BROKER_PROGRAM = "busbar.app.broker_main"
@@ -45,3 +48,12 @@ def processor_seconds(process: int) -> float:
     """The processor time that a process has spent."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def broker_of(server: Busbar, entity: str) -> str:
+    """The name of the broker that has a regular entity."""
+    endpoint = ManagementEndpoint("127.0.0.1", server.port, False, "RootManageSharedAccessKey", server.key)
+    with ManagementClient(endpoint) as client:
+        answer = client.expect("GET", f"$busbar/fragments/{entity}", entity)
+    (fragment,) = json.loads(answer.body)
+    return str(fragment["broker"])

@@ -14,10 +14,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from busbar.client import MessagingFactory, OutgoingMessage
-from harness.processes import brokers_of, client_connections
+from harness.processes import broker_of, brokers_of, client_connections
 from harness.serving import BROKERS, PATIENCE, Busbar
 from harness.waiting import until
-from tests.durability.test_store_outage import Operator
 from tests.interop.frame_counter import TRANSFER
 from tests.interop.rationed_connections import RationedConnections
 
@@ -107,11 +106,7 @@ async def factory_at(server: Busbar, process: int, stack: AsyncExitStack) -> Mes
 async def test_queues_of_several_brokers_do_not_wait_for_each_other(server: Busbar) -> None:
     """Each queue has a dedicated client. While one broker stands still, the queues of the other carry all their load."""
     brokers = brokers_of(server)
-    operator = Operator(server)
-    place = {
-        queue: (await asyncio.to_thread(operator.ask, "GET", f"fragments/{queue}"))[0]["broker"]
-        for queue in QUEUES
-    }
+    place = {queue: await asyncio.to_thread(broker_of, server, queue) for queue in QUEUES}
     assert set(place.values()) == set(brokers) and len(brokers) == 2, "the queues are spread"
     load = {broker: CYCLES * list(place.values()).count(broker) for broker in brokers}
     completed: Counter[str] = Counter()
