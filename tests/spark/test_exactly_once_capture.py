@@ -102,7 +102,8 @@ def start_capture(
     server: Busbar, directory: Path, base: Path, *program: str, now: bool = False, point: str = ""
 ) -> Program:
     arguments = [sys.executable, *program, "capture", *QUEUES, "--output", str(directory)]
-    arguments += ["--available-now"] if now else ["--interval", "200 milliseconds"]
+    arguments += ["--available-now"] if now else ["--interval", "200ms"]
+    arguments.append("--verbose")  # what `Program.fell` looks for is in the log of Spark
     environment = {"BUSBAR_CONNECTION_STRING": server.connection_string} | (
         {VARIABLE: point} if point else {}
     )

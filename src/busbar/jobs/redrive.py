@@ -154,10 +154,7 @@ def redrive(
             source = FailedTransferSource(entity, text, wait, trust)
         else:
             source = DeadLetterSource(factory, entity)
-        try:
-            check_target(factory, target, dry_run, on_notice)
-        except TargetRefused as error:
-            raise RedriveError(str(error), error.kind) from None
+        _check_target(factory, target, dry_run, on_notice)
         on_notice("reading the dead letters")
         selection = _Selection(set(reasons))
         source.offer_all(selection.offer)
@@ -174,6 +171,13 @@ def redrive(
             if not (where or reasons or most or selection.wanted):
                 mover.forget()
     return _report(source.entity, target, dry_run, selection, mover.done, shown, time.monotonic() - began)
+
+
+def _check_target(factory: BlockingFactory, target: str, dry_run: bool, on_notice: Notice) -> None:
+    try:
+        check_target(factory, target, dry_run, on_notice)
+    except TargetRefused as error:
+        raise RedriveError(str(error), error.kind) from None
 
 
 def _check(rate: float, most: int | None, sub_queue: str, needs_spark: bool) -> None:
