@@ -168,7 +168,8 @@ class Transaction:
         self._operations: list[Operation] = []
         self._pending: set[Operation] = set()
         self._requests = 0
-        self._locks: set[tuple[int, int, int]] = set()
+        self._locks: dict[int, set[int]] = {}  # numbers of messages, by fragment
+        self._settlements = 0
         self._cancelled: set[tuple[int, int]] = set()
         self._messages = 0
         self._rules = 0
@@ -239,17 +240,19 @@ class Transaction:
         self._check_open()
         index = self._one_index(entity, [fragment for fragment, *_rest in locks])
         operation = self._operation(entity, index, right)
-        found: list[tuple[int, int, int]] = []
-        for fragment, _indexes, numbers, nonces in locks:
-            operation.parts.append(Settle(fragment, self._origin, 0, outcome, numbers, nonces, overlay, True))
-            found += [(fragment, number, nonce) for number, nonce in zip(numbers, nonces, strict=True)]
-        distinct = set(found)
-        if len(distinct) < len(found) or not self._locks.isdisjoint(distinct):
+        ((fragment, _indexes, numbers, nonces),) = locks  # of one index, so of one fragment
+        operation.parts.append(Settle(fragment, self._origin, 0, outcome, numbers, nonces, overlay, True))
+        distinct, settled = set(numbers), self._locks.get(fragment)
+        if len(distinct) < len(numbers) or (settled is not None and not settled.isdisjoint(distinct)):
             raise MessageLockLost(LOCK_LOST)
-        self._check_settlements(len(found))
-        operation.add_size(overlay_size(overlay), len(found))
+        self._check_settlements(len(numbers))
+        operation.add_size(overlay_size(overlay), len(numbers))
         self._enlist(operation, now, is_pending=True)
-        self._locks |= distinct
+        self._settlements += len(numbers)
+        if settled is None:
+            self._locks[fragment] = distinct
+        else:
+            settled |= distinct
         return operation
 
     def cancel(
@@ -330,7 +333,8 @@ class Transaction:
         self._buffered.give_back(operation.size)
         for part in operation.parts:
             if isinstance(part, Settle):
-                self._locks.difference_update(_locks_of(part))
+                self._locks[part.fragment].difference_update(part.numbers)
+                self._settlements -= len(part.numbers)
             elif isinstance(part, CancelScheduled):
                 self._cancelled.difference_update([(part.fragment, number) for number in part.numbers])
         if not is_answered or self.state is TransactionState.DISCHARGING:
@@ -483,7 +487,7 @@ class Transaction:
 
     def _check_settlements(self, count: int) -> None:
         most = self._limits.max_transaction_settlements
-        done = len(self._locks) + len(self._cancelled) + self._rules
+        done = self._settlements + len(self._cancelled) + self._rules
         if done + count > most:
             raise QuotaExceeded(
                 f"A transaction has at most {most} settlements; these would be {done + count}."
@@ -515,9 +519,3 @@ class Transaction:
 def _top_of(path: str) -> str:
     """The top-level entity to which the entity at a path belongs."""
     return above(path)[-1]
-
-
-def _locks_of(part: Settle) -> list[tuple[int, int, int]]:
-    return [
-        (int(part.fragment), number, nonce) for number, nonce in zip(part.numbers, part.nonces, strict=True)
-    ]
