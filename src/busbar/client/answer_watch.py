@@ -1,7 +1,8 @@
 """Limits how long the calls of one link wait for the broker's answers, with one timer for all of them.
 
 1. A call expires if it has no answer `timeout` seconds after it began. The class of the call defines what that means.
-2. If calls wait and nothing at all is answered for `timeout` seconds, the broker is silent.
+2. If calls wait and nothing at all is answered for `timeout` seconds, the broker is silent. That is reported once: the
+   connection is given up then.
 3. A call that is answered costs no timer. The timer of the first call stays, and is set again when it is due.
 """
 
@@ -61,7 +62,9 @@ class AnswerWatch:
         is_silent = bool(self._calls) and silent_at <= now
         for call in list(self._calls):
             if call.deadline > now:
-                self._timer = self._loop.call_at(min(call.deadline, max(silent_at, now)), self._check)
+                due = min(call.deadline, math.inf if is_silent else silent_at)
+                if due < math.inf:
+                    self._timer = self._loop.call_at(due, self._check)
                 break
             del self._calls[call]
             call.expire()
