@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socketserver
 import sys
 import threading
 import time
@@ -100,6 +101,8 @@ class Interruption:
         """Print the sentence, end the processes of Spark, and return the exit code."""
         sys.stdout.flush()
         self._say()
+        # The servers of Spark in this process would print a trace for each connection that ends with Java.
+        socketserver.BaseServer.handle_error = _ignore_error  # type: ignore[assignment,method-assign]
         _wait_for(_end_children(), self._at + ALLOWED_SECONDS - 0.2)
         return self.exit_code
 
@@ -135,6 +138,10 @@ class Interruption:
             os.write(self.descriptor, cursor + self.sentence.encode() + b"\n")
         except OSError:
             pass  # the reader has ended
+
+
+def _ignore_error(_server: socketserver.BaseServer, _request: object, _address: object) -> None:
+    """Print nothing."""
 
 
 _current: Interruption | None = None
