@@ -169,7 +169,6 @@ class Transaction:
         self._pending: set[Operation] = set()
         self._requests = 0
         self._locks: dict[int, set[int]] = {}  # numbers of messages, by fragment
-        self._settlements = 0
         self._cancelled: set[tuple[int, int]] = set()
         self._messages = 0
         self._rules = 0
@@ -248,7 +247,6 @@ class Transaction:
         self._check_settlements(len(numbers))
         operation.add_size(overlay_size(overlay), len(numbers))
         self._enlist(operation, now, is_pending=True)
-        self._settlements += len(numbers)
         if settled is None:
             self._locks[fragment] = distinct
         else:
@@ -334,7 +332,6 @@ class Transaction:
         for part in operation.parts:
             if isinstance(part, Settle):
                 self._locks[part.fragment].difference_update(part.numbers)
-                self._settlements -= len(part.numbers)
             elif isinstance(part, CancelScheduled):
                 self._cancelled.difference_update([(part.fragment, number) for number in part.numbers])
         if not is_answered or self.state is TransactionState.DISCHARGING:
@@ -487,7 +484,8 @@ class Transaction:
 
     def _check_settlements(self, count: int) -> None:
         most = self._limits.max_transaction_settlements
-        done = self._settlements + len(self._cancelled) + self._rules
+        settled = sum([len(numbers) for numbers in self._locks.values()])
+        done = settled + len(self._cancelled) + self._rules
         if done + count > most:
             raise QuotaExceeded(
                 f"A transaction has at most {most} settlements; these would be {done + count}."

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
 
-from busbar.broker import commit_loop, group, reopening, store_lifecycle
+from busbar.broker import group
 from busbar.fragment.machine import Fragment
 from busbar.model.commands import (
     ABANDON,
@@ -20,33 +20,20 @@ from busbar.model.commands import (
     Inspect,
     Peek,
     ReceiveDeferred,
-    Send,
     Settle,
     Transact,
 )
 from busbar.model.effects import DeferredReceived, Delivered, Done, Inspected, Peeked, Settled
-from busbar.model.entities import QueueDescription, SubscriptionDescription
-from busbar.model.message import ACTIVE, DEAD, DEFERRED, Draft
+from busbar.model.entities import SubscriptionDescription
+from busbar.model.message import ACTIVE, DEAD, DEFERRED
 from busbar.model.settings import FragmentSettings
 from harness.memory_store import Disk, Fault
+from tests.unit.broker.express_fragments import express, forced, stored
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send, topic
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 DELAY = 120
-
-
-def express(delay: int = 60_000, **changes: object) -> FragmentSettings:
-    settings = QueueDescription(**changes).fragment_settings()  # type: ignore[arg-type]
-    settings.express_ms = delay
-    return settings
-
-
-def forced(fragment: int, request: int) -> Send:
-    return Send(fragment, 1, request, [Draft(b"f", "id", None, None, 0, 0, forced=True)], True)
-
-
-def stored(here: Hosting, lane: int = ACTIVE, fragment: int = 1) -> list[int]:
-    """The numbers of the messages that the store has in a lane."""
-    return list(here.disk.fragment(fragment).lanes[lane].order)
 
 
 @asynccontextmanager
@@ -59,15 +46,6 @@ async def warm(of: FragmentSettings, disk: Disk | None = None) -> AsyncIterator[
         here.said.clear()
         here.disk.commits = 0
         yield here
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 150)
-    monkeypatch.setattr(commit_loop, "EXPRESS_PAUSE", 30)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 async def counts(here: Hosting, request: int) -> list[int]:

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from busbar.broker import commit_loop, reopening, store_lifecycle
 from busbar.model.commands import AcceptSession, Command, Demand, Send, SetSessionState, Settle, TakeMoved
 from busbar.model.effects import Delivered, MovedTaken, SessionAccepted, Settled
-from busbar.model.entities import QueueDescription
-from busbar.model.message import ACTIVE, OUTBOX, SCHEDULED, Draft
+from busbar.model.message import OUTBOX, SCHEDULED, Draft
 from busbar.model.settings import ForwardSettings, FragmentSettings
 from harness.memory_store import Disk, Fault
+from tests.unit.broker.express_fragments import express, forced, stored
 from tests.unit.broker.hosting import PLAIN, Hosting, clock, complete, demand, hosting, send
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 DELAY = 120
-
-
-def express(delay: int = 60_000, requires_session: bool = False) -> FragmentSettings:
-    settings = QueueDescription(requires_session=requires_session).fragment_settings()
-    settings.express_ms = delay
-    return settings
-
-
-def forced(fragment: int, request: int) -> Send:
-    return Send(fragment, 1, request, [Draft(b"f", "id", None, None, 0, 0, forced=True)], True)
-
-
-def stored(here: Hosting, lane: int = ACTIVE, fragment: int = 1) -> list[int]:
-    return list(here.disk.fragment(fragment).lanes[lane].order)
 
 
 @asynccontextmanager
@@ -46,15 +33,6 @@ async def warm(of: FragmentSettings, disk: Disk | None = None) -> AsyncIterator[
         here.said.clear()
         here.disk.commits = 0
         yield here
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 150)
-    monkeypatch.setattr(commit_loop, "EXPRESS_PAUSE", 30)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 async def is_held(here: Hosting, command: Command) -> bool:

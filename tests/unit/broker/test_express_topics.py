@@ -6,13 +6,13 @@ Fragment 5 is the topic; 3 and 4 are its subscriptions. A content that begins wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
-from busbar.broker import commit_loop, reopening, store_lifecycle
+from busbar.broker import commit_loop
 from busbar.broker.fragment_machine import FragmentMachine
 from busbar.broker.host_api import StoreState
 from busbar.model.commands import Command, Inspect, Peek, Send, StoreCopies, Transact
@@ -22,6 +22,8 @@ from busbar.model.message import ACTIVE, Draft, SubscriptionCopy
 from busbar.model.settings import FragmentSettings
 from harness.memory_store import Disk, Fault
 from tests.unit.broker.hosting import Hosting, ToAll, complete, demand, hosting, topic
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 TOPIC, SUBSCRIPTIONS = 5, [3, 4]
 DELAY = 120
@@ -80,15 +82,6 @@ async def publishing(delay: int = 60_000, disk: Disk | None = None) -> AsyncIter
         here.said.clear()
         here.disk.commits = 0
         yield here
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store_lifecycle, "FULL_PAUSE", 150)
-    monkeypatch.setattr(commit_loop, "EXPRESS_PAUSE", 30)
-    monkeypatch.setattr(reopening, "MIN_BACKOFF", 10)
-    monkeypatch.setattr(reopening, "MAX_BACKOFF", 40)
-    yield
 
 
 async def counts(here: Hosting, request: int) -> list[int]:

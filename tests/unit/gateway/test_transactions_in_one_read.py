@@ -227,3 +227,21 @@ async def test_what_follows_a_discharge_in_one_read_is_no_part(
     assert condition(await asyncio.wait_for(after, 10)) == "amqp:transaction:unknown-id"
     (send,) = broker.said(Transact)[0].parts
     assert isinstance(send, Send) and [draft.message_id for draft in send.drafts] == ["before"]
+
+
+async def test_a_discharge_before_the_end_of_its_coordinator_is_performed(
+    broker: TransactionalPort, coordinator: Coordinator, wire: WireSession
+) -> None:
+    sender = await wire.sender("q")
+    txn = await coordinator.declare()
+    state = transactional_state(txn, b"")
+
+    def start() -> list[Future]:
+        waiting = [sender.start(encoded("last"), state)]
+        coordinator.start(discharge_message(txn, False))
+        coordinator.link.detach()
+        return waiting
+
+    (sent,) = together(coordinator, start)
+    assert code_and_txn(await asyncio.wait_for(sent, 10)) == (ACCEPTED, txn)
+    assert len(broker.said(Transact)) == 1

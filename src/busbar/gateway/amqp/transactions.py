@@ -319,6 +319,7 @@ class ConnectionTransactions:
 
     def coordinator_closed(self, coordinator: Link) -> None:
         """Roll back the transactions of a coordinator link that has ended, but for those whose commit is under way."""
+        self.end_turn()  # discharges that came before the end of the link are performed
         for id in [id for id, link in self._coordinators.items() if link is coordinator]:
             if not self._is_under_way(id):
                 self.forget(id)
