@@ -555,16 +555,22 @@ class Session:
             ids = [first]
         else:
             ids = take(self.order, first, last)
+        found = False
         for id in ids:
             sent = unsettled.get(id)
-            if sent is None or (sent.disposed and self._wire.server):
+            if sent is None:
+                continue
+            found = True
+            if sent.disposed and self._wire.server:
                 continue
             sent.disposed = True
             if settled:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
-        if outcome is not None and outcome.txn is not None and not settled and self._wire.server:
+        if found or settled or not self._wire.server:
+            return
+        if outcome is not None and outcome.txn is not None:
             known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
             if not known and serial_distance(first, last) >= 0:
                 self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))
