@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from busbar.jobs import archive
-from busbar.jobs.archive import CHECKPOINTS
+from busbar.jobs.archive_identity import CHECKPOINTS
 from busbar.jobs.capture import CaptureFailed, Summary, capture
 from busbar.jobs.manifest import ArchiveError
 from busbar.jobs.progress import BatchProgress
