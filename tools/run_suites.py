@@ -2,8 +2,8 @@
 
     python tools/run_suites.py             check and every suite (`make test`)
     python tools/run_suites.py check       format, lint, types, contracts only
-    python tools/run_suites.py deep        every suite with its long campaigns, some again with several broker processes,
-                                           then the mutations
+    python tools/run_suites.py deep        every suite with its long campaigns, some again with several broker processes
+                                           or on a cluster of Spark, then the mutations
     python tools/run_suites.py unit ...    the suites named
 
 Every part runs, also after a failure; the exit code is 1 if any of them failed. A suite leaves its outcomes in
@@ -79,10 +79,13 @@ SUITES = (
 )
 
 SEVERAL_BROKERS = {"BUSBAR_TEST_BROKERS": "3"}
+# A standalone cluster of Spark. The long campaigns of kills run in the suite `spark`.
+SPARK_CLUSTER = {"BUSBAR_SPARK_MASTER": "standalone", "BUSBAR_ROUNDS": "12"}
 DEEP_SUITES = (
     Suite("interop, brokers", ("tests/interop",), ("-n", "4"), SEVERAL_BROKERS),
     Suite("durability, brokers", ("tests/durability",), (), SEVERAL_BROKERS),
     Suite("robustness, brokers", ("tests/robustness",), (), SEVERAL_BROKERS),
+    Suite("spark, cluster", ("tests/spark",), (), SPARK_CLUSTER),  # one cluster for the suite
 )
 
 CHECKS = (

@@ -38,6 +38,7 @@ from busbar.jobs.progress import BatchProgress, Display, display_for
 from busbar.jobs.reaching import BrokerWatch, Notice, no_notice
 from busbar.spark.options import SourceOptions
 from busbar.spark.secrets import Secret
+from busbar.spark.session import register_format
 
 INTERVAL = "10s"
 POLL_SECONDS = 0.2
@@ -108,6 +109,7 @@ def capture(
 def _own_settings(spark: SparkSession) -> SparkSession:
     """A session on the same Spark with the job's own settings."""
     own = spark.newSession()
+    register_format(own)
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.streaming.stopTimeout", "5s")
     own.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
