@@ -127,9 +127,10 @@ async def test_a_subscription_has_taps_of_its_own(
     taps = await factory.taps(path)
     view = await taps.create("archive", from_earliest=True, owner="me")
     assert (view.entity, len(view.fragments)) == (path, 16 if kind == "partitioned" else 1)
-    for _ in range(2):
+    for turn in range(2):
         sender = await factory.sender(topic, writer=Writer("query", 1))
         await sender.send(outgoing(300))
+        assert (sender.duplicates, sender.doubtful) == (300 * turn, 0)
         await sender.close()
     writes = await factory.taps(topic)
     await writes.commit_writes("query", 1)
@@ -144,6 +145,27 @@ async def test_a_subscription_has_taps_of_its_own(
     assert len(set(await bodies(taps, "archive", {}, ends))) == 300
     other = await factory.taps(f"{topic}/Subscriptions/two")
     assert await other.list() == ()
+
+
+async def test_the_broker_reports_what_it_dropped(factory: MessagingFactory, either: str) -> None:
+    """By the number in each answer, also beside messages that it refuses. Other senders make no difference."""
+    writer, other = await factory.sender(either, writer=Writer("job", 0)), await factory.sender(either)
+    sent = outgoing(30)
+    await writer.send(sent[:20])
+    await other.send(sent[:5])
+    assert (writer.duplicates, other.duplicates) == (0, 0)
+    await writer.send(sent)
+    assert writer.duplicates == 20
+    # A partitioned queue refuses the first of these, the link the second one.
+    mismatch = OutgoingMessage(b"x", message_id="bad", session_id="s", partition_key="k")
+    bad = encode(mismatch if either.startswith("partitioned") else OutgoingMessage(bytes(2_000_000)))
+    with pytest.raises(SendFailed):
+        await writer.send([*sent[:3], bad, *sent[3:5], *sent[5:10]])
+    assert writer.duplicates == 30
+    ends = await (await factory.taps(either)).ends()
+    assert sum(ends.ends.values()) == 35
+    for sender in (writer, other):
+        await sender.close()
 
 
 async def test_owners_and_refusals(factory: MessagingFactory, names: Names) -> None:

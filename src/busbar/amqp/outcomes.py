@@ -23,6 +23,10 @@ DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
 MAX_STATE_ELEMENTS: Final = 4_096  # of all compounds of a delivery state
 
+# The standard gives an accepted state no fields. This state is accepted with annotations, for peers that asked for it.
+ANNOTATED_NAME: Final = "busbar:accepted:list"
+_ANNOTATED: Final = 0x1_0000  # no numeric descriptor has this value
+
 _ERROR: Final = 0x1D
 _ERROR_NAME: Final = "amqp:error:list"
 _NAMES: Final[dict[str, int]] = {
@@ -33,6 +37,7 @@ _NAMES: Final[dict[str, int]] = {
     "amqp:modified:list": MODIFIED,
     "amqp:declared:list": DECLARED,
     "amqp:transactional-state:list": TRANSACTIONAL,
+    ANNOTATED_NAME: _ANNOTATED,
 }
 
 
@@ -100,6 +105,13 @@ def error_bytes(error: AmqpError, limit: i64) -> bytes:
 
 def rejected_state(error: AmqpError, limit: i64) -> bytes:
     return b"\x00\x53\x25" + list_bytes(1, error_bytes(error, limit))
+
+
+def annotated_state(annotations: dict[object, object]) -> bytes:
+    """An accepted state with annotations."""
+    return (
+        b"\x00" + encode_value(Symbol(ANNOTATED_NAME)) + list_bytes(1, encode_value(symbol_keys(annotations)))
+    )
 
 
 def declared_state(txn: bytes) -> bytes:
@@ -181,6 +193,9 @@ def outcome_of(value: object) -> Outcome:
         return _ACCEPTED
     if code == RELEASED:
         return _RELEASED
+    if code == _ANNOTATED:
+        noted = _field(fields, 0)
+        return Outcome(ACCEPTED, annotations=noted if isinstance(noted, dict) else None)
     if code == REJECTED:
         return Outcome(code, error_of(_field(fields, 0)))
     if code == MODIFIED:

@@ -155,21 +155,26 @@ def _print_report(report: ReplayReport) -> None:
         about["Enqueued"] = f"{report.first} to {report.last}"
     for number, line in enumerate(report.there):
         about["There is" + " " * number] = line
+    if report.read:
+        about["Archive"] = report.read
     if not report.dry_run:
-        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s{_which(report.sent, report.added)}"
+        about["Sent"] = f"{report.sent:,} in {report.seconds:.1f} s{_which(report)}"
     print_details([about])
     print_sample(report.sample)
 
 
-def _which(sent: int, added: int | None) -> str:
-    """Whether the target has got the messages now, or by an earlier run."""
-    if added is None or not sent:
+def _which(report: ReplayReport) -> str:
+    """Whether the target has got the messages now, or had them before."""
+    if report.added is None or not report.sent:
         return ""
-    if not added:
-        return ", all by an earlier run; the target has no new ones"
-    if added < sent:
-        return f", {added:,} of them now and {sent - added:,} by an earlier run"
-    return ", all now" if added == sent else f"; the target has {added:,} more than before"
+    if report.added == report.sent:
+        return ", all of them now"
+    if report.known == report.sent:
+        return "; the target had all of them before, and has no new ones"
+    text = f", {report.added:,} of them now; the target had {report.known:,} before"
+    if report.unsure:
+        text += f", and got {report.unsure:,} before or now (they were sent again after a failure)"
+    return text
 
 
 # ---- what the commands of jobs share -----------------------------------------------------------------

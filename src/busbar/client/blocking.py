@@ -232,6 +232,14 @@ class BlockingSender:
     ) -> SendOutcome:
         return self._thread.run(self._sender.send(messages, transaction=awaited(transaction)))
 
+    @property
+    def duplicates(self) -> int | None:
+        return self._sender.duplicates
+
+    @property
+    def doubtful(self) -> int:
+        return self._sender.doubtful
+
     def close(self) -> None:
         self._thread.run(self._sender.close())
 

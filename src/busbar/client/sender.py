@@ -10,7 +10,8 @@
    connection if necessary, by the rules of Retry. Without a Writer nothing is sent twice.
 5. In a transaction nothing is stored before the commit. `send` returns when the broker has added all messages to the
    transaction. A message that it refuses is no part of it.
-6. If nothing at all is answered for as long as the factory's timeout, the connection is closed.
+6. The broker reports how many messages it dropped, because it had them. `Sender.duplicates` counts them.
+7. If nothing at all is answered for as long as the factory's timeout, the connection is closed.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
 NOT_STORED = "busbar:not-stored"
+DUPLICATES = "busbar:duplicates"
 
 OF_ONE_MESSAGE = frozenset(
     {
@@ -126,6 +128,8 @@ class SenderLink(LinkEnd):
     def __init__(self, connection: ClientConnection, in_flight: int, timeout: float) -> None:
         self.connection = connection
         self.error: BusbarClientError | None = None
+        self.counts_duplicates = False  # the broker does
+        self.duplicates = 0
         self._loop = asyncio.get_running_loop()
         self._timeout = timeout
         self._watch = AnswerWatch(timeout, self._on_silence)
@@ -149,12 +153,14 @@ class SenderLink(LinkEnd):
         elif destination is not None:
             properties = {DESTINATION: destination}
         await self.connection.attach_sender(
-            self, address, timeout, properties=properties, capabilities=[MIXED_BATCHES]
+            self, address, timeout, properties=properties, capabilities=[MIXED_BATCHES, DUPLICATES]
         )
+        offered = self.link.offered_capabilities or ()
+        self.counts_duplicates = DUPLICATES in offered
         self._largest = self.link.remote_max_message_size
         if self._largest:
             self._batch_bytes = min(BATCH_BYTES, self._largest)
-        if MIXED_BATCHES not in (self.link.offered_capabilities or ()):
+        if MIXED_BATCHES not in offered:
             self._batch_messages = 1
 
     @property
@@ -236,6 +242,8 @@ class SenderLink(LinkEnd):
     def disposed(self, ids: list[int], tags: list[bytes], outcome: Outcome | None) -> None:
         accepted = outcome is not None and outcome.code == ACCEPTED
         self._watch.answered()
+        if accepted and outcome is not None and outcome.annotations is not None:
+            self._count_duplicates(outcome.annotations, len(tags))
         for tag in tags:
             found = self._under_way.pop(tag, None)
             if found is None:
@@ -250,6 +258,12 @@ class SenderLink(LinkEnd):
                 self._handle_rejection(part, outcome)
         self._pump()
 
+    def _count_duplicates(self, noted: dict[object, object], deliveries: int = 1) -> None:
+        """Add the number in an answer, which is that of each of its deliveries."""
+        count = noted.get(DUPLICATES)
+        if isinstance(count, int) and count > 0:
+            self.duplicates += deliveries * int(count)
+
     def _handle_rejection(self, part: _Slice, outcome: Outcome | None) -> None:
         call, count = part.call, part.stop - part.start
         error = outcome.error if outcome is not None and outcome.code == REJECTED else None
@@ -258,6 +272,7 @@ class SenderLink(LinkEnd):
             call.answered(count)
             return
         info = error.info or {}
+        self._count_duplicates(info)
         failed, unknown = _places(info, FAILED, part), _places(info, UNKNOWN, part)
         if failed or unknown:
             call.fail(failed, error.condition, error.description, True)
@@ -306,13 +321,24 @@ class Sender:
         self.via = via
         self._factory = factory
         self._in_flight = in_flight
+        self.doubtful = 0
+        """Messages that were sent once without an answer. The broker may have stored them, and counts them as duplicates
+        when they are sent again."""
         self._link: SenderLink | None = None
+        self._duplicates = 0  # of earlier links
         self._lock = asyncio.Lock()
 
     @property
     def batch_bytes(self) -> int:
         """The maximum size of a batch; 0 while there is no link."""
         return 0 if self._link is None else self._link.batch_bytes
+
+    @property
+    def duplicates(self) -> int | None:
+        """How many messages the broker has dropped, because it had them. None: it does not report that, or there is no
+        link yet."""
+        link = self._link
+        return None if link is None or not link.counts_duplicates else self._duplicates + link.duplicates
 
     async def attached(self) -> SenderLink:
         """The attached link, or a new one."""
@@ -326,6 +352,8 @@ class Sender:
                 else:
                     await self._factory.connection_for(self.via)
                     await link.attach(self.via, self._factory.operation_timeout, None, self.entity)
+                if self._link is not None:
+                    self._duplicates += self._link.duplicates
                 self._link = link
             return link
 
@@ -340,6 +368,7 @@ class Sender:
             raise ValueError("a writer cannot send in a transaction")
         is_repeatable = is_never_repeated if self.writer is None else _is_worth_repeating
         failed, doubtful, repeated = await self.transmit(list(messages), transaction, is_repeatable, None)
+        self.doubtful += len(doubtful)
         if failed:
             raise failure_of_send(len(messages), failed, doubtful)
         return SendOutcome(len(messages), repeated)

@@ -29,8 +29,7 @@ show messages twice after a crash and after a compaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -51,9 +50,6 @@ from busbar.jobs.manifest import ArchivedFile, load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TASK_BYTES = 64 * 1024 * 1024
-ROWS_AT_ONCE = 10_000
 
 __all__ = [
     "EVENTS", "MESSAGES", "ArchiveError", "ArchiveIdentity", "archived", "dataset", "entity_of", "files", "identity",
@@ -106,43 +102,19 @@ def read(spark: SparkSession, archive: str | Path) -> DataFrame:
     from busbar.spark.schema import schema_of
 
     location = ArchiveLocation.parse(archive)
+    if location.is_remote:
+        from busbar.jobs.archive_scan import archive_frame
+
+        return archive_frame(spark, location.text)
     stream = identity(location).stream
     partitions = [StructField("date", DateType()), StructField("hour", IntegerType())]
     schema = StructType([*schema_of(stream).fields, *partitions])
     base, suffix = _layout(location)
-    found = archived(archive)
-    names = [base + file.path + suffix for file in found]
+    names = [base + file.path + suffix for file in archived(archive)]
     if not names:
         return spark.createDataFrame([], schema)
-    if location.is_remote:
-        groups = _groups(names, [file.bytes for file in found])
-        task = partial(_read_task, archive=location.text, stream=stream, base=base, groups=groups)
-        return spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, schema)
     reader = spark.read.schema(schema).option("basePath", location.url_of(base))
     return reader.parquet(*[location.url_of(name) for name in names]).select(*schema.fieldNames())
-
-
-def _groups(names: Sequence[str], sizes: Sequence[int]) -> list[list[str]]:
-    """The files of each task: of about TASK_BYTES, or one."""
-    groups: list[list[str]] = []
-    room = 0
-    for name, size in zip(names, sizes, strict=True):
-        if not groups or size > room:
-            groups.append([])
-            room = TASK_BYTES
-        groups[-1].append(name)
-        room -= size
-    return groups
-
-
-def _read_task(
-    batches: Iterator[Any], archive: str, stream: str, base: str, groups: list[list[str]]
-) -> Iterator[Any]:
-    """Read the files of a task (for DataFrame.mapInArrow), which gets the indexes of its groups."""
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            found = _dataset(ArchiveLocation(archive), stream, base, groups[index])
-            yield from found.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1)
 
 
 def dataset(archive: str | Path) -> Any:

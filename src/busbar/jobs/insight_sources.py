@@ -5,6 +5,8 @@ limits, for the next report. It is advanced only on request, so reports of the s
 is part of the report's coverage; the tap is resumed, so that it records again. Fragments whose stores stay unavailable are
 part of it too: the report is made from the others.
 
+Only the measured columns are read, of taps and of archives, and of an archive only the files of the named entities.
+
 The counts of an entity are read right after the span was chosen. Messages of the span can only have left since.
 """
 
@@ -26,10 +28,11 @@ from busbar.client.blocking import BlockingTaps
 from busbar.client.blocking_administration import BlockingAdministrationClient
 from busbar.jobs import archive
 from busbar.jobs.archive_location import ArchiveLocation
+from busbar.jobs.archive_scan import archive_frame, entities_there
 from busbar.jobs.insight_figures import Coverage, EntityCounts, FragmentCoverage
 from busbar.jobs.insight_frames import of_events, of_messages
 from busbar.jobs.insight_measures import Subject
-from busbar.model.names import key_of, parent_and_name, without_dead_letters
+from busbar.model.names import parent_and_name, without_dead_letters
 from busbar.spark.connection import client_of_process
 from busbar.spark.decode import EVENT_SCHEMA, MESSAGE_SCHEMA, event_batch, message_batch
 from busbar.spark.errors import SourceError
@@ -112,8 +115,7 @@ class TapSpan:
             "endingPosition": json.dumps(ends),
             "waitForBroker": f"{int(WAIT_SECONDS)}s",
         }
-        if stream == "messages":
-            options["includeBody"] = "false"
+        options["columns"] = ",".join(EVENT_COLUMNS if stream == "events" else MESSAGE_COLUMNS)
         return options | ({"subQueue": self.sub_queue} if self.sub_queue else {})
 
 
@@ -270,13 +272,11 @@ def archived_history(
     histories: list[DataFrame] = []
     seen: dict[str, bool] = {}  # whether there are events of it
     for directory in directories:
-        frame = archive.read(spark, directory)
-        if entities:
-            # Users write names in any case; the archive has them as the broker spells them.
-            frame = frame.where(f.lower("entity").isin(*[key_of(entity) for entity in entities]))
         recorded = archive.identity(directory).stream == archive.EVENTS
+        columns = EVENT_COLUMNS if recorded else MESSAGE_COLUMNS
+        frame = archive_frame(spark, directory, columns=columns, entities=entities)
         histories.append(of_events(frame) if recorded else of_messages(frame))
-        for entity in _entities(frame):
+        for entity in entities_there(directory, entities):
             seen[entity] = seen.get(entity, False) or recorded
     where = f"archive {', '.join(ArchiveLocation.parse(each).name for each in directories)}"
     subjects = [
@@ -284,7 +284,3 @@ def archived_history(
         for entity in sorted(seen)
     ]
     return reduce(DataFrame.unionByName, histories), subjects
-
-
-def _entities(frame: DataFrame) -> list[str]:
-    return [row.entity for row in frame.select("entity").distinct().collect()]

@@ -30,13 +30,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from busbar.client.errors import BusbarClientError
 from busbar.client.sender import Writer
 from busbar.jobs.edits import PARTITION_KEY, FieldEdit, parse_edits, shown_value
 from busbar.jobs.reaching import Notice, no_notice
 from busbar.jobs.replay_source import (
+    ReadEstimate,
     ReplayError,
     TimeSpan,
     hours_there,
@@ -60,6 +61,12 @@ LEAST_PER_TASK: Final = 1_000
 PER_TASK: Final = 10_000
 MOST_TASKS: Final = 1_000
 POLL_SECONDS: Final = 0.5
+
+# The columns that a replay uses, beside those of its condition and edits.
+PLACE: Final = ("entity", "fragment", "sequence_number", "enqueued_time")
+SENT: Final = (*PLACE, "raw", "expires_at", "message_id", "session_id", "partition_key")
+COUNTED: Final = ("entity", "enqueued_time")
+SAMPLED: Final = ("entity", "sequence_number", "enqueued_time", "message_id", "session_id", "subject", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,13 @@ class ReplayReport:
     there: list[str] = field(default_factory=list)
     """If nothing was found: what the source has, a line for each span of time."""
     added: int | None = None
-    """By how many messages the target grew meanwhile. If it grew by fewer than `sent`, the others are from an earlier run.
-    None: the connection string does not give the right to see it, or the target is a topic."""
+    """How many of the sent ones the target did not have before, by its answers. None: the broker does not report that."""
+    known: int | None = None
+    """How many the target had before and dropped: an earlier run sent them, or its duplicate detection remembers them."""
+    unsure: int = 0
+    """How many the target dropped when they were repeated after a failure in this run. This run may have added them."""
+    read: str = ""
+    """What a read of an archive takes: files and bytes."""
 
 
 def replay(
@@ -140,19 +152,18 @@ def replay(
         job.check_target(dry_run, on_notice)
         with spark_session(session, "busbar-replay", master, on_notice) as spark:
             on_notice("counting")
-            selection = job.select(spark)
-            found = job.count(selection)
-            if dry_run or not found.messages:
-                done, added = ResendResult(), None if dry_run else 0
-            else:
-                on_notice("sending")
-                done, added = job.send(spark, selection, found.messages, order, rate, on_progress)
+            selection = job.select(spark, (*SAMPLED, *PLACE) if dry_run else SENT)
+            found = job.count(spark)
+            done = ResendResult()
+            if found.messages and not dry_run:
+                on_notice(f"sending; {found.read}" if found.read else "sending")
+                done = job.send(spark, selection, found.messages, order, rate, on_progress)
             there = [] if found.messages else job.there(spark)
             shown = job.sample(selection, sample) if dry_run else []
         if forget and not dry_run:
             job.forget()
     seconds = round(time.monotonic() - began, 3)
-    return job.report(dry_run, found, done, seconds, sample=shown, there=there, added=added)
+    return job.report(dry_run, found, done, seconds, sample=shown, there=there)
 
 
 @contextmanager
@@ -189,6 +200,8 @@ class _Found(NamedTuple):
     entities: dict[str, int]
     first: str | None
     last: str | None
+    read: str = ""
+    """What a replay reads of an archive."""
 
 
 class _Replay:
@@ -228,71 +241,53 @@ class _Replay:
         except TargetRefused as error:
             raise ReplayError(str(error), error.kind) from None
 
-    def _target_end(self) -> int | None:
-        """How many messages have ever come into the target; None if that cannot be seen."""
-        from busbar.spark.connection import client_of_process
-
-        try:
-            ends = client_of_process(self._secret, self._wait).taps(self.target).ends()
-        except BusbarClientError:
-            return None
-        return sum(ends.ends.values())
-
     # ---- what is sent ----------------------------------------------------------------------------
 
-    def select(self, spark: SparkSession) -> DataFrame:
-        return selected(spark, self.source, self._secret, self._where, self._edits, self._wait, self._span)
+    def select(self, spark: SparkSession, uses: Sequence[str]) -> DataFrame:
+        return selected(
+            spark, self.source, self._secret, self._where, self._edits, self._wait, self._span, uses
+        )
 
     def there(self, spark: SparkSession) -> list[str]:
         """What the source has, whatever the condition is."""
         hours = hours_there(self.source)
         if hours:
             return hours
-        every = self.count(selected(spark, self.source, self._secret, "", (), self._wait))
+        every = _counted(selected(spark, self.source, self._secret, "", (), self._wait, uses=COUNTED))
         if not every.messages:
             return ["no messages"]
         return [f"{every.messages:,} messages, enqueued {every.first} to {every.last}"]
 
-    def count(self, selection: DataFrame) -> _Found:
-        """The number of messages, by entity, and the times of the first and the last."""
-        from pyspark.sql import functions as F
+    def count(self, spark: SparkSession) -> _Found:
+        """Count the messages, without reading more of them, and find what sending them will read."""
+        from busbar.jobs.archive_scan import ScanFigures
 
-        rows = (
-            selection.groupBy("entity")
-            .agg(
-                F.count("*").alias("messages"),
-                F.min("enqueued_time").cast("string").alias("first"),
-                F.max("enqueued_time").cast("string").alias("last"),
+        with TemporaryDirectory(prefix="busbar-replay-") as directory:
+            figures = Path(directory) / "figures"
+            texts = [edit.expression for edit in self._edits]
+            selection = selected(
+                spark,
+                self.source,
+                self._secret,
+                self._where,
+                (),
+                self._wait,
+                self._span,
+                COUNTED,
+                ReadEstimate(figures, SENT, texts),
             )
-            .collect()
-        )
-        entities = {
-            row["entity"]: row["messages"] for row in sorted(rows, key=lambda row: str(row["entity"]))
-        }
-        return _Found(
-            sum(entities.values()),
-            entities,
-            min((row["first"] for row in rows), default=None),
-            max((row["last"] for row in rows), default=None),
-        )
+            found = _counted(selection)
+            read = ScanFigures.load(figures)
+        return found._replace(read="" if read is None else str(read))
 
     def sample(self, selection: DataFrame, count: int) -> list[dict[str, Any]]:
         """Some messages, and the result of the edits on them."""
         from busbar.jobs.replay_task import EDIT
 
-        columns = [
-            "entity",
-            "sequence_number",
-            "enqueued_time",
-            "message_id",
-            "session_id",
-            "subject",
-            "body",
-        ]
-        columns += [f"{EDIT}{index}" for index in range(len(self._edits))]
+        columns = [*SAMPLED, *[f"{EDIT}{index}" for index in range(len(self._edits))]]
         shown = []
         for row in selection.orderBy("entity", "fragment", "sequence_number").select(*columns).take(count):
-            about = {name: shown_value(row[name]) for name in columns[:7]}
+            about = {name: shown_value(row[name]) for name in SAMPLED}
             changes = {
                 edit.field: shown_value(row[f"{EDIT}{index}"]) for index, edit in enumerate(self._edits)
             }
@@ -329,6 +324,10 @@ class _Replay:
             entities=found.entities,
             first=found.first,
             last=found.last,
+            added=None if dry_run else done.added,
+            known=None if dry_run or done.added is None else done.known,
+            unsure=done.unsure,
+            read=found.read,
             **others,
         )
 
@@ -340,11 +339,11 @@ class _Replay:
         order: str,
         rate: float,
         on_progress: Callable[[ReplayProgress], None] | None,
-    ) -> tuple[ResendResult, int | None]:
-        """Send the selection; returns the result, and by how many messages the target grew (None if that is unknown)."""
+    ) -> ResendResult:
+        """Send the selection."""
         from pyspark.sql import functions as F
 
-        from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task
+        from busbar.jobs.replay_task import COLUMNS, EDIT, RESULT, Task, result_of
 
         if self._own_ids:
             self._check_unique(selection)
@@ -362,7 +361,6 @@ class _Replay:
         edits = [F.col(f"{EDIT}{index}") for index in range(len(self._edits))]
         rows = ordered.withColumn("expires_at", expires).select(*COLUMNS, *edits)
         done = ResendResult()
-        before = self._target_end()
         with _Watch(spark, found, on_progress) as watch:
             counter = watch.counter
 
@@ -372,9 +370,8 @@ class _Replay:
                     yield result
 
             for row in rows.mapInArrow(send_all, RESULT).collect():
-                done.add(ResendResult(row["sent"], row["refused"], list(row["examples"])))
-        after = self._target_end()
-        return done, None if before is None or after is None else after - before
+                done.add(result_of(row))
+        return done
 
     def _in_order(self, selection: DataFrame, found: int, order: str, cores: int) -> tuple[DataFrame, int]:
         """The messages, divided among tasks as their order asks, and how many tasks send at a time."""
@@ -408,6 +405,28 @@ class _Replay:
         from busbar.spark.connection import client_of_process
 
         client_of_process(self._secret, self._wait).taps(self.target).commit_writes(self.writer, MAX_BATCH)
+
+
+def _counted(selection: DataFrame) -> _Found:
+    """The number of messages, by entity, and the times of the first and the last."""
+    from pyspark.sql import functions as F
+
+    rows = (
+        selection.groupBy("entity")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min("enqueued_time").cast("string").alias("first"),
+            F.max("enqueued_time").cast("string").alias("last"),
+        )
+        .collect()
+    )
+    entities = {row["entity"]: row["messages"] for row in sorted(rows, key=lambda row: str(row["entity"]))}
+    return _Found(
+        sum(entities.values()),
+        entities,
+        min((row["first"] for row in rows), default=None),
+        max((row["last"] for row in rows), default=None),
+    )
 
 
 class _Watch:

@@ -1,8 +1,13 @@
-"""Selects the rows of a replay: from an archive, Parquet files with its columns, or a dead-letter queue."""
+"""Selects the rows of a replay: from an archive, Parquet files with its columns, or a dead-letter queue.
+
+Only what a job uses is read: the columns that it names, and those in the texts of its condition and edits. The condition and
+the limits of time are met where the messages are (archive_scan.py, busbar.spark.pushdown), so others are not read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -64,7 +69,7 @@ class TimeSpan:
         return [None if time is None else time.isoformat() for time in (self.since, self.until)]
 
     def applied(self, frame: DataFrame) -> DataFrame:
-        """The rows of the span. If the rows are in directories by date, others are not read."""
+        """The rows of the span. If rows are in directories by date, other directories are not read."""
         from pyspark.sql import functions as F
 
         dated = dict(frame.dtypes).get("date") == "date"
@@ -77,6 +82,16 @@ class TimeSpan:
             if dated:
                 frame = frame.where(F.col("date") <= F.lit(self.until.date()))
         return frame
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEstimate:
+    """A file for what a later read of the same rows will take of an archive: the columns that it uses, and the texts of its
+    other expressions."""
+
+    path: Path
+    uses: Sequence[str]
+    texts: Sequence[str]
 
 
 def identity_of(source: str, secret: Secret, wait: float) -> str:
@@ -161,15 +176,20 @@ def selected(
     edits: tuple[FieldEdit, ...],
     wait: float,
     span: TimeSpan | None = None,
+    uses: Sequence[str] = (),
+    estimate: ReadEstimate | None = None,
 ) -> DataFrame:
-    """The messages of a source that match a condition, with a column for each edit. Raises ReplayError, EditError."""
+    """The messages of a source that match a condition, with a column for each edit. Raises ReplayError, EditError.
+
+    `uses` are the columns that the job needs of them (all, if none is named).
+    """
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     from busbar.jobs.replay_task import EDIT
 
-    frame = _frame(spark, source, secret, wait)
-    _check_columns(source, set(frame.columns))
+    texts = [where, *[edit.expression for edit in edits]]
+    frame = _frame(spark, source, secret, wait, uses, texts, span or TimeSpan(), estimate)
     if span is not None:
         frame = span.applied(frame)
     try:
@@ -186,16 +206,54 @@ def selected(
     return frame
 
 
-def _frame(spark: SparkSession, source: str, secret: Secret, wait: float) -> DataFrame:
+def columns_used(uses: Sequence[str], texts: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The columns that a job uses, of those that there are, in their order: the named ones, and each whose name is a word of
+    an expression. A column that an expression uses is one of its words, unless the expression has a star."""
+    said = " ".join(texts)
+    if not uses or "*" in said:
+        return list(names)
+    words = {word.lower() for word in re.findall(r"\w+", said)} | set(uses)
+    return [name for name in names if name.lower() in words]
+
+
+def _frame(
+    spark: SparkSession,
+    source: str,
+    secret: Secret,
+    wait: float,
+    uses: Sequence[str],
+    texts: Sequence[str],
+    span: TimeSpan,
+    estimate: ReadEstimate | None,
+) -> DataFrame:
+    from busbar.spark.schema import schema_of
+
     entity = dead_letter_queue(source)
     if entity is not None:
         options = {"entity": entity, "subQueue": "deadletter", "waitForBroker": f"{int(wait * 1000)}ms"}
+        options["columns"] = ",".join(columns_used(uses, texts, schema_of("messages").fieldNames()))
         return spark.read.format("busbar").options(**secret.options(), **options).load()
     from busbar.jobs import archive
+    from busbar.jobs.archive_scan import archive_frame
 
     if not archive.is_archive(source):
-        return spark.read.parquet(source)
-    return archive.read(spark, source)
+        frame = spark.read.parquet(source)
+        _check_columns(source, set(frame.columns))
+        return frame
+    names = [*schema_of("messages").fieldNames(), "date", "hour"]
+    columns = columns_used(uses, texts, names)
+    figures, counted = None, []
+    if estimate is not None:
+        figures, counted = estimate.path, columns_used(estimate.uses, [*texts, *estimate.texts], names)
+    return archive_frame(
+        spark,
+        source,
+        columns=columns,
+        since=span.since,
+        until=span.until,
+        figures=figures,
+        counted=counted,
+    )
 
 
 @contextmanager
@@ -228,7 +286,7 @@ def evaluate(
     try:
         with spark_session(session, "busbar-redrive", master, on_notice) as spark:
             on_notice("selecting")
-            frame = selected(spark, source, connection, where, edits, wait)
+            frame = selected(spark, source, connection, where, edits, wait, uses=["sequence_number"])
             rows = frame.select("sequence_number", *columns).collect()
     except PySparkException as error:
         raise ReplayError(in_short(error), kind_in(error)) from error

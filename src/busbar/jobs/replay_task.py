@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from busbar.amqp.codec import EncodeError
 from busbar.client import BusbarClientError
@@ -22,10 +23,24 @@ from busbar.spark.sink_options import SinkOptions
 COLUMNS: Final = ("raw", "entity", "sequence_number", "enqueued_time", "expires_at")
 EDIT: Final = "edit"
 """Behind these columns are those of the edits: edit0, edit1, ..."""
-RESULT: Final = "sent LONG, refused LONG, examples ARRAY<STRING>"
+RESULT: Final = "sent LONG, refused LONG, examples ARRAY<STRING>, known LONG, unsure LONG, is_counted BOOLEAN"
 RESULT_ARROW: Final = pa.schema(
-    [("sent", pa.int64()), ("refused", pa.int64()), ("examples", pa.list_(pa.string()))]
+    [
+        ("sent", pa.int64()),
+        ("refused", pa.int64()),
+        ("examples", pa.list_(pa.string())),
+        ("known", pa.int64()),
+        ("unsure", pa.int64()),
+        ("is_counted", pa.bool_()),
+    ]
 )
+
+
+def result_of(row: Any) -> ResendResult:
+    """The result of a task, from its row."""
+    return ResendResult(
+        row["sent"], row["refused"], list(row["examples"]), row["known"], row["unsure"], row["is_counted"]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +67,15 @@ class Task:
                     factory = client_of_process(self.secret, self.wait)
                     resender = Resender(factory, self.target, self.writer, Pace(self.rate))
                 done.add(self._resend(resender, batch))
+            if resender is not None:
+                done.add(resender.dropped(repeats=_is_repeated()))
         except BusbarClientError as error:
             raise translated(error, self._sink_options()) from None
         finally:
             if resender is not None:
                 resender.close()
-        columns = [[done.sent], [done.refused], [done.examples]]
+        result = (done.sent, done.refused, done.examples, done.known, done.unsure, done.is_counted)
+        columns = [[value] for value in result]
         yield pa.RecordBatch.from_arrays(
             [pa.array(values, field.type) for values, field in zip(columns, RESULT_ARROW, strict=True)],
             schema=RESULT_ARROW,
@@ -106,6 +124,12 @@ class Task:
             "waitForBroker": f"{int(self.wait * 1000)}ms",
         }
         return SinkOptions.parse(options, streaming=False)
+
+
+def _is_repeated() -> bool:
+    """Whether an earlier attempt of this task may have sent its messages."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 def _milliseconds(column: pa.Array) -> list[int | None]:

@@ -52,16 +52,31 @@ class ResendMessage:
 
 @dataclass(slots=True)
 class ResendResult:
-    """The outcome of messages. `examples` has some of the refused ones, with the reason."""
+    """The outcome of messages. `examples` has some of the refused ones, with the reason.
+
+    The target dropped `known` of the sent ones, because it had them before. It also dropped `unsure`, which were sent again
+    after a failure: it got them before or in this run. `is_counted`: the broker reports what it drops.
+    """
 
     sent: int = 0
     refused: int = 0
     examples: list[str] = field(default_factory=list)
+    known: int = 0
+    unsure: int = 0
+    is_counted: bool = True
 
     def add(self, other: ResendResult) -> None:
         self.sent += other.sent
         self.refused += other.refused
         self.examples = (self.examples + other.examples)[:MOST_EXAMPLES]
+        self.known += other.known
+        self.unsure += other.unsure
+        self.is_counted = self.is_counted and other.is_counted
+
+    @property
+    def added(self) -> int | None:
+        """How many the target has got now; None if the broker does not report that."""
+        return self.sent - self.known - self.unsure if self.is_counted else None
 
 
 class TargetRefused(JobError):
@@ -148,6 +163,14 @@ class Resender:
                 raise
             return refused
         return {}
+
+    def dropped(self, *, repeats: bool) -> ResendResult:
+        """What the target has dropped of all that was sent. `repeats`: an earlier attempt may have sent all of it."""
+        duplicates = self._sender.duplicates
+        if duplicates is None:
+            return ResendResult(is_counted=False)
+        unsure = duplicates if repeats else min(duplicates, self._sender.doubtful)
+        return ResendResult(known=duplicates - unsure, unsure=unsure)
 
     def close(self) -> None:
         self._sender.close()

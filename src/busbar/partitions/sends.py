@@ -31,6 +31,9 @@ class SendOutcomes(Protocol):
     def accept_deliveries(self, ids: list[int]) -> None:
         """All messages of these deliveries are durable."""
 
+    def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
+        """All messages of the delivery are durable. So many of them were there before, and were dropped."""
+
     def reject_delivery(
         self,
         delivery_id: int,
@@ -40,9 +43,10 @@ class SendOutcomes(Protocol):
         unknown: list[int] | None = None,
         *,
         certain: bool = False,
+        duplicates: int = 0,
     ) -> None:
-        """Reject a delivery that was not stored. Of a mixed batch: which messages failed, and which have an
-        unknown outcome. If `certain`, the store has nothing of the delivery."""
+        """Reject a delivery that was not stored. Of a mixed batch: which messages failed, which have an unknown outcome, and
+        how many were dropped as duplicates. If `certain`, the store has nothing of the delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,25 @@ class PendingSend:
             refused = {index: (condition, text) for index, condition, text in effect.refused}
             for index, (condition, text) in refused.items():
                 self._reject(ids[index], condition, text)
-            ids = [delivery_id for index, delivery_id in enumerate(ids) if index not in refused]
+            ids = [-1 if index in refused else delivery_id for index, delivery_id in enumerate(ids)]
+        if effect.duplicates:
+            ids = self._accept_repetitions(ids, effect.duplicates)
         if -1 in ids:
             ids = [delivery_id for delivery_id in ids if delivery_id >= 0]
         if ids:
             self._outcomes.accept_deliveries(ids)
+
+    def _accept_repetitions(self, ids: list[int], duplicates: list[int]) -> list[int]:
+        """Accept the deliveries with duplicates; returns the others, with -1 in the places of these."""
+        if self._atomic:
+            if ids[0] >= 0:
+                self._outcomes.accept_repetition(ids[0], len(duplicates))
+            return []
+        dropped = set(duplicates)
+        for index in duplicates:
+            if ids[index] >= 0:
+                self._outcomes.accept_repetition(ids[index], 1)
+        return [-1 if index in dropped else delivery_id for index, delivery_id in enumerate(ids)]
 
     def _reject(self, delivery_id: int, condition: str, text: str, certain: bool = True) -> None:
         if delivery_id >= 0:
@@ -201,7 +219,9 @@ class FailoverSend(PendingSend):
             for index, condition, text in effect.refused
             if index not in gone
         ]
-        return Sent(effect.origin, effect.request, [effect.numbers[index] for index in places], refused)
+        duplicates = [places.index(index) for index in effect.duplicates]
+        numbers = [effect.numbers[index] for index in places]
+        return Sent(effect.origin, effect.request, numbers, refused, duplicates)
 
 
 class BatchWaiter(Protocol):
@@ -260,6 +280,7 @@ class MixedBatch:
         self._pending = 0
         self._failed: dict[int, tuple[str, str]] = {}
         self._unknown: list[int] = []
+        self._duplicates = 0
 
     def send(self) -> None:
         parts: dict[int, list[int]] = {}
@@ -275,9 +296,15 @@ class MixedBatch:
             self._answer()
 
     def part_done(
-        self, places: list[int], failed: list[tuple[int, str, str]], unknown: tuple[str, str] | None
+        self,
+        places: list[int],
+        failed: list[tuple[int, str, str]],
+        unknown: tuple[str, str] | None,
+        duplicates: int = 0,
     ) -> None:
-        """Record the answer of a part: which of its messages failed, or the error if the outcome of all is unknown."""
+        """Record the answer of a part: which of its messages failed, or the error if the outcome of all is unknown, and how
+        many were dropped as duplicates."""
+        self._duplicates += duplicates
         for index, condition, text in failed:
             self._failed[places[index]] = (condition, text)
         if unknown is not None:
@@ -291,7 +318,10 @@ class MixedBatch:
         if self._delivery_id < 0:
             return
         if not self._failed:
-            self._outcomes.accept_deliveries([self._delivery_id])
+            if self._duplicates:
+                self._outcomes.accept_repetition(self._delivery_id, self._duplicates)
+            else:
+                self._outcomes.accept_deliveries([self._delivery_id])
             return
         condition, text = self._failed[min(self._failed)]
         failed = sorted(place for place in self._failed if place >= 0)
@@ -300,7 +330,9 @@ class MixedBatch:
             f"Of the {len(self._drafts)} messages of the batch {len(failed)} were not stored ({_format_indexes(failed)}) "
             f"and of {len(unknown)} it is not known ({_format_indexes(unknown)}). {text}"
         )
-        self._outcomes.reject_delivery(self._delivery_id, condition, said, failed, unknown)
+        self._outcomes.reject_delivery(
+            self._delivery_id, condition, said, failed, unknown, duplicates=self._duplicates
+        )
 
     # For its parts
 
@@ -351,7 +383,7 @@ class _Part:
                 self._batch.part_done(self._places, [], (effect.condition, effect.text))
             return
         assert isinstance(effect, Sent)
-        self._batch.part_done(self._places, effect.refused, None)
+        self._batch.part_done(self._places, effect.refused, None, len(effect.duplicates))
 
 
 def _format_indexes(places: list[int]) -> str:

@@ -86,7 +86,7 @@ def _start_java(settings: SparkConf, on_part: Callable[[str], None]) -> None:
 def register_format(session: SparkSession) -> None:
     """Register the format `busbar` for the workers of a cluster. On this machine Spark finds it by its name."""
     context = session.sparkContext
-    if context.master.startswith("local"):
+    if str(context.master).startswith("local"):
         return
     from pyspark_busbar import DefaultSource
 

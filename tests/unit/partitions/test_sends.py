@@ -26,9 +26,14 @@ class Told:
         self.accepted: list[int] = []
         self.rejected: dict[int, tuple[str, str, list[int] | None, list[int] | None]] = {}
         self.not_stored: list[int] = []
+        self.repeated: dict[int, int] = {}
+        self.repeated_of_rejected: dict[int, int] = {}
 
     def accept_deliveries(self, ids: list[int]) -> None:
         self.accepted += ids
+
+    def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
+        self.repeated[delivery_id] = duplicates
 
     def reject_delivery(
         self,
@@ -39,8 +44,10 @@ class Told:
         unknown: list[int] | None = None,
         *,
         certain: bool = False,
+        duplicates: int = 0,
     ) -> None:
         self.rejected[delivery_id] = (condition, text, failed, unknown)
+        self.repeated_of_rejected[delivery_id] = duplicates
         if certain:
             self.not_stored.append(delivery_id)
 
@@ -94,6 +101,19 @@ def test_a_run_that_was_certainly_not_taken_goes_to_the_next_fragment() -> None:
     assert not link.accepted and not link.rejected
     peer.answer(peer.sends[2], Sent(1, 0, [5, 6], []))
     assert link.accepted == [0, 1] and peer.bytes == 0
+
+
+def test_the_sender_gets_the_number_of_dropped_messages() -> None:
+    peer, link = Asking(), Told()
+    roaming(peer, link, 4)
+    full = [(1, QuotaExceeded.condition, "full")]
+    peer.answer(peer.sends[0], Sent(1, 0, [5, 0, 3, 6], full, [2]))
+    assert (link.accepted, link.repeated) == ([0, 3], {2: 1})
+    peer.answer(peer.sends[1], Sent(1, 0, [5], [], [0]))
+    assert (link.accepted, link.repeated, link.rejected) == ([0, 3], {2: 1, 1: 1}, {})
+    roaming(peer, link, 3, atomic=True)
+    peer.answer(peer.sends[2], Sent(1, 0, [5, 2, 3], [], [1, 2]))
+    assert link.repeated[7] == 2 and 7 not in link.accepted
 
 
 def test_of_an_unknown_outcome_the_sender_is_told() -> None:
@@ -191,6 +211,18 @@ def test_a_mixed_batch_is_accepted_when_all_its_parts_are_durable() -> None:
     peer.answer(peer.sends[2], busy())  # the one without a key goes elsewhere
     peer.answer(peer.sends[3], Sent(1, 0, [1], []))
     assert link.accepted == [9] and peer.bytes == 0
+
+
+def test_a_mixed_batch_counts_the_dropped_messages_of_all_parts() -> None:
+    peer, link = Asking(), Told()
+    one, other = keys_of_other_fragments()
+    for delivery in range(2):
+        mixed(peer, link, draft(one), draft(other), draft(one))
+        first, second = peer.sends[2 * delivery :]
+        peer.answer(first, Sent(1, 0, [1, 2], [], [0, 1]))
+        peer.answer(second, Sent(1, 0, [4], [], [0]) if delivery == 0 else busy())
+    assert (link.accepted, link.repeated) == ([], {9: 3})
+    assert link.rejected[9][2:] == ([1], []) and link.repeated_of_rejected[9] == 2
 
 
 def test_a_mixed_batch_names_what_failed_and_what_is_unknown() -> None:

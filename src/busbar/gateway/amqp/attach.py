@@ -23,7 +23,7 @@ from busbar.gateway.address import Node, NodeKind, node_of
 from busbar.gateway.amqp.cbs import MAX_REQUEST, TokenNode
 from busbar.gateway.amqp.coordinator import MAX_REQUEST as MAX_COORDINATOR_REQUEST
 from busbar.gateway.amqp.coordinator import CoordinatorLink
-from busbar.gateway.amqp.incoming import MIXED_BATCHES, IncomingLink
+from busbar.gateway.amqp.incoming import DUPLICATES, MIXED_BATCHES, IncomingLink
 from busbar.gateway.amqp.link_connection import LinkConnection
 from busbar.gateway.amqp.management import ManagementNode
 from busbar.gateway.amqp.outgoing import OutgoingLink
@@ -181,11 +181,13 @@ async def _via(
 def _incoming(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> IncomingLink:
     check_can_send(entity, node.dead_letter)
     size = message_size(entity, peer.service.limits)
-    mixed = MIXED_BATCHES in (link.desired_capabilities or ())
+    desired = link.desired_capabilities or ()
+    offered = [each for each in (MIXED_BATCHES, DUPLICATES) if each in desired]
     writer = writer_of_link(link.properties)
     said: dict[object, object] | None = None if writer is None else {WRITER: writer.name, BATCH: writer.batch}
-    link.accept(size, properties=said, offered_capabilities=[MIXED_BATCHES] if mixed else None)
-    return IncomingLink(peer, link, entity, size, node.resource, mixed, writer)
+    link.accept(size, properties=said, offered_capabilities=offered or None)
+    mixed, counting = MIXED_BATCHES in offered, DUPLICATES in offered
+    return IncomingLink(peer, link, entity, size, node.resource, mixed, writer, counting)
 
 
 def _outgoing(peer: LinkConnection, link: Link, node: Node, entity: EntityView) -> OutgoingLink:

@@ -8,6 +8,9 @@ A client can ask for the link capability MIXED_BATCHES, which the broker then of
 partitioned entity may have different keys (sends.py). A rejection because a store is unavailable then also states whether
 nothing was stored (NOT_STORED). A link with the properties of a writer is a link of that writer (writers.py).
 
+A client can also ask for the link capability DUPLICATES. The answer to a delivery then states how many of its messages were
+dropped, because the entity remembers their ids. Other clients get the same answer for these as for stored messages.
+
 A delivery that names a transaction joins it. It is answered at once, or with a discharge that came in the same turn. Its
 messages are stored when the transaction is committed. Writers cannot take part: what they repeat is recognised when it is
 stored, not before.
@@ -39,6 +42,8 @@ MIXED_BATCHES = "busbar:mixed-batches"
 FAILED = "busbar:failed"
 UNKNOWN = "busbar:unknown"
 """Keys of the error info of a mixed batch: lists of the indexes of its messages."""
+DUPLICATES = "busbar:duplicates"
+"""A link capability, and the key of the number of dropped messages in an answer."""
 NOT_STORED = "busbar:not-stored"
 """A key of the error info of a delivery that can be sent again at once, since certainly nothing of it was stored."""
 
@@ -55,9 +60,11 @@ class IncomingLink:
         resource: str,
         mixed_batches: bool = False,
         writer: WriterBatch | None = None,
+        counts_duplicates: bool = False,
     ) -> None:
         self._peer = peer
         self._link = link
+        self._counts_duplicates = counts_duplicates
         self._router = new_router(entity, writer is not None)
         self._sender = TransactionalSender(entity, self._router, [resource])
         self._writer = writer
@@ -166,6 +173,12 @@ class IncomingLink:
     def accept_deliveries(self, ids: list[int]) -> None:
         self._link.accept_deliveries(ids)
 
+    def accept_repetition(self, delivery_id: int, duplicates: int) -> None:
+        if self._counts_duplicates:
+            self._link.accept_with(delivery_id, {Symbol(DUPLICATES): Int(duplicates)})
+        else:
+            self._link.accept_deliveries([delivery_id])
+
     def reject_delivery(
         self,
         delivery_id: int,
@@ -175,10 +188,13 @@ class IncomingLink:
         unknown: list[int] | None = None,
         *,
         certain: bool = False,
+        duplicates: int = 0,
     ) -> None:
         info: dict[object, object] | None = None
         if failed is not None and unknown is not None:
             info = {Symbol(FAILED): [Int(n) for n in failed], Symbol(UNKNOWN): [Int(n) for n in unknown]}
+            if duplicates and self._counts_duplicates:
+                info[Symbol(DUPLICATES)] = Int(duplicates)
         elif certain and self._mixed_batches and condition == ServerBusy.condition:
             info = {Symbol(NOT_STORED): True}
         self._link.reject_delivery(delivery_id, condition, text, info)
