@@ -558,19 +558,15 @@ class Session:
         found = False
         for id in ids:
             sent = unsettled.get(id)
-            if sent is None:
-                continue
-            found = True
-            if sent.disposed and self._wire.server:
+            found = found or sent is not None
+            if sent is None or (sent.disposed and self._wire.server):
                 continue
             sent.disposed = True
             if settled:
                 del unsettled[id]
                 sent.link.unsettled -= 1
             sent.link.on_disposed(id, sent.tag, settled, outcome)
-        if found or settled or not self._wire.server:
-            return
-        if outcome is not None and outcome.txn is not None:
+        if not (found or settled) and outcome is not None and outcome.txn is not None and self._wire.server:
             known = [id for id in known_ids(first, last, unsettled) if id in unsettled]
             if not known and serial_distance(first, last) >= 0:
                 self._wire.events.append(SettledDisposed(self, first, last, outcome.txn))
