@@ -30,6 +30,7 @@ from busbar.cli.failure import CommandFailure
 from busbar.client import MessagingFactory
 from harness.processes import brokers_of
 from harness.serving import BROKERS, PATIENCE, Busbar, Properties, config_text, resident_bytes_of
+from tests.durability.soak_client import MEASURED
 from tests.durability.soak_faults import CuttingProxy, Fault, FaultKind, fault_plan
 from tests.durability.soak_journal import DELETED, ORDERS, REPLIES, Ledger, MemorySample
 from tests.durability.soak_workers import CALL_SECONDS, PLAIN, SESSIONS, UNIQUE
@@ -256,7 +257,7 @@ def check(campaign: Campaign) -> None:
         }
         raise AssertionError((f"seed {SEED}", len(faults), faults[:20], "stored", stored))
     assert growth(ledger, campaign) == [], f"seed {SEED}"
-    for name in (PLAIN, UNIQUE, SESSIONS, ORDERS, REPLIES):
+    for name in MEASURED:
         assert len(ledger.queues[name].completed if name != ORDERS else ledger.transactions) > SECONDS, name
     assert campaign.kills > 0
 
