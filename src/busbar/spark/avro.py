@@ -4,9 +4,9 @@ Types are mapped as in Spark's own reader of Avro, so that an archive of Avro fi
 A union of null and one other type is that type. Other unions, and records that contain themselves, have no column type and
 are refused.
 
-A body is read by the schema of its writer, and turned into the schema of the column by the rules of Avro: fields that the
-column lacks are left out, fields that the writer lacks get their default, and numbers are widened. If there is no default,
-or types differ otherwise, the body does not fit.
+A body is read by the schema of its writer, and turned into the schema of the column by the rules of Avro. Fields that the
+column lacks are left out. Fields that the writer lacks get their default. Numbers are widened. If there is no default, or
+types differ otherwise, the body does not fit.
 """
 
 from __future__ import annotations

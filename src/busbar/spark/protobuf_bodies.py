@@ -7,11 +7,12 @@
     google.protobuf.Timestamp          TIMESTAMP        google.protobuf.Duration   INTERVAL DAY TO SECOND
     google.protobuf.Int32Value, ...    the type inside  another message            STRUCT
 
-A field that the body lacks is null if Protobuf can tell (messages, `optional`, oneof), else it has its default. Fields that
+A field that the body lacks is null if Protobuf records its presence (messages, `optional`, oneof). Otherwise it has its
+default. Fields that
 the message lacks are left out. A message that contains itself has no column type and is refused.
 
 The encoding has fields by number and no mark of the message. So bytes of another format may well decode to a message
-without fields. Only a registry says which message a body is.
+without fields. Only with a registry a body names its message.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _pool_of(files: bytes) -> descriptor_pool.DescriptorPool:
     try:
         for name in by_name:
             add(name, ())
-    except TypeError as error:  # as the library says that a file is wrong
+    except TypeError as error:  # the library's error for a wrong file
         raise OptionError("bodySchemaFile", f"has a file that is wrong: {error}.") from None
     return pool
 

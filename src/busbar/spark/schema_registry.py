@@ -2,8 +2,8 @@
 
 A registry never changes a schema that has an id. So each process keeps the schemas that it has read.
 
-- A schema that the registry does not have is an UnknownSchema: the body that names its id is bad. A process asks again for
-  the same id after UNKNOWN_SECONDS at the earliest.
+- A schema that the registry does not have is an UnknownSchema: the body that names its id is bad. A process requests
+  the same id again after UNKNOWN_SECONDS at the earliest.
 - If the registry does not answer, refuses the credentials, or answers with what is no schema, the read fails. It is not
   the body that is bad then. So a "not found" counts only if it has the form of a registry's: a wrong URL has another.
 
