@@ -16,7 +16,7 @@ from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 
 from busbar.client import OutgoingMessage, encode
-from busbar.spark.bodies import avro_bodies, dead_letter_bodies, decode_bodies, json_bodies
+from busbar.spark.bodies import avro_bodies, dead_letter_bodies, decode_bodies, encode_bodies, json_bodies
 from busbar.spark.errors import OptionError
 from busbar.spark.wire_format import framed
 from harness.schema_registry import basic, serving_schemas
@@ -202,7 +202,7 @@ def test_a_stream_of_evolving_bodies_sends_bad_ones_to_a_queue_once(
 
     with serving_schemas(basic("user", "secret")) as registry:
         first = registry.register("orders-value", json.dumps(FIRST))
-        second = registry.register("orders-value", json.dumps(SECOND))
+        registry.register("orders-value", json.dumps(SECOND))
         stream = namespace.stream(
             queue,
             tap="typed",
@@ -218,7 +218,18 @@ def test_a_stream_of_evolving_bodies_sends_bad_ones_to_a_queue_once(
             namespace, queue, [framed(first, avro(FIRST, {"item": "pen"})), b"no avro", framed(99, b"?")]
         )
         run(stream, checkpoint, perform)
-        send_orders(namespace, queue, [framed(second, avro(SECOND, {"item": "ink", "count": 2})), b"no avro"])
+        made = namespace.spark.sql(
+            "SELECT 'ink' AS message_id, named_struct('item', 'ink', 'count', 2L) AS value"
+        )
+        sent = encode_bodies(
+            made,
+            bodyFormat="avro",
+            schemaRegistry=registry.url,
+            schemaRegistryCredentialsFile=str(place),
+            schemaSubject="orders-value",
+        )
+        sent.write.format("busbar").mode("append").options(**namespace.options(queue)).save()
+        send_orders(namespace, queue, [b"no avro"])
         run(stream, checkpoint, perform)
     assert orders == [("pen", 1), ("ink", 2)]
     dead = rows_of(namespace, wide)
@@ -255,8 +266,11 @@ def test_bodies_of_a_frame_by_the_options_of_the_source(spark: SparkSession, tmp
     place = tmp_path / "files"
     place.write_bytes(set_of(LINE))
     line = classes_of(LINE)["shop.Line"](id=7, note="first").SerializeToString()
-    frame = spark.createDataFrame([(1, line), (2, b"\xff"), (3, None)], "sequence_number LONG, body BINARY")
-    bodies = decode_bodies(frame, bodyFormat="protobuf", bodySchemaFile=str(place), bodyMessage="shop.Line")
+    options = {"bodyFormat": "protobuf", "bodySchemaFile": str(place), "bodyMessage": "shop.Line"}
+    made = spark.sql("SELECT 1L AS sequence_number, named_struct('id', 7, 'note', 'first') AS value")
+    others = spark.createDataFrame([(2, b"\xff"), (3, None)], "sequence_number LONG, body BINARY")
+    frame = encode_bodies(made, **options).union(others)
+    bodies = decode_bodies(frame, **options)
     (row,) = bodies.decoded.collect()
     assert (row.value.id, row.value.note, row.sequence_number, bytes(row.body)) == (7, "first", 1, line)
     failed = {row.sequence_number: row.body_error for row in bodies.failed.collect()}

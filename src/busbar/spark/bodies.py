@@ -112,6 +112,22 @@ def decode_bodies(frame: DataFrame, **options: str) -> Bodies:
     return Bodies(parsed.where(good).drop("body_error"), parsed.where(~good).drop("value"))
 
 
+def encode_bodies(frame: DataFrame, **options: str) -> DataFrame:
+    """Encode the column `value` to `body`, by the options that the source decodes bodies with.
+
+    Raises OptionError, SourceError.
+    """
+    from busbar.spark.body_encoding import with_bodies
+    from busbar.spark.body_options import OPTIONS as NAMES
+    from busbar.spark.body_options import parse_body
+    from busbar.spark.options import Given
+
+    body = parse_body(Given(options, NAMES, "encoding"))
+    if body is None:
+        raise OptionError("bodyFormat", "is missing.")
+    return with_bodies(frame, body)
+
+
 def dead_letter_bodies(failed: DataFrame, batch: int, **options: str) -> None:
     """Send the messages of rows with a `body_error` to the queue or topic of the option `entity`.
 
