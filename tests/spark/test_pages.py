@@ -17,7 +17,7 @@ from harness.serving import Busbar
 from tests.spark.conftest import QUICK_JAVA, SOURCES
 
 ROOT = SOURCES.parent
-PAGES = ("capture.md", "replay.md", "spark.md")
+PAGES = ("capture.md", "replay.md", "spark.md", "spark-bodies.md")
 
 
 @pytest.mark.req("D3", "D4")

@@ -4,9 +4,9 @@ Types are mapped as in Spark's own reader of Avro, so that an archive of Avro fi
 A union of null and one other type is that type. Other unions, and records that contain themselves, have no column type and
 are refused.
 
-A body is read by the schema of its writer, and turned into the schema of the column by the rules of Avro: fields that the
-column lacks are left out, fields that the writer lacks get their default, and numbers are widened. If there is no default,
-or types differ otherwise, the body does not fit.
+A body is read by the schema of its writer, and turned into the schema of the column by the rules of Avro. Fields that the
+column lacks are left out. Fields that the writer lacks get their default. Numbers are widened. If there is no default, or
+types differ otherwise, the body does not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from fastavro import parse_schema, schemaless_reader
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import SchemaParseException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
@@ -100,6 +100,12 @@ class AvroSchema:
         if stream.tell() != len(body):
             raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
         return _plain(value)
+
+    def encode(self, value: object) -> bytes:
+        """Encode a value. Raises an exception of any kind if it is not of the schema."""
+        stream = io.BytesIO()
+        schemaless_writer(stream, self.parsed, value, strict_allow_default=True)
+        return stream.getvalue()
 
     def decode_batches(self, batches: Iterator[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
         """Batches with one more column: the decoded `body`, in a struct that is null if it could not be decoded."""

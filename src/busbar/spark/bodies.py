@@ -112,9 +112,27 @@ def decode_bodies(frame: DataFrame, **options: str) -> Bodies:
     return Bodies(parsed.where(good).drop("body_error"), parsed.where(~good).drop("value"))
 
 
+def encode_bodies(frame: DataFrame, **options: str) -> DataFrame:
+    """Encode the column `value` to `body`, by the options that the source decodes bodies with.
+
+    Raises OptionError, SourceError.
+    """
+    from busbar.spark.body_encoding import with_bodies
+    from busbar.spark.body_options import OPTIONS as NAMES
+    from busbar.spark.body_options import parse_body
+    from busbar.spark.options import Given
+
+    body = parse_body(Given(options, NAMES, "encoding"))
+    if body is None:
+        raise OptionError("bodyFormat", "is missing.")
+    return with_bodies(frame, body)
+
+
 def dead_letter_bodies(failed: DataFrame, batch: int, **options: str) -> None:
-    """Send the messages of rows with a `body_error` to the queue or topic of the option `entity`, as dead letters that were
-    forwarded there: DeadLetterReason is BadBody, DeadLetterErrorDescription the error, DeadLetterSource their entity.
+    """Send the messages of rows with a `body_error` to the queue or topic of the option `entity`.
+
+    They look like dead letters that were forwarded there. DeadLetterReason is BadBody, DeadLetterErrorDescription is the
+    error, and DeadLetterSource is the entity that they were read from.
 
     Call it in foreachBatch with the id of the batch and a `writer`. Then a batch that is repeated sends nothing again. The
     ids of the new messages derive from entity and sequence number, and the property OriginalMessageId keeps their own.
@@ -125,14 +143,16 @@ def dead_letter_bodies(failed: DataFrame, batch: int, **options: str) -> None:
             raise OptionError(
                 name, "is missing: bad bodies are sent to an entity, once for each batch of a writer."
             )
-    told = {
+    added_properties = {
         "DeadLetterReason": lit(REASON),
         "DeadLetterErrorDescription": col("body_error"),
         "DeadLetterSource": col("entity"),
         "OriginalMessageId": coalesce(col("message_id"), lit("")),
     }
-    kept = map_filter(col("properties"), lambda name, _: ~name.isin(*told))
-    added = create_map(*[part for name, text in told.items() for part in (lit(name), _text_property(text))])
+    kept = map_filter(col("properties"), lambda name, _: ~name.isin(*added_properties))
+    added = create_map(
+        *[part for name, text in added_properties.items() for part in (lit(name), _text_property(text))]
+    )
     sent = failed.withColumn("properties", map_concat(kept, added)).drop(
         "raw", "body_error", "value", "message_id"
     )

@@ -44,7 +44,7 @@ class BodyColumns:
         self._kind: pa.DataType = self._fields[VALUE].type
 
     def add(self, batch: pa.RecordBatch, label: str) -> pa.RecordBatch:
-        """The batch with the columns that are wanted. Raises SourceError if a body does not fit and that fails the read."""
+        """The batch with the columns of the read. Raises SourceError if a body does not fit and that fails the read."""
         decoded = self._decode(batch)
         values, reasons = self._convert(decoded)
         bad = [index for index, reason in enumerate(reasons) if reason is not None]

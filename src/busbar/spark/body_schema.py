@@ -154,7 +154,7 @@ def body_columns(options: BodyOptions, kind: DataType, *, inferred: bool = False
 
 
 def is_part(given: DataType, full: DataType) -> bool:
-    """Whether a type has only fields of another one, with their types. Either may say that something can be null."""
+    """Whether a type has only fields of another one, with their types. Whether something can be null makes no difference."""
     if isinstance(given, StructType) and isinstance(full, StructType):
         known = {field.name: field.dataType for field in full.fields}
         return bool(given.fields) and all(

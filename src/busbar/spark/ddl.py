@@ -1,6 +1,6 @@
 """Reads a schema in the form of DDL, as Spark does, in a process that has no Spark session.
 
-Spark asks a source for its columns in a Python process of its own, which cannot reach Spark's parser.
+Spark requests the columns of a source in a Python process of its own, which cannot reach Spark's parser.
 
     item STRING, count INT NOT NULL, tags ARRAY<STRING>, sizes MAP<STRING, DOUBLE>, `unit price` DECIMAL(9, 2)
 

@@ -43,7 +43,7 @@ def type_of_schema(text: str) -> DataType:
         document = json.loads(text)
     except ValueError as error:
         raise OptionError("schemaSubject", f"has a schema that is no JSON: {error}.") from None
-    kind, _ = _Reader(document).type_of(document, ())
+    kind, _ = _SchemaReader(document).type_of(document, ())
     if not isinstance(kind, StructType):
         raise OptionError(
             "schemaSubject", "has a JSON Schema without properties; give the type with 'bodySchema'."
@@ -51,7 +51,7 @@ def type_of_schema(text: str) -> DataType:
     return kind
 
 
-class _Reader:
+class _SchemaReader:
     def __init__(self, document: Any) -> None:
         self._document = document
 

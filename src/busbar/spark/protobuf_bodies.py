@@ -7,11 +7,12 @@
     google.protobuf.Timestamp          TIMESTAMP        google.protobuf.Duration   INTERVAL DAY TO SECOND
     google.protobuf.Int32Value, ...    the type inside  another message            STRUCT
 
-A field that the body lacks is null if Protobuf can tell (messages, `optional`, oneof), else it has its default. Fields that
+A field that the body lacks is null if Protobuf records its presence (messages, `optional`, oneof). Otherwise it has its
+default. Fields that
 the message lacks are left out. A message that contains itself has no column type and is refused.
 
 The encoding has fields by number and no mark of the message. So bytes of another format may well decode to a message
-without fields. Only a registry says which message a body is.
+without fields. Only with a registry a body names its message.
 """
 
 from __future__ import annotations
@@ -109,6 +110,14 @@ class ProtobufSchema:
             raise ValueError(f"is a {self.name} without its required {missing}")
         return self._fields.values(message)
 
+    def encode(self, value: dict[str, Any]) -> bytes:
+        """Encode a value. Raises ValueError or TypeError if it is not of the message."""
+        message = self._class()
+        fill(message, value)
+        if not message.IsInitialized():
+            raise ValueError(f"lacks the required {', '.join(message.FindInitializationErrors())}")
+        return bytes(message.SerializeToString())
+
 
 def _pool_of(files: bytes) -> descriptor_pool.DescriptorPool:
     """The files of a descriptor set. Those of Google that it lacks are added."""
@@ -140,7 +149,7 @@ def _pool_of(files: bytes) -> descriptor_pool.DescriptorPool:
     try:
         for name in by_name:
             add(name, ())
-    except TypeError as error:  # as the library says that a file is wrong
+    except TypeError as error:  # the library's error for a wrong file
         raise OptionError("bodySchemaFile", f"has a file that is wrong: {error}.") from None
     return pool
 
@@ -225,6 +234,65 @@ def _scalar(field: FieldDescriptor) -> Value:
         names = {each.number: each.name for each in field.enum_type.values}
         return lambda number: names.get(number, str(number))
     return lambda value: value
+
+
+# ---- encoding ------------------------------------------------------------------------------------------
+
+
+def fill(message: Any, value: dict[str, Any]) -> None:
+    """Set the fields of a message to values of its column type; null leaves a field out."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for name, each in value.items():
+        field = fields.get(name)
+        if field is None:
+            raise ValueError(f"has a field {name!r}, which {message.DESCRIPTOR.full_name} lacks")
+        if each is None:
+            continue
+        target = getattr(message, name)
+        inner = field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            _fill_map(target, inner.fields_by_name["value"], each)
+        elif field.is_repeated and inner is not None:
+            for item in each:
+                _fill_message(target.add(), item)
+        elif field.is_repeated:
+            target.extend([_encoded(field, item) for item in each])
+        elif inner is not None:
+            _fill_message(target, each)
+        else:
+            setattr(message, name, _encoded(field, each))
+
+
+def _fill_map(target: Any, field: FieldDescriptor, value: dict[Any, Any]) -> None:
+    for key, each in value.items():
+        if field.message_type is not None:
+            _fill_message(target[key], each)
+        else:
+            target[key] = _encoded(field, each)
+
+
+def _fill_message(target: Any, value: Any) -> None:
+    name = target.DESCRIPTOR.full_name
+    target.SetInParent()
+    if name == "google.protobuf.Timestamp":
+        target.FromDatetime(value)
+    elif name == "google.protobuf.Duration":
+        target.FromTimedelta(value)
+    elif name in _WRAPPERS:
+        target.value = _encoded(target.DESCRIPTOR.fields_by_name["value"], value)
+    else:
+        fill(target, value)
+
+
+def _encoded(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value)
+    if field.enum_type is not None and isinstance(value, str):
+        known = field.enum_type.values_by_name.get(value)
+        if known is None:
+            raise ValueError(f"has {value!r}, which {field.enum_type.full_name} lacks")
+        return known.number
+    return value
 
 
 # ---- with a registry -----------------------------------------------------------------------------------

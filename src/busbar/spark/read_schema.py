@@ -1,7 +1,7 @@
 """Decides which columns a read has, and makes the decoder of its pages.
 
-Spark asks for the columns first, in a process that does not say whether the read is a batch or a stream. Then the reader is
-made with these columns, or with those that the program has given.
+Spark requests the columns first, in a process that cannot find out whether the read is a batch or a stream. Then the
+reader is made with these columns, or with those that the program has given.
 """
 
 from __future__ import annotations

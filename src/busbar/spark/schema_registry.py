@@ -2,8 +2,8 @@
 
 A registry never changes a schema that has an id. So each process keeps the schemas that it has read.
 
-- A schema that the registry does not have is an UnknownSchema: the body that names its id is bad. A process asks again for
-  the same id after UNKNOWN_SECONDS at the earliest.
+- A schema that the registry does not have is an UnknownSchema: the body that names its id is bad. A process requests
+  the same id again after UNKNOWN_SECONDS at the earliest.
 - If the registry does not answer, refuses the credentials, or answers with what is no schema, the read fails. It is not
   the body that is bad then. So a "not found" counts only if it has the form of a registry's: a wrong URL has another.
 
@@ -85,6 +85,8 @@ class RegisteredSchema:
     """AVRO, PROTOBUF or JSON."""
     references: tuple[tuple[str, str], ...] = ()
     """Names and texts of other schemas."""
+    id: str = ""
+    """Its id, if it was read by its subject."""
 
 
 class SchemaRegistry:
@@ -151,13 +153,14 @@ class SchemaRegistry:
         if self.options.kind == AZURE:
             content, headers = self._get(path)
             kind = "JSON" if "serialization=json" in headers.get("Content-Type", "").lower() else "AVRO"
-            return RegisteredSchema(content.decode("utf-8", "replace"), kind)
+            return RegisteredSchema(
+                content.decode("utf-8", "replace"), kind, (), headers.get("Schema-Id", "")
+            )
         answer = self._json(path)
         references: dict[str, str] = {}
         self._refer(answer, serialized, references, [])
-        return RegisteredSchema(
-            self._text(answer), str(answer.get("schemaType", "AVRO")), tuple(references.items())
-        )
+        kind, schema_id = str(answer.get("schemaType", "AVRO")), str(answer.get("id", ""))
+        return RegisteredSchema(self._text(answer), kind, tuple(references.items()), schema_id)
 
     def _refer(self, answer: Any, serialized: bool, found: dict[str, str], path: list[str]) -> None:
         """Add the schemas that one refers to, with theirs before them."""

@@ -30,10 +30,10 @@ REDACTED_OPTIONS = r"(?i)secret|password|token|access[.]?(?:key|signature)|conne
 """If a name or a value matches this, Spark prints the value redacted."""
 REDACTED_TEXT = (
     r"(?i)(?:SharedAccessKey\s*=\s*"
+    r"|schemaRegistryCredentials[\"']?\s*(?:=|->|:)\s*[\"']?(?:Bearer\s+|Basic\s+)?"
     r"|SharedAccessSignature\s*=\s*(?:SharedAccessSignature\s+)?"
     r"|SharedAccessSignature\s+(?=\w+=)"  # a token that stands alone
-    r"|\bsig="  # in whatever comes of a token, by whatever it was cut
-    r"|schemaRegistryCredentials[\"']?\s*(?:=|->|:)\s*[\"']?(?:Bearer\s+|Basic\s+)?)"
+    r"|\bsig=)"  # in whatever comes of a token, by whatever it was cut
     r"[^;,)\]}\s\"']+"
 )
 """Keys and tokens in any text that Spark prints. It is a regular expression of Java and of Python."""

@@ -20,6 +20,8 @@ from busbar.spark.errors import OptionError, SourceError
 from busbar.spark.options import SourceOptions
 from busbar.spark.read_schema import decoder_of, schema_of_read
 from busbar.spark.schema import MESSAGES
+from busbar.spark.wire_format import framed
+from harness.schema_registry import serving_schemas
 
 GIVEN = {"entity": "orders", "connectionStringEnv": "PLACE"}
 DDL = "item STRING, price DECIMAL(5, 2)"
@@ -127,6 +129,31 @@ def test_columns_and_fields_are_selected() -> None:
 def _errors() -> StructType:
     full = schema_of_read(GIVEN | {"bodyFormat": "text", "badBodies": "column"})
     return StructType([full["body_error"]])
+
+
+def test_a_registry_that_fails_fails_the_read() -> None:
+    """Also where bad bodies are accepted: the bodies may well be good."""
+
+    def values(rows: bytes, url: str, bad: str) -> list[object]:
+        batch = decode(
+            rows,
+            bodyFormat="avro",
+            bodySchema='"string"',
+            schemaRegistry=url,
+            schemaRegistryTimeout="200ms",
+            badBodies=bad,
+        )
+        return [value for value in batch.column("value").to_pylist() if value]
+
+    for bad in ("null", "column", "drop"):
+        with serving_schemas() as registry:
+            made = registry.register("s", '"string"')
+            assert values(page(framed(made, b"\x02a"), framed(made + 1, b"\x02b")), registry.url, bad) == [
+                "a"
+            ]
+            registry.fails = 1_000
+            with pytest.raises(SourceError, match="BUSBAR_SCHEMA_REGISTRY"):
+                values(page(framed(made + 2, b"\x02b")), registry.url, bad)
 
 
 def test_text() -> None:

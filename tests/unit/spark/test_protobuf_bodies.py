@@ -59,6 +59,22 @@ def test_types_and_values() -> None:
         }
 
 
+def test_what_is_encoded_is_decoded() -> None:
+    schema = ProtobufSchema(FILES, "shop.Order")
+    order = schema.decode(full_order())
+    assert isinstance(order, dict)
+    order["sizes"] = dict(order["sizes"])
+    again = schema.decode(schema.encode(order))
+    assert isinstance(again, dict)
+    assert again | {"sizes": dict(again["sizes"])} == order
+    few = schema.decode(schema.encode({"item": "pen", "count": None, "at": None}))
+    assert isinstance(few, dict)
+    assert (few["item"], few["count"], few["at"]) == ("pen", None, None)
+    for wrong in ({"colour": "red"}, {"state": "LOST"}, {"item": 5}, {"count": 1 << 40}):
+        with pytest.raises((ValueError, TypeError)):
+            schema.encode(wrong)
+
+
 def test_absent_fields_are_null_if_that_can_be_told() -> None:
     schema = ProtobufSchema(FILES, "shop.Order")
     empty = schema.decode(b"")

@@ -55,3 +55,22 @@ def test_what_only_speaks_of_secrets_is_shown() -> None:
 def test_every_session_has_both() -> None:
     assert COMMON["spark.redaction.regex"] == REDACTED_OPTIONS
     assert COMMON["spark.redaction.string.regex"] == REDACTED_TEXT
+
+
+CREDENTIALS = ("user:hidden", "Bearer hidden", "Basic hidden==")
+
+
+@pytest.mark.parametrize("secret", CREDENTIALS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "Map(schemaregistrycredentials -> {}, entity -> orders)",
+        "[schemaRegistryCredentials={},entity=orders]",
+        '{{"schemaRegistryCredentials":"{}","entity":"orders"}}',
+    ],
+)
+def test_credentials_of_a_registry_are_redacted(place: str, secret: str) -> None:
+    printed = re.sub(REDACTED_TEXT, "*", place.format(secret))
+    assert "hidden" not in printed and "orders" in printed
+    assert re.search(REDACTED_OPTIONS, "schemaRegistryCredentials")
+    assert not re.search(REDACTED_OPTIONS, "schemaRegistryCredentialsEnv")

@@ -90,6 +90,15 @@ def test_bodies_are_read_by_the_schema_that_they_name(registry: SchemaRegistrySe
     assert own.decode(old) == {"item": "pen", "count": 2, "colour": "red"}
 
 
+def test_a_field_with_another_name(registry: SchemaRegistryServer) -> None:
+    made = registry.register("s", json.dumps(FIRST))
+    reader = FIRST | {"fields": [{"name": "article", "type": "string", "aliases": ["item"]}]}
+    bodies = decoder_for(registry, bodyFormat="avro", bodySchema=json.dumps(reader))
+    assert bodies.decode(framed(made, avro(FIRST, {"item": "pen", "count": 2, "old": 9}))) == {
+        "article": "pen"
+    }
+
+
 def test_bodies_that_name_no_schema(registry: SchemaRegistryServer) -> None:
     registry.register("s", json.dumps(FIRST))
     json_id = registry.register("j", "{}", "JSON")
