@@ -72,7 +72,8 @@ def test_an_archive_in_a_store_goes_on_and_is_replayed(
     eventually(lambda: kept(namespace, wide) == 0, seconds=60)
     result = replay(url, queue, connection=Secret(file=str(namespace.secret)), session=namespace.spark)
     assert (result.found, result.sent) == (150, 150)
-    assert sorted(namespace.receive(queue, 150)) == sorted(numbered(0, 150))
+    replayed = sorted(bytes(row.body) for row in namespace.read(queue).select("body").collect())
+    assert replayed == sorted(numbered(0, 150))
 
 
 @pytest.mark.req("D6")
@@ -91,6 +92,5 @@ def test_insight_reads_messages_and_events_of_a_store(
     assert polars.read_delta(url, storage_options=options).height == 12
     outcomes = DeltaTable(events).to_pyarrow_dataset().to_table(columns=["outcome"])
     assert set(outcomes.column("outcome").to_pylist()) == {"completed"}
-    assert duckdb.read_parquet(archive.files(events), hive_partitioning=True).aggregate(
-        "count(*)"
-    ).fetchone() == (12,)
+    found = duckdb.read_parquet(archive.files(events), hive_partitioning=True)
+    assert len(found.fetchall()) == 12
