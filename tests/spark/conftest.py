@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from busbar.client import OutgoingMessage, encode
 from busbar.client.blocking import BlockingFactory, BlockingTaps, connect
 from busbar.spark.session import open_session
+from harness.object_store import CREDENTIALS
 from harness.serving import Busbar
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -52,6 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # Workers are processes of their own: they find what the tests find.
+    os.environ.update(CREDENTIALS)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     session = open_session(
         "busbar-tests", master="local[2,2]", config=FAST

@@ -23,8 +23,8 @@ Hours are UTC, those of the enqueued time (of events: of their time).
 gets its name in the view after the commit that adds it, and loses it before its data is deleted. The view never shows a
 message twice. After a crash it may lack the last batch, or an hour that was being compacted, until the next capture starts.
 
-An object store has no second names, so it has no such view: copies would double the archive, and one name for both would
-show messages twice after a crash and after a compaction.
+An object store has no second names, so it has no such view. Copies would double the archive. One name for both would show
+messages twice, after a crash and after a compaction.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def read(spark: SparkSession, archive: str | Path) -> DataFrame:
         return spark.createDataFrame([], schema)
     if location.is_remote:
         groups = _groups(names, [file.bytes for file in found])
-        task = partial(_read_task, archive=location.text, stream=stream, base=base, groups=groups)
+        task = partial(_read_task, archive=location.for_workers, stream=stream, base=base, groups=groups)
         return spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, schema)
     reader = spark.read.schema(schema).option("basePath", location.url_of(base))
     return reader.parquet(*[location.url_of(name) for name in names]).select(*schema.fieldNames())

@@ -87,7 +87,7 @@ class ObjectWriter(ManifestWriter):
         with self._turn:
             self._stages += 1
             stem = f"{'compacted-' if compacted else ''}{self.epoch}-{self._stages:08d}"
-        return StagedObjects(self.location.text, entity, stem, f"{FILES}/", KEPT_SUFFIX)
+        return StagedObjects(self.location.for_workers, entity, stem, f"{FILES}/", KEPT_SUFFIX)
 
     def source(self, file: ArchivedFile) -> Any:
         return self._objects.source(_data(file.path))

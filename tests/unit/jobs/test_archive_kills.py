@@ -17,7 +17,6 @@ EACH = 6
 PROGRAM = str(Path(__file__).with_name("archive_program.py"))
 
 
-@pytest.mark.req("D3")
 @pytest.mark.parametrize(("kind", "table_format"), [("s3", "parquet"), ("s3", "delta"), ("local", "delta")])
 def test_every_message_is_there_once(
     kind: str, table_format: str, object_store: ObjectStore, tmp_path: Path

@@ -122,6 +122,8 @@ def test_options_of_a_url_and_of_the_environment_reach_both_libraries(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://host:9001")
     monkeypatch.setenv("AWS_REGION", "eu-2")
     assert plain.delta_options() == {"AWS_ENDPOINT_URL": "https://host:9001", "AWS_REGION": "eu-2"}
+    sent = ArchiveLocation(plain.for_workers)
+    assert sent.name == plain.name and sent.delta_options() == plain.delta_options()
     assert ArchiveLocation.parse("file:///data/a%20b").path == Path("/data/a b")
 
 
